@@ -1,0 +1,75 @@
+// Configuration: each field is declared once, with default, range, unit and help; parsing, `--help`, printing and
+// error messages all come from that declaration.
+//
+//   struct OptimiserConfig {
+//     double rate = 7e-4;
+//     Fields fields() { return {field("rate", rate, "learning rate after warm-up").in(0, 10).unit("per update")}; }
+//   };
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lapse/core/file.h"
+
+namespace lapse {
+
+/// A reference to one member of a config struct and what there is to say about it. The member's value at declaration
+/// is its default; the struct must outlive the field.
+struct Field {
+  using Value = std::variant<int64_t*, double*, bool*, std::string*, std::vector<double>*>;
+
+  std::string name;
+  Value value;
+  std::string help;
+  double low = -std::numeric_limits<double>::infinity();  ///< inclusive; numbers only
+  double high = std::numeric_limits<double>::infinity();
+  std::string unit_name;               ///< "timesteps", "updates", ...; may be empty
+  std::vector<std::string> choices;    ///< strings only; empty: any
+
+  Field in(double lowest, double highest = std::numeric_limits<double>::infinity()) &&;
+  Field unit(std::string name) &&;
+  Field one_of(std::vector<std::string> names) &&;
+};
+
+using Fields = std::vector<Field>;
+
+template <class T>
+Field field(std::string name, T& value, std::string help) {
+  return Field{std::move(name), Field::Value(&value), std::move(help)};
+}
+
+/// A table of the TOML file: [name].
+struct Section {
+  std::string name;
+  std::string help;
+  Fields fields;
+};
+using Sections = std::vector<Section>;
+
+/// Reads a TOML file over the defaults. Errors, one line each, with file and line: malformed TOML; an unknown section or
+/// key (with the nearest name); a value of the wrong type (integers are accepted for reals), out of range or not among
+/// the choices. Keys that the file does not name keep their values.
+void read_config(const Sections& sections, const fs::path& path);
+/// The same for TOML text; `origin` stands for the path in messages.
+void parse_config(const Sections& sections, const std::string& text, const std::string& origin);
+
+/// Applies one "section.key=value". The value is TOML; a bare word is taken as a string. Errors as read_config.
+void set_config(const Sections& sections, const std::string& assignment);
+
+/// Sets one field from text, checking type, range and choices; `origin` begins the message ("--max-span").
+void set_field(const Field& field, const std::string& text, const std::string& origin);
+
+/// The current values as TOML that read_config reads back to the same values, reals to the last bit.
+std::string config_to_toml(const Sections& sections);
+
+/// One line per field: name, default (the current value), range or choices, unit, help. For `--help` and docs.
+std::string config_help(const Sections& sections);
+
+/// The field's value as TOML, e.g. 0.1, "adam", [0.9, 0.05, 0.05].
+std::string field_to_toml(const Field& field);
+
+}  // namespace lapse

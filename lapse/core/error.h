@@ -1,0 +1,38 @@
+// Errors that a user can mend.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace lapse {
+
+/// One line that says what is wrong, where, and how to mend it. `main` prints it and exits with 1.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Throws Error. Use as fail(fmt::format("{}: ...", path)).
+[[noreturn]] void fail(const std::string& message);
+
+/// " (did you mean 'x'?)" for the candidate nearest to `name` in edit distance, "" where none is near.
+template <class Names>
+std::string did_you_mean(const std::string& name, const Names& candidates);
+
+/// Levenshtein distance of two names; a swap of neighbours counts as one edit.
+size_t edit_distance(const std::string& a, const std::string& b);
+
+// ---------------------------------------------------------------------------------------------------------------------
+
+template <class Names>
+std::string did_you_mean(const std::string& name, const Names& candidates) {
+  std::string nearest;
+  size_t best = name.size() / 2 + 1;  // further away than this is another word, not a slip
+  for (const std::string& candidate : candidates) {
+    size_t d = edit_distance(name, candidate);
+    if (d < best) best = d, nearest = candidate;
+  }
+  return nearest.empty() ? "" : " (did you mean '" + nearest + "'?)";
+}
+
+}  // namespace lapse

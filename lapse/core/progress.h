@@ -1,0 +1,44 @@
+// A progress bar with rate and time left on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace lapse {
+
+/// Writes to stderr. On a terminal: one line redrawn at most 10 times a second,
+///   train  43% [########            ]  860/2000 updates  3.4/s  eta 5:32  loss 2.31 bpb
+/// Elsewhere: a line without the bar at most every `plain_seconds`, and the last. Silent if `quiet`.
+class Progress {
+ public:
+  /// `total` 0: unknown (no bar, no time left). `done`: where a resumed job begins; the rate counts from there.
+  Progress(std::string title, std::string unit, int64_t total, int64_t done = 0, bool quiet = false,
+           double plain_seconds = 10);
+  ~Progress();  ///< ends the line
+  Progress(const Progress&) = delete;
+
+  /// `note` is shown at the end of the line ("loss 2.31 bpb").
+  void update(int64_t done, const std::string& note = "");
+  /// Prints a whole line above the bar.
+  void print(const std::string& line);
+  /// Redraws the last state and ends the line; later calls do nothing.
+  void finish();
+
+ private:
+  std::string line() const;
+  void erase_bar();
+
+  std::string title_, unit_, note_;
+  int64_t total_, first_, done_;
+  bool quiet_, terminal_, finished_ = false, drawn_ = false;
+  double plain_seconds_;
+  std::chrono::steady_clock::time_point start_, last_draw_;
+};
+
+/// "12 s", "5:32", "1:05:00", "2 d 3 h".
+std::string duration(double seconds);
+/// "512 B", "1.5 MB", "2.1 GB" (powers of 1000).
+std::string byte_size(double bytes);
+
+}  // namespace lapse

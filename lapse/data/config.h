@@ -1,0 +1,19 @@
+// What to read and how to cut it.
+#pragma once
+
+#include "lapse/core/config.h"
+
+namespace lapse {
+
+struct DataConfig {
+  std::string path;                              // one file, cut by `split` ...
+  std::string train_path, valid_path, test_path; // ... or three files
+  std::string unit = "byte";
+  std::vector<double> split = {0.9, 0.05, 0.05};
+  int64_t min_count = 1;
+  int64_t max_vocabulary = 0;
+
+  Fields fields();
+};
+
+}  // namespace lapse

@@ -1,0 +1,42 @@
+// Tokens of the training, validation and test splits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lapse/data/vocabulary.h"
+
+namespace lapse {
+
+/// A long sequence of token ids kept in 1, 2 or 4 bytes each, as the vocabulary's size needs.
+class Tokens {
+ public:
+  Tokens() = default;
+  Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size);
+
+  int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
+  int32_t operator[](int64_t i) const;
+
+ private:
+  int64_t width_ = 1;
+  std::vector<uint8_t> bytes_;
+};
+
+struct Corpus {
+  Vocabulary vocabulary;
+  Tokens train, valid, test;  ///< valid and test may be empty (three-file form without them, or a zero fraction)
+};
+
+/// Reads the config's file or files (plain or gzip) and encodes them. With one file, the text is cut by bytes at the
+/// split's fractions (characters: moved to the next code point; words: to the next line or white space); the vocabulary comes
+/// from the training part. Errors, one line each: no path; both forms given; a missing or empty file; fractions that are not
+/// three non-negative numbers of sum 1 (within 1e-6), the first positive; malformed UTF-8 or gzip.
+Corpus load_corpus(const DataConfig& config);
+
+/// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
+/// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file.
+Tokens load_tokens(const fs::path& path, const std::string& split, const DataConfig& config,
+                   const Vocabulary& vocabulary);
+
+}  // namespace lapse

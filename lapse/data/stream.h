@@ -1,0 +1,63 @@
+// B parallel streams of a text, in blocks of K (spec: "Training").
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lapse/core/random.h"
+#include "lapse/data/corpus.h"
+
+namespace lapse {
+
+/// One block: row-major [batch][length]; target[i] is the token after input[i].
+struct TokenBlock {
+  int64_t batch = 0, length = 0;
+  std::vector<int64_t> input, target;
+  bool restart = false;  ///< memory must be emptied before this block: a new pass begins here
+};
+
+/// Endless training blocks. The text is cut into `batch` contiguous streams of floor(size / batch) tokens. The first
+/// pass starts at a random offset, the same in every stream; when fewer than block + 1 tokens are left in the streams,
+/// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`.
+class TrainingStreams {
+ public:
+  /// Error if the text is shorter than batch * (2 * block + 1) tokens; says how to mend (smaller batch or block).
+  TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random);
+
+  TokenBlock next();
+
+  /// The whole state: resuming from it repeats the following blocks exactly.
+  struct State {
+    int64_t position = 0;        ///< next token of each stream, relative to the stream's start
+    int64_t pass = 0;            ///< passes begun before this one
+    bool restart = true;         ///< the next block begins a pass
+    uint64_t random_counter = 0;
+  };
+  State state() const;
+  void set_state(const State& state);  ///< Error if the position lies outside the streams
+
+ private:
+  const Tokens& tokens_;
+  int64_t batch_, block_, stream_length_;
+  Random random_;
+  int64_t position_ = 0, pass_ = 0;
+  bool restart_ = true;
+};
+
+/// Reads a text once from its start in `batch` contiguous streams of floor(size / batch) tokens. Every token but the
+/// first of each stream is predicted once; the last block may be shorter, or is left out with `drop_partial`.
+class EvaluationStreams {
+ public:
+  /// Error if a stream would have fewer than 2 tokens.
+  EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial);
+
+  bool next(TokenBlock& block);  ///< false at the end
+  int64_t blocks() const;        ///< how many blocks there are in all
+
+ private:
+  const Tokens& tokens_;
+  int64_t batch_, block_, stream_length_, position_ = 0;
+  bool drop_partial_;
+};
+
+}  // namespace lapse

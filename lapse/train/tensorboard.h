@@ -1,0 +1,29 @@
+// TensorBoard event files, written without torch or TensorFlow.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "lapse/core/file.h"
+
+namespace lapse {
+
+/// Appends scalars to one new file FOLDER/events.out.tfevents.<unix time>.<host>.<pid>. Records are framed as TensorBoard
+/// expects: u64 length, masked CRC-32C of it, the Event message, masked CRC-32C of that.
+class TensorBoard {
+ public:
+  /// `first_step`: TensorBoard drops what earlier files of this folder say of steps >= first_step (a resumed run), by a
+  /// SessionLog START event.
+  TensorBoard(const fs::path& folder, int64_t first_step);
+
+  void scalar(const std::string& tag, int64_t step, double value);
+  void flush();  ///< Error if the disk refuses
+
+ private:
+  void write(const std::string& message);
+  fs::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace lapse
