@@ -6,8 +6,8 @@
 namespace lapse {
 
 struct DataConfig {
-  std::string path;                              // one file, cut by `split` ...
-  std::string train_path, valid_path, test_path; // ... or three files
+  std::string path;                               // one file, cut by `split` ...
+  std::string train_path, valid_path, test_path;  // ... or three files
   std::string unit = "byte";
   std::vector<double> split = {0.9, 0.05, 0.05};
   int64_t min_count = 1;

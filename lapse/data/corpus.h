@@ -13,7 +13,11 @@ namespace lapse {
 class Tokens {
  public:
   Tokens() = default;
+  explicit Tokens(int64_t vocabulary_size);
   Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size);
+
+  void append(const std::vector<int32_t>& ids);  ///< ids in 0 ... vocabulary_size - 1
+  void reserve_bytes(size_t bytes) { bytes_.reserve(bytes); }
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
@@ -29,13 +33,15 @@ struct Corpus {
 };
 
 /// Reads the config's file or files (plain or gzip) and encodes them. With one file, the text is cut by bytes at the
-/// split's fractions (characters: moved to the next code point; words: to the next line or white space); the vocabulary comes
-/// from the training part. Errors, one line each: no path; both forms given; a missing or empty file; fractions that are not
-/// three non-negative numbers of sum 1 (within 1e-6), the first positive; malformed UTF-8 or gzip.
+/// split's fractions (characters: moved to the next code point; words: to just after the next white space); the
+/// vocabulary comes from the training part. Errors, one line each: no path; both forms given; a missing or empty file;
+/// fractions that are not three non-negative numbers of sum 1 (within 1e-6), the first positive; an empty training
+/// part; malformed UTF-8 or gzip.
 Corpus load_corpus(const DataConfig& config);
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
-/// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file.
+/// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file. The
+/// unit is the vocabulary's. A part may be empty.
 Tokens load_tokens(const fs::path& path, const std::string& split, const DataConfig& config,
                    const Vocabulary& vocabulary);
 

@@ -18,7 +18,8 @@ struct TokenBlock {
 
 /// Endless training blocks. The text is cut into `batch` contiguous streams of floor(size / batch) tokens. The first
 /// pass starts at a random offset, the same in every stream; when fewer than block + 1 tokens are left in the streams,
-/// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`.
+/// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`. The
+/// tokens must outlive the streams.
 class TrainingStreams {
  public:
   /// Error if the text is shorter than batch * (2 * block + 1) tokens; says how to mend (smaller batch or block).
@@ -28,13 +29,13 @@ class TrainingStreams {
 
   /// The whole state: resuming from it repeats the following blocks exactly.
   struct State {
-    int64_t position = 0;        ///< next token of each stream, relative to the stream's start
-    int64_t pass = 0;            ///< passes begun before this one
-    bool restart = true;         ///< the next block begins a pass
+    int64_t position = 0;  ///< of the next block, relative to each stream's start
+    int64_t pass = 0;      ///< passes begun before this one
+    bool restart = true;   ///< the next block begins a pass
     uint64_t random_counter = 0;
   };
   State state() const;
-  void set_state(const State& state);  ///< Error if the position lies outside the streams
+  void set_state(const State& state);  ///< Error if no whole block is left at its position: another text or shape
 
  private:
   const Tokens& tokens_;
@@ -48,7 +49,8 @@ class TrainingStreams {
 /// first of each stream is predicted once; the last block may be shorter, or is left out with `drop_partial`.
 class EvaluationStreams {
  public:
-  /// Error if a stream would have fewer than 2 tokens.
+  /// Error if a stream would have fewer than 2 tokens, or with `drop_partial` no whole block (block + 1 tokens): there
+  /// is always a block to average over.
   EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial);
 
   bool next(TokenBlock& block);  ///< false at the end

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -15,14 +15,17 @@ namespace lapse {
 /// A fixed list of tokens. Units:
 ///   byte       256 ids, id = byte; every text has exactly one encoding and back.
 ///   character  UTF-8 code points that occur at least min_count times in the training text, by code point; id 0 stands
-///              for all others (decoded as U+FFFD). Text that is not UTF-8 is an Error naming the byte offset.
-///   word       separated by white space; each line end is the word "<eos>" (WikiText's convention); id 0 is "<unk>"
-///              (an "<unk>" in the text is that id too). By count, then by bytes; cut by min_count and max_vocabulary.
+///              for all others (decoded as U+FFFD).
+///   word       separated by ASCII white space; each line end is the word "<eos>" (WikiText's convention). Id 0 is
+///              "<unk>", id 1 "<eos>" (those words in the text are these ids too), then by count and by bytes.
+/// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
+/// special ids. Their text must be UTF-8: Error naming the byte offset.
 class Vocabulary {
  public:
-  /// From the training text. Error if the text is empty or the unit unknown.
+  Vocabulary() = default;
+  /// From the training text. Error if the text is empty, the unit unknown, or no character or word is kept.
   static Vocabulary build(const DataConfig& config, std::string_view text);
-  /// From what `to_json` gave; Error if it is not of that form.
+  /// From what `to_json` gave. Error if it is not of that form.
   static Vocabulary from_json(const std::string& json);
   std::string to_json() const;
 
@@ -42,9 +45,19 @@ class Vocabulary {
   double metric(double nats) const;
 
  private:
+  struct Hash {
+    using is_transparent = void;  // looks up a std::string_view without a copy
+    size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+  };
+
+  Vocabulary(std::string unit, std::vector<std::string> tokens);
+  std::vector<int32_t> encode_characters(std::string_view text) const;
+  std::vector<int32_t> encode_words(std::string_view text) const;
+
   std::string unit_;
-  std::vector<std::string> tokens_;                  // id -> bytes
-  std::unordered_map<std::string, int32_t> ids_;     // empty for bytes
+  std::vector<std::string> tokens_;                                      // id -> bytes
+  std::vector<int32_t> by_code_point_;                                   // characters only: code point -> id
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;  // words only
 };
 
 }  // namespace lapse

@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "lapse/core/file.h"
 
 namespace lapse {
 
-/// Appends scalars to one new file FOLDER/events.out.tfevents.<unix time>.<host>.<pid>. Records are framed as TensorBoard
-/// expects: u64 length, masked CRC-32C of it, the Event message, masked CRC-32C of that.
+/// CRC-32C (Castagnoli), with which the records are checked.
+uint32_t crc32c(std::string_view bytes);
+
+/// Appends scalars to one new file FOLDER/events.out.tfevents.<unix time>.<host>.<pid>. TensorBoard reads a folder's
+/// files in the order of their names, so the time is moved past that of every file already there. Records are framed as
+/// TensorBoard expects: u64 length, masked CRC-32C of it, the Event message, masked CRC-32C of that.
 class TensorBoard {
  public:
   /// `first_step`: TensorBoard drops what earlier files of this folder say of steps >= first_step (a resumed run), by a

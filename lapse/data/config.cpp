@@ -1,0 +1,28 @@
+#include "lapse/data/config.h"
+
+namespace lapse {
+
+Fields DataConfig::fields() {
+  return {
+      field("path", path, "one text file, plain or gzip, cut by `split` into training, validation and test parts"),
+      field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then"),
+      field("valid", valid_path, "validation text, beside `train`; may be left out"),
+      field("test", test_path, "test text, beside `train`; may be left out"),
+      field(
+          "unit", unit,
+          "what one token is: a byte (reads any file), a UTF-8 character, or a word between white space (each line end "
+          "is one more)")
+          .one_of({"byte", "character", "word"}),
+      field("split", split, "fractions of `path` for training, validation and test; their sum is 1"),
+      field("min_count", min_count,
+            "characters and words rarer than this in the training text become the unknown token")
+          .in(1)
+          .unit("occurrences"),
+      field("max_vocabulary", max_vocabulary,
+            "keep at most this many characters or words, the most frequent, counting the special tokens; 0 = no limit")
+          .in(0)
+          .unit("tokens"),
+  };
+}
+
+}  // namespace lapse

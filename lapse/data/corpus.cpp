@@ -1,0 +1,141 @@
+#include "lapse/data/corpus.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
+
+namespace lapse {
+namespace {
+
+constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
+
+/// The first place at or after `at` where a text of this unit can be cut without breaking a token.
+size_t cut_point(std::string_view text, size_t at, const std::string& unit) {
+  if (at == 0 || at >= text.size() || unit == "byte") return std::min(at, text.size());
+  if (unit == "character") {
+    while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
+    return at;
+  }
+  size_t space = text.find_first_of(" \t\n\v\f\r", at - 1);
+  return space == std::string_view::npos ? text.size() : space + 1;
+}
+
+void check_split(const std::vector<double>& split) {
+  double sum = 0;
+  for (double fraction : split) sum += fraction;
+  bool right = split.size() == 3 && split[0] > 0 && split[1] >= 0 && split[2] >= 0 && std::abs(sum - 1) <= 1e-6;
+  if (right) return;
+  fail(fmt::format("split = [{}]: give three fractions of sum 1 for training, validation and test, the first above 0",
+                   fmt::join(split, ", ")));
+}
+
+/// The training, validation and test parts.
+std::array<std::string_view, 3> cut_text(std::string_view text, const std::vector<double>& split,
+                                         const std::string& unit) {
+  auto size = static_cast<double>(text.size());
+  auto cut = [&](double fraction) { return cut_point(text, static_cast<size_t>(std::llround(size * fraction)), unit); };
+  // A part of fraction 0 stays empty, however the sum of the others is rounded.
+  size_t valid_end = split[2] > 0 ? cut(split[0] + split[1]) : text.size();
+  size_t train_end = split[1] > 0 ? cut(split[0]) : valid_end;
+  return {text.substr(0, train_end), text.substr(train_end, valid_end - train_end), text.substr(valid_end)};
+}
+
+std::string read_corpus_file(const fs::path& path, const std::string& unit) {
+  std::string text = read_text_file(path);
+  if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
+  if (unit != "byte") require_utf8(text, path.string());
+  return text;
+}
+
+/// Piece by piece: the ids of a whole text would take four times its size.
+Tokens encode_text(const Vocabulary& vocabulary, std::string_view text) {
+  constexpr size_t kPiece = 1 << 20;
+  Tokens tokens(vocabulary.size());
+  tokens.reserve_bytes(text.size());
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = cut_point(text, begin + kPiece, vocabulary.unit());
+    tokens.append(vocabulary.encode(text.substr(begin, end - begin)));
+    begin = end;
+  }
+  return tokens;
+}
+
+Tokens encode_file(const Vocabulary& vocabulary, const std::string& path) {
+  if (path.empty()) return Tokens(vocabulary.size());
+  return encode_text(vocabulary, read_corpus_file(path, vocabulary.unit()));
+}
+
+Corpus load_one_file(const DataConfig& config) {
+  check_split(config.split);
+  std::string text = read_corpus_file(config.path, config.unit);
+  auto [train, valid, test] = cut_text(text, config.split, config.unit);
+  if (train.empty()) {
+    fail(fmt::format("{}: the training part is empty (fraction {} of {} bytes)", config.path, config.split[0],
+                     text.size()));
+  }
+  Corpus corpus;
+  corpus.vocabulary = Vocabulary::build(config, train);
+  corpus.train = encode_text(corpus.vocabulary, train);
+  corpus.valid = encode_text(corpus.vocabulary, valid);
+  corpus.test = encode_text(corpus.vocabulary, test);
+  return corpus;
+}
+
+Corpus load_three_files(const DataConfig& config) {
+  Corpus corpus;
+  {
+    std::string text = read_corpus_file(config.train_path, config.unit);
+    corpus.vocabulary = Vocabulary::build(config, text);
+    corpus.train = encode_text(corpus.vocabulary, text);
+  }
+  corpus.valid = encode_file(corpus.vocabulary, config.valid_path);
+  corpus.test = encode_file(corpus.vocabulary, config.test_path);
+  return corpus;
+}
+
+}  // namespace
+
+Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 : vocabulary_size <= 1 << 16 ? 2 : 4) {}
+
+Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Tokens(vocabulary_size) { append(ids); }
+
+void Tokens::append(const std::vector<int32_t>& ids) {
+  size_t end = bytes_.size();
+  bytes_.resize(end + ids.size() * width_);
+  for (int32_t id : ids) {
+    for (int64_t i = 0; i < width_; ++i) bytes_[end++] = static_cast<uint8_t>(id >> 8 * i);
+  }
+}
+
+int32_t Tokens::operator[](int64_t i) const {
+  int32_t id = 0;
+  for (int64_t k = 0; k < width_; ++k) id |= static_cast<int32_t>(bytes_[i * width_ + k]) << 8 * k;
+  return id;
+}
+
+Corpus load_corpus(const DataConfig& config) {
+  bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
+  if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
+  if (!config.path.empty()) return load_one_file(config);
+  if (config.train_path.empty()) fail("data: no training text; set `path`, or `train` and perhaps `valid` and `test`");
+  return load_three_files(config);
+}
+
+Tokens load_tokens(const fs::path& path, const std::string& split, const DataConfig& config,
+                   const Vocabulary& vocabulary) {
+  auto part = std::find(kParts.begin(), kParts.end(), split);
+  if (part == kParts.end() && split != "all") {
+    fail(fmt::format("unknown split \"{}\"; use one of: {}, all", split, fmt::join(kParts, ", ")));
+  }
+  if (part != kParts.end()) check_split(config.split);
+  std::string text = read_corpus_file(path, vocabulary.unit());
+  if (part == kParts.end()) return encode_text(vocabulary, text);
+  return encode_text(vocabulary, cut_text(text, config.split, vocabulary.unit())[part - kParts.begin()]);
+}
+
+}  // namespace lapse

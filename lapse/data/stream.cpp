@@ -1,0 +1,103 @@
+#include "lapse/data/stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+/// Tokens per stream.
+int64_t cut_streams(const Tokens& tokens, int64_t batch, int64_t block) {
+  if (batch < 1 || block < 1) fail(fmt::format("batch = {} and block = {} must be at least 1", batch, block));
+  return tokens.size() / batch;
+}
+
+void fill(TokenBlock& out, const Tokens& tokens, int64_t batch, int64_t length, int64_t stream_length,
+          int64_t position) {
+  out.batch = batch;
+  out.length = length;
+  out.input.resize(batch * length);
+  out.target.resize(batch * length);
+  for (int64_t row = 0; row < batch; ++row) {
+    int64_t from = row * stream_length + position;
+    for (int64_t i = 0; i < length; ++i) {
+      out.input[row * length + i] = tokens[from + i];
+      out.target[row * length + i] = tokens[from + i + 1];
+    }
+  }
+}
+
+}  // namespace
+
+TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random)
+    : tokens_(tokens),
+      batch_(batch),
+      block_(block),
+      stream_length_(cut_streams(tokens, batch, block)),
+      random_(std::move(random)) {
+  if (stream_length_ < 2 * block + 1) {
+    fail(
+        fmt::format("the training text has {} tokens, but batch = {} streams of 2 blocks of {} and one need {}; "
+                    "use a smaller batch or block, or more text",
+                    tokens.size(), batch, block, batch * (2 * block + 1)));
+  }
+  position_ = static_cast<int64_t>(random_.below(stream_length_ - block_));
+}
+
+TokenBlock TrainingStreams::next() {
+  TokenBlock out;
+  fill(out, tokens_, batch_, block_, stream_length_, position_);
+  out.restart = restart_;
+  position_ += block_;
+  restart_ = position_ + block_ + 1 > stream_length_;
+  if (restart_) {
+    position_ = static_cast<int64_t>(random_.below(block_));
+    ++pass_;
+  }
+  return out;
+}
+
+TrainingStreams::State TrainingStreams::state() const { return {position_, pass_, restart_, random_.counter()}; }
+
+void TrainingStreams::set_state(const State& state) {
+  if (state.position < 0 || state.position >= stream_length_ - block_) {
+    fail(fmt::format("cannot resume at token {} of streams of {} tokens with block = {}: another text, batch or block",
+                     state.position, stream_length_, block_));
+  }
+  position_ = state.position;
+  pass_ = state.pass;
+  restart_ = state.restart;
+  random_.set_counter(state.random_counter);
+}
+
+EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial)
+    : tokens_(tokens),
+      batch_(batch),
+      block_(block),
+      stream_length_(cut_streams(tokens, batch, block)),
+      drop_partial_(drop_partial) {
+  int64_t least = drop_partial ? block + 1 : 2;
+  if (stream_length_ < least) {
+    fail(fmt::format("the text has {} tokens, but batch = {} streams of at least {} need {}; use a smaller batch{}",
+                     tokens.size(), batch, least, batch * least, drop_partial ? " or block" : ""));
+  }
+}
+
+bool EvaluationStreams::next(TokenBlock& block) {
+  int64_t length = std::min(block_, stream_length_ - 1 - position_);
+  if (length == 0 || (drop_partial_ && length < block_)) return false;
+  fill(block, tokens_, batch_, length, stream_length_, position_);
+  block.restart = position_ == 0;
+  position_ += length;
+  return true;
+}
+
+int64_t EvaluationStreams::blocks() const {
+  int64_t predictions = stream_length_ - 1;
+  return drop_partial_ ? predictions / block_ : (predictions + block_ - 1) / block_;
+}
+
+}  // namespace lapse

@@ -1,0 +1,18 @@
+// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lapse {
+
+/// Reads the code point at text[at] and moves `at` past it; false, and `at` unmoved, where the bytes are malformed.
+bool next_code_point(std::string_view text, size_t& at, char32_t& code);
+
+/// Error for the malformed bytes at text[at]; `origin` (a path, say) begins the message.
+[[noreturn]] void fail_utf8(std::string_view text, size_t at, const std::string& origin);
+
+/// Error at the first malformed bytes, if any.
+void require_utf8(std::string_view text, const std::string& origin);
+
+}  // namespace lapse

@@ -1,0 +1,233 @@
+#include "lapse/data/vocabulary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <set>
+
+#include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
+
+namespace lapse {
+namespace {
+
+constexpr char kOtherCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
+constexpr char kOtherWord[] = "<unk>";
+constexpr char kEndOfLine[] = "<eos>";
+constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+constexpr int32_t kOther = 0, kEndOfLineId = 1;
+
+struct Counted {
+  std::string token;
+  int64_t count;
+};
+
+std::vector<std::string> special_tokens(const std::string& unit) {
+  if (unit == "character") return {kOtherCharacter};
+  return {kOtherWord, kEndOfLine};
+}
+
+template <class Visit>
+void for_each_word(std::string_view text, Visit visit) {
+  for (size_t at = 0; at < text.size();) {
+    size_t end = std::min(text.find_first_of(kWhiteSpace, at), text.size());
+    if (end > at) visit(text.substr(at, end - at));
+    if (end < text.size() && text[end] == '\n') visit(std::string_view(kEndOfLine));
+    at = end + 1;
+  }
+}
+
+std::vector<Counted> count_characters(std::string_view text) {
+  std::vector<int64_t> counts(0x110000);
+  std::vector<size_t> last_seen(counts.size());
+  char32_t code = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t start = at;
+    if (!next_code_point(text, at, code)) fail_utf8(text, at, "training text");
+    ++counts[code];
+    last_seen[code] = start;
+  }
+  std::vector<Counted> result;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    size_t end = last_seen[i];
+    next_code_point(text, end, code);
+    result.push_back({std::string(text.substr(last_seen[i], end - last_seen[i])), counts[i]});
+  }
+  return result;
+}
+
+std::vector<Counted> count_words(std::string_view text) {
+  require_utf8(text, "training text");
+  std::unordered_map<std::string_view, int64_t> counts;
+  for_each_word(text, [&](std::string_view word) { ++counts[word]; });
+  std::vector<Counted> result;
+  for (const auto& [word, count] : counts) result.push_back({std::string(word), count});
+  return result;
+}
+
+/// The special tokens, then what min_count and max_vocabulary leave, most frequent first.
+std::vector<std::string> choose_tokens(std::vector<Counted> counted, const DataConfig& config) {
+  std::vector<std::string> tokens = special_tokens(config.unit);
+  size_t special = tokens.size();
+  std::erase_if(counted, [&](const Counted& c) {
+    return c.count < config.min_count || std::find(tokens.begin(), tokens.end(), c.token) != tokens.end();
+  });
+  std::sort(counted.begin(), counted.end(), [](const Counted& a, const Counted& b) {
+    return a.count != b.count ? a.count > b.count : a.token < b.token;
+  });
+  size_t limit = config.max_vocabulary > 0 ? static_cast<size_t>(config.max_vocabulary) : counted.size() + special;
+  for (Counted& c : counted) {
+    if (tokens.size() >= limit) break;
+    tokens.push_back(std::move(c.token));
+  }
+  if (tokens.size() == special) {
+    fail(fmt::format(
+        "the vocabulary is empty: no {} of the training text is kept by min_count = {}, max_vocabulary = {}",
+        config.unit, config.min_count, config.max_vocabulary));
+  }
+  return tokens;
+}
+
+bool is_one_character(const std::string& token) {
+  size_t at = 0;
+  char32_t code;
+  return !token.empty() && next_code_point(token, at, code) && at == token.size();
+}
+
+bool is_one_word(const std::string& token) {
+  return !token.empty() && token.find_first_of(kWhiteSpace) == std::string::npos;
+}
+
+/// Refuses lists that `build` cannot have made.
+void check_tokens(const std::string& unit, const std::vector<std::string>& tokens) {
+  std::vector<std::string> special = special_tokens(unit);
+  if (tokens.size() < special.size() || !std::equal(special.begin(), special.end(), tokens.begin())) {
+    fail(fmt::format("vocabulary: the first tokens of unit \"{}\" must be: {}", unit, fmt::join(special, " ")));
+  }
+  std::set<std::string_view> seen;
+  for (const std::string& token : tokens) {
+    bool right_form = unit == "character" ? is_one_character(token) : is_one_word(token);
+    if (!right_form) fail(fmt::format("vocabulary: token {} is not one {}", seen.size(), unit));
+    if (!seen.insert(token).second) fail(fmt::format("vocabulary: token {} occurs twice", seen.size()));
+  }
+}
+
+[[noreturn]] void fail_unit(const std::string& unit) {
+  std::vector<std::string> units = {"byte", "character", "word"};
+  fail(fmt::format("unknown unit \"{}\"{}; use one of: {}", unit, did_you_mean(unit, units), fmt::join(units, ", ")));
+}
+
+std::vector<std::string> all_bytes() {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  return tokens;
+}
+
+}  // namespace
+
+Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens)
+    : unit_(std::move(unit)), tokens_(std::move(tokens)) {
+  for (size_t id = 0; id < tokens_.size() && unit_ != "byte"; ++id) {
+    if (unit_ == "word") {
+      ids_.emplace(tokens_[id], static_cast<int32_t>(id));
+      continue;
+    }
+    size_t at = 0;
+    char32_t code = 0;
+    next_code_point(tokens_[id], at, code);
+    if (code >= by_code_point_.size()) by_code_point_.resize(code + 1, kOther);
+    by_code_point_[code] = static_cast<int32_t>(id);
+  }
+}
+
+Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
+  if (text.empty()) fail("the training text is empty");
+  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes());
+  if (config.unit == "word") return Vocabulary(config.unit, choose_tokens(count_words(text), config));
+  if (config.unit != "character") fail_unit(config.unit);
+  std::vector<std::string> tokens = choose_tokens(count_characters(text), config);
+  std::sort(tokens.begin() + 1, tokens.end());  // UTF-8's byte order is that of its code points
+  return Vocabulary(config.unit, std::move(tokens));
+}
+
+Vocabulary Vocabulary::from_json(const std::string& text) {
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) fail("vocabulary: not valid JSON");
+  if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) fail("vocabulary: has no \"unit\"");
+  std::string unit = json["unit"];
+  if (unit == "byte") return Vocabulary(unit, all_bytes());
+  if (unit != "character" && unit != "word") fail_unit(unit);
+  if (!json.contains("tokens") || !json["tokens"].is_array()) fail("vocabulary: has no list of \"tokens\"");
+  std::vector<std::string> tokens;
+  for (const nlohmann::json& token : json["tokens"]) {
+    if (!token.is_string()) fail(fmt::format("vocabulary: token {} is not a string", tokens.size()));
+    tokens.push_back(token);
+  }
+  check_tokens(unit, tokens);
+  return Vocabulary(std::move(unit), std::move(tokens));
+}
+
+std::string Vocabulary::to_json() const {
+  nlohmann::json json = {{"unit", unit_}};
+  if (unit_ != "byte") json["tokens"] = tokens_;
+  return json.dump();
+}
+
+std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
+  if (unit_ == "character") return encode_characters(text);
+  if (unit_ == "word") return encode_words(text);
+  std::vector<int32_t> ids(text.size());
+  std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
+  return ids;
+}
+
+std::vector<int32_t> Vocabulary::encode_characters(std::string_view text) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size());
+  char32_t code;
+  for (size_t at = 0; at < text.size();) {
+    if (!next_code_point(text, at, code)) fail_utf8(text, at, "text");
+    ids.push_back(code < by_code_point_.size() ? by_code_point_[code] : kOther);
+  }
+  return ids;
+}
+
+std::vector<int32_t> Vocabulary::encode_words(std::string_view text) const {
+  require_utf8(text, "text");
+  std::vector<int32_t> ids;
+  for_each_word(text, [&](std::string_view word) {
+    auto found = ids_.find(word);
+    ids.push_back(found == ids_.end() ? kOther : found->second);
+  });
+  return ids;
+}
+
+std::string Vocabulary::decode(int32_t id) const {
+  const std::string& token = tokens_.at(static_cast<size_t>(id));
+  if (unit_ != "word") return token;
+  return id == kEndOfLineId ? "\n" : token + " ";
+}
+
+std::string Vocabulary::decode(const std::vector<int32_t>& ids) const {
+  std::string text;
+  for (int32_t id : ids) text += decode(id);
+  return text;
+}
+
+std::string Vocabulary::metric_name() const {
+  if (unit_ == "word") return "perplexity";
+  return unit_ == "character" ? "bits per character" : "bits per byte";
+}
+
+std::string Vocabulary::metric_tag() const {
+  if (unit_ == "word") return "ppl";
+  return unit_ == "character" ? "bpc" : "bpb";
+}
+
+double Vocabulary::metric(double nats) const { return unit_ == "word" ? std::exp(nats) : nats / std::numbers::ln2; }
+
+}  // namespace lapse

@@ -1,0 +1,117 @@
+#include "lapse/train/tensorboard.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+
+#include "lapse/core/error.h"
+#include "tensorboard.pb.h"
+
+namespace lapse {
+namespace {
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr size_t kTimeDigits = 10;
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+    table[byte] = crc;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kCrcTable = make_crc_table();
+
+/// The format's guard against CRCs of text that holds CRCs.
+uint32_t masked_crc(std::string_view bytes) {
+  uint32_t crc = crc32c(bytes);
+  return (crc >> 15 | crc << 17) + 0xA282EAD8u;
+}
+
+template <class Unsigned>
+std::string little_endian(Unsigned value) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+std::string host_name() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+fs::path new_path(const fs::path& folder) {
+  auto time = static_cast<int64_t>(now());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || name.size() < kPrefix.size() + kTimeDigits) continue;
+    const char* digits = name.data() + kPrefix.size();
+    int64_t earlier = 0;
+    if (std::from_chars(digits, digits + kTimeDigits, earlier).ptr == digits + kTimeDigits) {
+      time = std::max(time, earlier + 1);
+    }
+  }
+  return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host_name(), getpid());
+}
+
+tensorboard::Event new_event(int64_t step) {
+  tensorboard::Event event;
+  event.set_wall_time(now());
+  event.set_step(step);
+  return event;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = ~0u;
+  for (char c : bytes) crc = crc >> 8 ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF];
+  return ~crc;
+}
+
+TensorBoard::TensorBoard(const fs::path& folder, int64_t first_step) {
+  make_folder(folder);
+  path_ = new_path(folder);
+  file_.open(path_, std::ios::binary);
+  if (!file_) fail(fmt::format("{}: cannot create: {}", path_.string(), std::strerror(errno)));
+  tensorboard::Event version = new_event(0);
+  version.set_file_version("brain.Event:2");
+  write(version.SerializeAsString());
+  if (first_step > 0) {
+    tensorboard::Event start = new_event(first_step);
+    start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
+    write(start.SerializeAsString());
+  }
+  flush();
+}
+
+void TensorBoard::scalar(const std::string& tag, int64_t step, double value) {
+  tensorboard::Event event = new_event(step);
+  tensorboard::Summary::Value* entry = event.mutable_summary()->add_value();
+  entry->set_tag(tag);
+  entry->set_simple_value(static_cast<float>(value));
+  write(event.SerializeAsString());
+}
+
+void TensorBoard::flush() {
+  file_.flush();
+  if (!file_) fail(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+}
+
+void TensorBoard::write(const std::string& message) {
+  std::string length = little_endian<uint64_t>(message.size());
+  file_ << length << little_endian(masked_crc(length)) << message << little_endian(masked_crc(message));
+}
+
+}  // namespace lapse
