@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs all tests.
+#
+#   scripts/test.sh           everything: format, house rules, build, tests, then the sanitizers on the code without torch
+#                             and on memory + operators
+#   scripts/test.sh --quick   the same without the sanitizers
+#   scripts/test.sh --asan    everything built and run under the address and undefined-behaviour sanitizers instead
+#
+# Stops at the first stage that fails. CMAKE_BUILD_PARALLEL_LEVEL sets how many files are compiled at a time.
+set -euo pipefail
+
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+mode=all
+case ${1:-} in
+  "") ;;
+  --quick) mode=quick ;;
+  --asan) mode=asan ;;
+  -h | --help) usage; exit 0 ;;
+  *) printf 'test: unknown argument: %s\n' "$1" >&2; usage >&2; exit 2 ;;
+esac
+(($# <= 1)) || { usage >&2; exit 2; }
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+scratch=$(mktemp -d)
+
+# --- stages: a title each, with the time it took; a failure names its stage -----------------------------------------
+stage=""
+stage_start=0
+
+close_stage() { [[ -z $stage ]] || printf '   %s: ok, %d s\n' "$stage" $((SECONDS - stage_start)); }
+
+title() {
+  close_stage
+  stage=$1
+  stage_start=$SECONDS
+  printf '== %s\n' "$stage"
+}
+
+finish() {
+  local status=$?
+  rm -rf "$scratch"
+  ((status == 0)) || printf 'test: FAILED in stage "%s" after %d s\n' "$stage" $SECONDS >&2
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Says nothing unless the command fails.
+quietly() {
+  "$@" >"$scratch/quiet.log" 2>&1 || {
+    local status=$?
+    cat "$scratch/quiet.log"
+    return $status
+  }
+}
+
+# --- what the stages do ---------------------------------------------------------------------------------------------
+# One compiler needs up to 1.5 GB (the precompiled header of torch), twice that under the sanitizers.
+compile_jobs() {
+  local by_memory cores
+  cores=$(nproc)
+  by_memory=$(awk '/^MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo)
+  ((by_memory >= 1)) || by_memory=1
+  echo $((by_memory < cores ? by_memory : cores))
+}
+
+build() { # build PRESET [TARGET...]
+  local preset=$1 say_less=()
+  shift
+  [[ -t 1 ]] || say_less=(-- --quiet) # ninja's counter needs a terminal to stay on one line
+  quietly cmake --preset "$preset"
+  # tests are asked for their names right after linking; libtorch leaks by design at exit
+  ASAN_OPTIONS=detect_leaks=0 cmake --build --preset "$preset" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(compile_jobs)}" \
+    ${1:+--target "$@"} "${say_less[@]}"
+}
+
+run_ctest() { ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=error | tee "$scratch/ctest.log"; }
+
+# ctest's closing lines, again: what ran after it must not hide how the tests ended.
+repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest.log"; }
+
+export UBSAN_OPTIONS=print_stacktrace=1
+
+run_without_torch() { quietly build/asan/base_tests --gtest_brief=1; } # with leaks: nothing here may leak
+
+run_with_torch() { ASAN_OPTIONS=detect_leaks=0 quietly build/asan/ops_tests --gtest_brief=1; }
+
+check_format() {
+  local folder folders=()
+  for folder in lapse bench tests examples; do
+    [[ ! -d $folder ]] || folders+=("$folder")
+  done
+  find "${folders[@]}" \( -name '*.h' -o -name '*.cpp' \) -print0 | xargs -0 -r clang-format --dry-run -Werror
+}
+
+check_house() {
+  quietly .venv/bin/python scripts/check_house_test.py
+  .venv/bin/python scripts/check_house.py
+}
+
+# --- the run --------------------------------------------------------------------------------------------------------
+title "set-up"
+scripts/setup.sh
+
+title "format (to mend: clang-format -i FILE)"
+check_format
+
+title "house rules"
+check_house
+
+if [[ $mode == asan ]]; then
+  title "build, with sanitizers"
+  build asan
+  title "tests without torch, with sanitizers and leak detection"
+  run_without_torch
+  title "all tests, with sanitizers"
+  ASAN_OPTIONS=detect_leaks=0 run_ctest asan
+else
+  title "build"
+  build release
+  title "tests"
+  run_ctest release
+  if [[ $mode == all ]]; then
+    title "build of the sanitized tests"
+    build asan base_tests ops_tests
+    title "tests without torch, with sanitizers and leak detection"
+    run_without_torch
+    title "tests of memory and operators, with sanitizers"
+    run_with_torch
+  fi
+fi
+if [[ $mode == all ]]; then
+  close_stage
+  repeat_ctest_result
+fi
+printf 'test: all passed in %d s\n' $SECONDS
