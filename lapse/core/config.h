@@ -25,12 +25,12 @@ struct Field {
   std::string name;
   Value value;
   std::string help;
-  double low = -std::numeric_limits<double>::infinity();  ///< inclusive; numbers only
-  double high = std::numeric_limits<double>::infinity();
-  std::string unit_name;               ///< "timesteps", "updates", ...; may be empty
-  std::vector<std::string> choices;    ///< strings only; empty: any
+  double low = std::numeric_limits<double>::lowest();  ///< inclusive; numbers only
+  double high = std::numeric_limits<double>::max();    ///< an infinite value needs an infinite bound
+  std::string unit_name;                               ///< "timesteps", "updates", ...; may be empty
+  std::vector<std::string> choices;                    ///< strings only; empty: any
 
-  Field in(double lowest, double highest = std::numeric_limits<double>::infinity()) &&;
+  Field in(double lowest, double highest = std::numeric_limits<double>::max()) &&;
   Field unit(std::string name) &&;
   Field one_of(std::vector<std::string> names) &&;
 };
@@ -50,14 +50,15 @@ struct Section {
 };
 using Sections = std::vector<Section>;
 
-/// Reads a TOML file over the defaults. Errors, one line each, with file and line: malformed TOML; an unknown section or
-/// key (with the nearest name); a value of the wrong type (integers are accepted for reals), out of range or not among
-/// the choices. Keys that the file does not name keep their values.
+/// Reads a TOML file over the defaults. Errors, one line each, with file and line: malformed TOML; an unknown section
+/// or key (with the nearest name); a value of the wrong type (integers are accepted for reals), out of range or not
+/// among the choices. Keys that the file does not name keep their values.
 void read_config(const Sections& sections, const fs::path& path);
 /// The same for TOML text; `origin` stands for the path in messages.
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin);
 
-/// Applies one "section.key=value". The value is TOML; a bare word is taken as a string. Errors as read_config.
+/// Applies one "section.key=value". The value is TOML; for a string, anything that does not begin with a quotation mark
+/// is taken as it stands. Errors as read_config.
 void set_config(const Sections& sections, const std::string& assignment);
 
 /// Sets one field from text, checking type, range and choices; `origin` begins the message ("--max-span").
@@ -66,7 +67,8 @@ void set_field(const Field& field, const std::string& text, const std::string& o
 /// The current values as TOML that read_config reads back to the same values, reals to the last bit.
 std::string config_to_toml(const Sections& sections);
 
-/// One line per field: name, default (the current value), range or choices, unit, help. For `--help` and docs.
+/// One line per field: name, default (the current value), help, range or choices, unit; lines longer than 120 columns
+/// continue below. For `--help` and docs.
 std::string config_help(const Sections& sections);
 
 /// The field's value as TOML, e.g. 0.1, "adam", [0.9, 0.05, 0.05].

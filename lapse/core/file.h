@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 /// The whole file. Error names the path and the system's reason (missing, a directory, no permission).
 std::string read_file(const fs::path& path);
 
-/// As read_file, but a gzip file (recognised by its first two bytes, not its name; several members allowed) is inflated.
-/// A truncated or damaged gzip file is an Error, never a shorter text.
+/// As read_file, but a gzip file (recognised by its first two bytes, not its name; several members allowed) is
+/// inflated. A truncated or damaged gzip file is an Error, never a shorter text.
 std::string read_text_file(const fs::path& path);
 
 /// Writes beside `path` (path + ".partial"), flushes to disk and renames: readers see the old file or the new one.

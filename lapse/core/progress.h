@@ -7,6 +7,16 @@
 
 namespace lapse {
 
+/// What a line tells. `total` 0: unknown. The rate counts from `first`.
+struct ProgressState {
+  std::string title, unit, note;
+  int64_t total = 0, first = 0, done = 0;
+  double seconds = 0;  ///< since `first`
+};
+
+/// The line of a state: with a bar, and cut to `columns`, if `columns` is positive; else plain and whole.
+std::string progress_line(const ProgressState& state, int columns);
+
 /// Writes to stderr. On a terminal: one line redrawn at most 10 times a second,
 ///   train  43% [########            ]  860/2000 updates  3.4/s  eta 5:32  loss 2.31 bpb
 /// Elsewhere: a line without the bar at most every `plain_seconds`, and the last. Silent if `quiet`.
@@ -26,12 +36,12 @@ class Progress {
   void finish();
 
  private:
-  std::string line() const;
+  bool due() const;
+  void draw();
   void erase_bar();
 
-  std::string title_, unit_, note_;
-  int64_t total_, first_, done_;
-  bool quiet_, terminal_, finished_ = false, drawn_ = false;
+  ProgressState state_;
+  bool quiet_, terminal_, finished_ = false, drawn_ = false, fresh_ = true;  // fresh_: nothing new since the last draw
   double plain_seconds_;
   std::chrono::steady_clock::time_point start_, last_draw_;
 };

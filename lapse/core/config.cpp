@@ -1,0 +1,234 @@
+#include "lapse/core/config.h"
+
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "lapse/core/config_text.h"
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+template <class... Cases>
+struct Match : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Match(Cases...) -> Match<Cases...>;
+
+void check_range(const Field& field, double value, const std::string& shown, const std::string& origin) {
+  if (value >= field.low && value <= field.high) return;  // false for NaN
+  const std::string range = range_text(field);
+  fail(fmt::format("{}: {} is out of range; give {}{}{}", origin, shown, range.empty() ? "a finite number" : range,
+                   field.unit_name.empty() ? "" : " ", field.unit_name));
+}
+
+void check_choice(const Field& field, const std::string& value, const std::string& origin) {
+  if (field.choices.empty() || std::ranges::find(field.choices, value) != field.choices.end()) return;
+  fail(fmt::format("{}: there is no '{}'{}; give one of {}", origin, value, did_you_mean(value, field.choices),
+                   fmt::join(field.choices, ", ")));
+}
+
+// --- assignment ------------------------------------------------------------------------------------------------------
+
+std::string wanted(const Field& field) {
+  return std::visit(
+      Match{[](int64_t*) { return "an integer, such as 12"; }, [](double*) { return "a number, such as 0.5 or 1e-3"; },
+            [](bool*) { return "true or false"; }, [](std::string*) { return "a string, such as \"text\""; },
+            [](std::vector<double>*) { return "a list of numbers, such as [0.5, 1e-3]"; }},
+      field.value);
+}
+
+std::string shown(const toml::node& node) {
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "a list";
+  if (auto* text = node.as_string()) return to_toml(text->get());
+  if (auto* real = node.as_floating_point()) return to_toml(real->get());
+  if (auto* whole = node.as_integer()) return to_toml(whole->get());
+  if (auto* truth = node.as_boolean()) return to_toml(truth->get());
+  return "a date or time";
+}
+
+[[noreturn]] void wrong_type(const Field& field, const std::string& given, const std::string& origin) {
+  fail(fmt::format("{}: expected {}; got {}", origin, wanted(field), given));
+}
+
+int64_t whole_number(const Field& field, const toml::node& node, const std::string& given, const std::string& origin) {
+  const auto real = node.is_floating_point() ? node.value_exact<double>() : std::nullopt;
+  const bool is_whole = real && std::trunc(*real) == *real && std::abs(*real) < 1e15;
+  if (is_whole) fail(fmt::format("{}: expected an integer; write {:.0f} instead of {}", origin, *real, given));
+  if (!node.is_integer()) wrong_type(field, given, origin);
+  const int64_t value = *node.value<int64_t>();
+  check_range(field, static_cast<double>(value), given, origin);
+  return value;
+}
+
+double real_number(const Field& field, const toml::node& node, const std::string& given, const std::string& origin) {
+  if (!node.is_number()) wrong_type(field, given, origin);
+  const double value = *node.value<double>();
+  check_range(field, value, shown(node), origin);
+  return value;
+}
+
+// Everything that comes from outside passes here.
+void assign(const Field& field, const toml::node& node, const std::string& origin) {
+  const std::string given = shown(node);
+  std::visit(Match{[&](int64_t* value) { *value = whole_number(field, node, given, origin); },
+                   [&](double* value) { *value = real_number(field, node, given, origin); },
+                   [&](bool* value) {
+                     if (!node.is_boolean()) wrong_type(field, given, origin);
+                     *value = *node.value<bool>();
+                   },
+                   [&](std::string* value) {
+                     if (!node.is_string()) wrong_type(field, given, origin);
+                     check_choice(field, *node.value<std::string>(), origin);
+                     *value = *node.value<std::string>();
+                   },
+                   [&](std::vector<double>* value) {
+                     if (!node.is_array()) wrong_type(field, given, origin);
+                     std::vector<double> numbers;
+                     for (const toml::node& item : *node.as_array())
+                       numbers.push_back(real_number(field, item, "a list with " + shown(item), origin));
+                     *value = std::move(numbers);
+                   }},
+             field.value);
+}
+
+// The value that the text spells; none where it is not one TOML value.
+std::optional<toml::table> parse_value(const std::string& text) {
+  try {
+    toml::table table = toml::parse("value = " + text);
+    if (table.size() == 1) return table;  // a line break could smuggle in more
+  } catch (const toml::parse_error&) {
+  }
+  return std::nullopt;
+}
+
+// --- finding the field -----------------------------------------------------------------------------------------------
+
+template <class Named>
+const Named* find(const std::vector<Named>& all, const std::string& name) {
+  const auto found = std::ranges::find(all, name, &Named::name);
+  return found == all.end() ? nullptr : &*found;
+}
+
+template <class Named>
+std::vector<std::string> names(const std::vector<Named>& all) {
+  std::vector<std::string> names;
+  for (const Named& one : all) names.push_back(one.name);
+  return names;
+}
+
+// Where a name is not among `all`: the nearest one, else all of them.
+template <class Named>
+std::string advice(const std::string& name, const std::vector<Named>& all) {
+  const std::string nearest = did_you_mean(name, names(all));
+  return nearest.empty() ? fmt::format("; known are {}", fmt::join(names(all), ", ")) : nearest;
+}
+
+const Section* section_with(const Sections& sections, const std::string& key) {
+  const auto found = std::ranges::find_if(sections, [&](const Section& section) { return find(section.fields, key); });
+  return found == sections.end() ? nullptr : &*found;
+}
+
+const Section& find_section(const Sections& sections, const std::string& name, const std::string& where) {
+  if (const Section* section = find(sections, name)) return *section;
+  fail(fmt::format("{}unknown section [{}]{}", where, name, advice(name, sections)));
+}
+
+const Field& find_field(const Sections& sections, const Section& section, const std::string& key,
+                        const std::string& where) {
+  if (const Field* field = find(section.fields, key)) return *field;
+  std::string mend = advice(key, section.fields);
+  if (const Section* other = section_with(sections, key)) mend = fmt::format("; it belongs to [{}]", other->name);
+  if (find(sections, key)) mend = fmt::format("; the section [{}] stands by itself, not within another", key);
+  fail(fmt::format("{}unknown key '{}' in [{}]{}", where, key, section.name, mend));
+}
+
+// A value above the first section header.
+[[noreturn]] void fail_outside(const Sections& sections, const std::string& key, const std::string& where) {
+  if (find(sections, key))
+    fail(fmt::format("{}'{}' is a section; write its keys below one header [{}]", where, key, key));
+  if (const Section* section = section_with(sections, key))
+    fail(fmt::format("{}'{}' stands outside its section; write it below [{}]", where, key, section->name));
+  fail(fmt::format("{}'{}' stands outside a section; sections are {}", where, key, fmt::join(names(sections), ", ")));
+}
+
+// toml++ orders by name; people read, and mend, from the top.
+std::vector<std::pair<std::string, const toml::node*>> in_file_order(const toml::table& table) {
+  std::vector<std::pair<std::string, const toml::node*>> items;
+  for (const auto& [key, node] : table) items.emplace_back(key.str(), &node);
+  std::ranges::stable_sort(items, {}, [](const auto& item) { return item.second->source().begin.line; });
+  return items;
+}
+
+}  // namespace
+
+Field Field::in(double lowest, double highest) && {
+  low = lowest, high = highest;
+  return std::move(*this);
+}
+
+Field Field::unit(std::string name) && {
+  unit_name = std::move(name);
+  return std::move(*this);
+}
+
+Field Field::one_of(std::vector<std::string> names) && {
+  choices = std::move(names);
+  return std::move(*this);
+}
+
+void read_config(const Sections& sections, const fs::path& path) {
+  parse_config(sections, read_file(path), path.string());
+}
+
+void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
+  const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
+  toml::table file;
+  try {
+    file = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    fail(fmt::format("{}:{}: {}", origin, error.source().begin.line, error.description()));
+  }
+  for (const auto& [name, node] : in_file_order(file)) {
+    if (!node->is_table()) fail_outside(sections, name, where(*node));
+    const Section& section = find_section(sections, name, where(*node));
+    for (const auto& [key, value] : in_file_order(*node->as_table())) {
+      const Field& field = find_field(sections, section, key, where(*value));
+      assign(field, *value, fmt::format("{}{}.{}", where(*value), name, key));
+    }
+  }
+}
+
+void set_config(const Sections& sections, const std::string& assignment) {
+  const auto trim = [](std::string text) {
+    const char* blanks = " \t\r\n";
+    text.erase(0, std::min(text.find_first_not_of(blanks), text.size()));
+    return text.substr(0, text.find_last_not_of(blanks) + 1);
+  };
+  const size_t equals = assignment.find('='), dot = assignment.find('.');
+  if (equals == assignment.npos || dot > equals)
+    fail(fmt::format("'{}' is not of the form section.key=value", assignment));
+  const std::string where = fmt::format("'{}': ", assignment);
+  const Section& section = find_section(sections, trim(assignment.substr(0, dot)), where);
+  const std::string key = trim(assignment.substr(dot + 1, equals - dot - 1));
+  const Field& field = find_field(sections, section, key, where);
+  set_field(field, trim(assignment.substr(equals + 1)), fmt::format("{}.{}", section.name, key));
+}
+
+void set_field(const Field& field, const std::string& text, const std::string& origin) {
+  const bool is_string = std::holds_alternative<std::string*>(field.value);
+  const bool quoted = text.starts_with('"') || text.starts_with('\'');
+  const auto parsed = parse_value(is_string && !quoted ? to_toml(text) : text);
+  if (parsed) return assign(field, *parsed->get("value"), origin);
+  if (is_string) fail(fmt::format("{}: {} is not a finished string of UTF-8", origin, text));
+  wrong_type(field, fmt::format("'{}'", text), origin);
+}
+
+}  // namespace lapse

@@ -1,0 +1,21 @@
+// How configuration values and their limits are written.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lapse/core/config.h"
+
+namespace lapse {
+
+/// A value as TOML that reads back as the same value of the same type.
+std::string to_toml(int64_t value);
+std::string to_toml(bool value);
+std::string to_toml(double value);
+std::string to_toml(const std::string& value);
+std::string to_toml(const std::vector<double>& values);
+
+/// "0 ... 10", "at least 1"; "" where the type is the only limit.
+std::string range_text(const Field& field);
+
+}  // namespace lapse

@@ -1,0 +1,195 @@
+#include "lapse/core/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <streambuf>
+#include <system_error>
+#include <utility>
+
+#include "lapse/core/error.h"
+#include "lapse/core/gzip.h"
+
+namespace lapse {
+namespace {
+
+// Why `path` could not be used; a missing folder is named, since the system's words do not say what is missing.
+std::string reason(const fs::path& path, int error) {
+  std::error_code ignored;
+  const fs::path folder = path.parent_path();
+  const bool no_folder = !folder.empty() && !fs::is_directory(folder, ignored);
+  if (no_folder && error == ENOENT) return fmt::format("there is no folder '{}'", folder.string());
+  if (no_folder && error == ENOTDIR) return fmt::format("'{}' is not a folder", folder.string());
+  return std::generic_category().message(error);
+}
+
+[[noreturn]] void fail_on(const char* action, const fs::path& path, int error) {
+  fail(fmt::format("cannot {} '{}': {}", action, path.string(), reason(path, error)));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  ~Descriptor() { close(); }
+
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+  bool close() { return !ok() || ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+// A stream buffer over a descriptor that remembers why writing failed, which std::ofstream does not. Large pieces go
+// past the buffer.
+class DescriptorBuffer : public std::streambuf {
+ public:
+  explicit DescriptorBuffer(int fd) : fd_(fd) { setp(buffer_.data(), buffer_.data() + buffer_.size()); }
+  int error() const { return error_; }
+
+ protected:
+  int sync() override {
+    const bool written = write_all(pbase(), static_cast<size_t>(pptr() - pbase()));
+    setp(buffer_.data(), buffer_.data() + buffer_.size());
+    return written ? 0 : -1;
+  }
+
+  int_type overflow(int_type c) override {
+    if (sync() != 0) return traits_type::eof();
+    return traits_type::eq_int_type(c, traits_type::eof()) ? traits_type::not_eof(c)
+                                                           : sputc(traits_type::to_char_type(c));
+  }
+
+  std::streamsize xsputn(const char* data, std::streamsize size) override {
+    if (size < static_cast<std::streamsize>(buffer_.size())) return std::streambuf::xsputn(data, size);
+    return sync() == 0 && write_all(data, static_cast<size_t>(size)) ? size : 0;
+  }
+
+ private:
+  bool write_all(const char* data, size_t size) {
+    while (size > 0 && error_ == 0) {
+      const ssize_t written = ::write(fd_, data, size);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) {
+        error_ = errno;
+      } else {
+        data += written, size -= static_cast<size_t>(written);
+      }
+    }
+    return error_ == 0;
+  }
+
+  int fd_, error_ = 0;
+  std::array<char, 1 << 16> buffer_;
+};
+
+// Opens `path`, runs the writer and closes; `place` is the name for messages.
+void write_out(const fs::path& path, const fs::path& place, bool to_disk,
+               const std::function<void(std::ostream&)>& writer) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.ok()) fail_on("write", place, errno);
+  DescriptorBuffer buffer(file.get());
+  std::ostream stream(&buffer);
+  writer(stream);
+  stream.flush();
+  if (buffer.error()) fail_on("write", place, buffer.error());
+  if (!stream) fail(fmt::format("cannot write '{}': producing its content failed", place.string()));
+  if (to_disk && ::fsync(file.get()) != 0) fail_on("write", place, errno);
+  if (!file.close()) fail_on("write", place, errno);
+}
+
+// Without this a crash of the machine may forget the rename. Some file systems refuse it; the file is whole either way.
+void flush_folder(const fs::path& folder) {
+  Descriptor handle(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (handle.ok()) ::fsync(handle.get());
+}
+
+// Leaves nothing half done beside the file, whichever way the writing ends.
+class Partial {
+ public:
+  explicit Partial(const fs::path& target) : path_(target.string() + ".partial") {}
+  Partial(const Partial&) = delete;
+  ~Partial() {
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+
+  const fs::path& path() const { return path_; }
+  bool rename_to(const fs::path& target) {
+    if (::rename(path_.c_str(), target.c_str()) != 0) return false;
+    path_.clear();
+    return true;
+  }
+
+ private:
+  fs::path path_;
+};
+
+// Renaming onto a link would replace the link, not the file that it stands for.
+fs::path behind_links(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path target = fs::canonical(path, error);
+  return error ? path : target;
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info;
+  if (!file.ok() || ::fstat(file.get(), &info) != 0) fail_on("read", path, errno);
+  std::string content;
+  size_t length = 0;
+  // The size is a hint only: a pipe has none, and a file may still grow. One byte more finds the end without a resize.
+  content.resize(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1);
+  while (true) {
+    const ssize_t count = ::read(file.get(), content.data() + length, content.size() - length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_on("read", path, errno);
+    if (count == 0) break;
+    length += static_cast<size_t>(count);
+    if (length == content.size()) content.resize(std::max(2 * length, size_t{1} << 16));
+  }
+  content.resize(length);
+  return content;
+}
+
+std::string read_text_file(const fs::path& path) {
+  std::string bytes = read_file(path);
+  return is_gzip(bytes) ? inflate_gzip(bytes, path.string()) : bytes;
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  write_file(path, [bytes](std::ostream& out) { out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())); });
+}
+
+void write_file(const fs::path& path, const std::function<void(std::ostream&)>& writer) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::is_directory(status)) fail_on("write", path, EISDIR);
+  // Renaming onto /dev/null or a pipe would put a plain file in its place.
+  if (fs::is_other(status)) return write_out(path, path, false, writer);
+
+  const fs::path target = behind_links(path);
+  Partial partial(target);
+  write_out(partial.path(), path, true, writer);
+  if (!partial.rename_to(target)) fail_on("write", path, errno);
+  flush_folder(target.parent_path());
+}
+
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (fs::is_directory(path)) return;
+  fail(fmt::format("cannot make the folder '{}': {}", path.string(),
+                   fs::exists(path) ? "a file of this name is in the way" : error.message()));
+}
+
+}  // namespace lapse

@@ -1,0 +1,16 @@
+// Inflating gzip files held in memory.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lapse {
+
+/// Whether the bytes begin as every gzip file does.
+bool is_gzip(std::string_view bytes);
+
+/// The text of all members, one after the other. Damage, an early end and bytes that follow the last member are an
+/// Error that begins with `origin`.
+std::string inflate_gzip(std::string_view bytes, const std::string& origin);
+
+}  // namespace lapse

@@ -1,0 +1,41 @@
+#include "lapse/core/process.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+namespace lapse {
+namespace {
+
+volatile std::sig_atomic_t stop = 0;
+
+void on_signal(int signal) {
+  stop = 1;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) * 1024;
+}
+
+int64_t resident_memory() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+void catch_interrupts() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
+bool interrupted() { return stop != 0; }
+
+}  // namespace lapse

@@ -1,0 +1,270 @@
+#include "lapse/core/safetensors.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ranges>
+#include <set>
+#include <tuple>
+
+#include "lapse/core/error.h"
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so are our tensors");
+
+namespace lapse {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxHeader = 100'000'000;  // the limit of the format's own reader
+constexpr std::string_view kMetadata = "__metadata__", kChecksum = "lapse.checksum", kNoChecksum = "00000000";
+
+const std::map<std::string, size_t>& dtype_sizes() {
+  static const std::map<std::string, size_t> sizes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
+      {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},     {"I32", 4},
+      {"F32", 4},  {"U64", 8}, {"I64", 8}, {"F64", 8},     {"C64", 8}};
+  return sizes;
+}
+
+// Size of a tensor in bytes. A zero in the shape excuses no overflow of the other numbers: whoever computes strides
+// would meet it.
+uint64_t tensor_size(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape) {
+  uint64_t size = dtype_size(dtype), limit = std::numeric_limits<int64_t>::max();
+  bool empty = false;
+  for (int64_t n : shape) {
+    if (n < 0) fail(fmt::format("tensor '{}' has the negative size {} in its shape", name, n));
+    empty |= n == 0;
+    const uint64_t factor = std::max<int64_t>(n, 1);
+    if (size > limit / factor) fail(fmt::format("tensor '{}' has a shape that no memory holds", name));
+    size *= factor;
+  }
+  return empty ? 0 : size;
+}
+
+// --- reading ---------------------------------------------------------------------------------------------------------
+
+// Refuses what a valid header never has, before it takes memory: values deeper than a tensor's shape, and keys given
+// twice, of which readers would silently take either.
+class HeaderGuard {
+ public:
+  bool operator()(int depth, json::parse_event_t event, json& value) {
+    using Event = json::parse_event_t;
+    const bool opens = event == Event::object_start || event == Event::array_start;
+    if (opens && depth > 2) fail("the header is nested too deeply");
+    if (event == Event::object_start) keys_[depth].clear();
+    if (event == Event::key && !keys_[depth - 1].insert(value.get<std::string>()).second)
+      fail(fmt::format("the header names '{}' twice", value.get<std::string>()));
+    return true;
+  }
+
+ private:
+  std::set<std::string> keys_[3];
+};
+
+struct Layout {
+  std::string_view header, data;
+};
+
+Layout split(std::string_view file) {
+  uint64_t size;
+  if (file.size() < sizeof size) fail("shorter than the smallest safetensors file");
+  std::memcpy(&size, file.data(), sizeof size);
+  if (size > kMaxHeader) fail(fmt::format("gives {} as size of its header, more than the format allows", size));
+  if (size > file.size() - sizeof size) fail("ends within its header");
+  return {file.substr(sizeof size, size), file.substr(sizeof size + size)};
+}
+
+json parse_header(std::string_view header) {
+  try {
+    json tree = json::parse(header.begin(), header.end(), HeaderGuard());
+    if (!tree.is_object()) fail("the header is not a JSON object");
+    return tree;
+  } catch (const json::exception&) {
+    fail("the header is not valid JSON");
+  }
+}
+
+std::map<std::string, std::string> read_metadata(const json& tree) {
+  std::map<std::string, std::string> metadata;
+  if (!tree.is_object()) fail("the metadata are not a JSON object");
+  for (const auto& [key, value] : tree.items()) {
+    if (!value.is_string()) fail(fmt::format("metadata '{}' is not a string", key));
+    metadata[key] = value;
+  }
+  return metadata;
+}
+
+std::vector<uint64_t> read_counts(const std::string& name, const json& entry, const char* key) {
+  std::vector<uint64_t> counts;
+  const auto found = entry.find(key);
+  bool valid = found != entry.end() && found->is_array();
+  for (const json& count : valid ? *found : json::array()) {
+    valid = valid && count.is_number_unsigned();
+    if (valid) counts.push_back(count);
+  }
+  if (!valid) fail(fmt::format("tensor '{}' has no valid '{}'", name, key));
+  return counts;
+}
+
+TensorEntry read_entry(const std::string& name, const json& entry, std::string_view data) {
+  const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry["dtype"].is_string();
+  if (!complete) fail(fmt::format("tensor '{}' is not described by dtype, shape and data_offsets", name));
+  TensorEntry tensor{entry["dtype"], {}, {}};
+  for (uint64_t n : read_counts(name, entry, "shape")) {
+    if (n > std::numeric_limits<int64_t>::max())
+      fail(fmt::format("tensor '{}' has a shape that no memory holds", name));
+    tensor.shape.push_back(static_cast<int64_t>(n));
+  }
+  const std::vector<uint64_t> offsets = read_counts(name, entry, "data_offsets");
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size())
+    fail(fmt::format("tensor '{}' lies outside the file", name));
+  tensor.bytes = data.substr(offsets[0], offsets[1] - offsets[0]);
+  if (tensor.bytes.size() != tensor_size(name, tensor.dtype, tensor.shape))
+    fail(fmt::format("tensor '{}' has {} bytes, which its dtype and shape contradict", name, tensor.bytes.size()));
+  return tensor;
+}
+
+void check_cover(const std::map<std::string, TensorEntry>& tensors, std::string_view data) {
+  std::vector<std::string_view> ranges;
+  for (const auto& [name, tensor] : tensors) ranges.push_back(tensor.bytes);
+  std::ranges::sort(ranges, {}, [](std::string_view range) { return std::pair(range.data(), range.size()); });
+  const char* end = data.data();
+  for (std::string_view range : ranges) {
+    if (range.data() != end) fail("tensors overlap or leave a gap");
+    end += range.size();
+  }
+  if (end != data.data() + data.size()) fail("bytes follow the last tensor");
+}
+
+// --- checksum --------------------------------------------------------------------------------------------------------
+
+// The checksum covers the whole file with zeros in its own place, so that not even white space may change.
+uint32_t crc(std::string_view bytes, uint32_t before = 0) {
+  if (bytes.empty()) return before;  // its pointer may be null, which zlib takes as a wish to start afresh
+  return static_cast<uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+// Where the checksum's digits begin in the header's text. Within a JSON string the quotes would be escaped, so this is
+// the key itself.
+size_t checksum_position(std::string_view header) {
+  const std::string key = fmt::format("\"{}\":\"", kChecksum);
+  const size_t found = header.find(key);
+  return found == header.npos ? found : found + key.size();
+}
+
+void check_checksum(std::string_view file, std::string_view header, std::map<std::string, std::string>& metadata) {
+  for (const auto& [key, value] : metadata)
+    if (edit_distance(key, std::string(kChecksum)) == 1) fail(fmt::format("metadata has the unknown key '{}'", key));
+  const auto stored = metadata.find(std::string(kChecksum));
+  if (stored == metadata.end()) return;
+  const size_t found = checksum_position(header);
+  if (found == header.npos || stored->second.size() != kNoChecksum.size()) fail("its checksum is malformed");
+  const size_t digits = static_cast<size_t>(header.data() - file.data()) + found;
+  const uint32_t actual = crc(file.substr(digits + kNoChecksum.size()), crc(kNoChecksum, crc(file.substr(0, digits))));
+  if (stored->second != fmt::format("{:08x}", actual)) fail("its checksum does not agree with its content");
+  metadata.erase(stored);
+}
+
+// --- writing ---------------------------------------------------------------------------------------------------------
+
+using Tensors = std::map<std::string, TensorEntry>;
+
+// Larger elements first: then every tensor lies at a multiple of its element's size, and there is no gap.
+std::vector<const Tensors::value_type*> file_order(const Tensors& tensors) {
+  std::vector<const Tensors::value_type*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::ranges::stable_sort(order, std::greater(), [](const auto* tensor) { return dtype_size(tensor->second.dtype); });
+  return order;
+}
+
+// The part of the file before the data, with zeros for a checksum.
+std::string file_head(const std::vector<const Tensors::value_type*>& order,
+                      const std::map<std::string, std::string>& metadata) {
+  json tree;
+  tree[kMetadata] = metadata;
+  tree[kMetadata][kChecksum] = kNoChecksum;
+  uint64_t offset = 0;
+  for (const auto* named : order) {
+    const auto& [name, tensor] = *named;
+    if (name == kMetadata) fail(fmt::format("a tensor cannot be named '{}'", name));
+    if (tensor.bytes.size() != tensor_size(name, tensor.dtype, tensor.shape))
+      fail(fmt::format("tensor '{}' has {} bytes, which its dtype and shape contradict", name, tensor.bytes.size()));
+    const uint64_t end = offset + tensor.bytes.size();
+    tree[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string header = tree.dump();
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  if (header.size() > kMaxHeader) fail("the names and metadata are larger than the format allows");
+  const uint64_t size = header.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + header;
+}
+
+}  // namespace
+
+size_t dtype_size(const std::string& dtype) {
+  const auto found = dtype_sizes().find(dtype);
+  if (found != dtype_sizes().end()) return found->second;
+  fail(fmt::format("unknown dtype '{}'{}", dtype, did_you_mean(dtype, std::views::keys(dtype_sizes()))));
+}
+
+SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), content_(read_file(path)) {
+  try {
+    const Layout layout = split(content_);
+    const json tree = parse_header(layout.header);
+    for (const auto& [name, entry] : tree.items()) {
+      if (name == kMetadata)
+        metadata_ = read_metadata(entry);
+      else
+        tensors_[name] = read_entry(name, entry, layout.data);
+    }
+    check_cover(tensors_, layout.data);
+    check_checksum(content_, layout.header, metadata_);
+  } catch (const Error& error) {
+    fail(fmt::format("{}: {} (truncated or altered file)", path.string(), error.what()));
+  }
+}
+
+const TensorEntry& SafetensorsFile::tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  fail(fmt::format("{}: there is no tensor '{}'{}", path_.string(), name,
+                   did_you_mean(name, std::views::keys(tensors_))));
+}
+
+const std::string& SafetensorsFile::meta(const std::string& key) const {
+  const auto found = metadata_.find(key);
+  if (found != metadata_.end()) return found->second;
+  fail(fmt::format("{}: there is no metadata '{}'{}", path_.string(), key,
+                   did_you_mean(key, std::views::keys(metadata_))));
+}
+
+void write_safetensors(const fs::path& path, const Tensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<const Tensors::value_type*> order;
+  std::string head;
+  try {
+    order = file_order(tensors);
+    head = file_head(order, metadata);
+  } catch (const json::exception&) {
+    fail(fmt::format("cannot write '{}': a tensor's name or the metadata are not valid UTF-8", path.string()));
+  } catch (const Error& error) {
+    fail(fmt::format("cannot write '{}': {}", path.string(), error.what()));
+  }
+
+  uint32_t checksum = crc(head);
+  for (const auto* named : order) checksum = crc(named->second.bytes, checksum);
+  head.replace(checksum_position(head), kNoChecksum.size(), fmt::format("{:08x}", checksum));
+  write_file(path, [&](std::ostream& out) {
+    out << head;
+    for (const auto* named : order) out << named->second.bytes;
+  });
+}
+
+}  // namespace lapse
