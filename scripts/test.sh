@@ -56,25 +56,6 @@ quietly() {
 }
 
 # --- what the stages do ---------------------------------------------------------------------------------------------
-# One compiler needs up to 1.5 GB (the precompiled header of torch), twice that under the sanitizers.
-compile_jobs() {
-  local by_memory cores
-  cores=$(nproc)
-  by_memory=$(awk '/^MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo)
-  ((by_memory >= 1)) || by_memory=1
-  echo $((by_memory < cores ? by_memory : cores))
-}
-
-build() { # build PRESET [TARGET...]
-  local preset=$1 say_less=()
-  shift
-  [[ -t 1 ]] || say_less=(-- --quiet) # ninja's counter needs a terminal to stay on one line
-  quietly cmake --preset "$preset"
-  # tests are asked for their names right after linking; libtorch leaks by design at exit
-  ASAN_OPTIONS=detect_leaks=0 cmake --build --preset "$preset" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(compile_jobs)}" \
-    ${1:+--target "$@"} "${say_less[@]}"
-}
-
 run_ctest() { ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=error | tee "$scratch/ctest.log"; }
 
 # ctest's closing lines, again: what ran after it must not hide how the tests ended.
@@ -84,6 +65,7 @@ export UBSAN_OPTIONS=print_stacktrace=1
 
 run_without_torch() { quietly build/asan/base_tests --gtest_brief=1; } # with leaks: nothing here may leak
 
+# libtorch leaks by design at exit
 run_with_torch() { ASAN_OPTIONS=detect_leaks=0 quietly build/asan/ops_tests --gtest_brief=1; }
 
 check_format() {
@@ -111,19 +93,19 @@ check_house
 
 if [[ $mode == asan ]]; then
   title "build, with sanitizers"
-  build asan
+  scripts/build.sh asan
   title "tests without torch, with sanitizers and leak detection"
   run_without_torch
   title "all tests, with sanitizers"
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan
 else
   title "build"
-  build release
+  scripts/build.sh release
   title "tests"
   run_ctest release
   if [[ $mode == all ]]; then
     title "build of the sanitized tests"
-    build asan base_tests ops_tests
+    scripts/build.sh asan base_tests ops_tests
     title "tests without torch, with sanitizers and leak detection"
     run_without_torch
     title "tests of memory and operators, with sanitizers"
