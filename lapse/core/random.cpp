@@ -8,6 +8,7 @@ namespace lapse {
 
 Random::Random(uint64_t seed, std::string_view name) : key_(mix64(seed)) {
   for (unsigned char byte : name) key_ = mix64(key_ ^ byte);
+  key_ = mix64(key_ ^ 256);  // the end; without it seed and counter could change places in the stream of no name
 }
 
 // The counter is mixed before it meets the key: with a plain sum, a stream would be a shifted copy of any other whose
