@@ -36,3 +36,15 @@ foreach(library torch_cpu c10)
       INTERFACE_INCLUDE_DIRECTORIES "${lapse_torch}/include;${lapse_torch}/include/torch/csrc/api/include")
   endif()
 endforeach()
+
+# ATen's parallel_for is a header: without OpenMP our loops would run on one core, with the system's runtime beside the wheel's
+# own on too many.
+if(NOT TARGET lapse_torch::openmp)
+  add_library(lapse_torch::openmp INTERFACE IMPORTED)
+  target_compile_options(lapse_torch::openmp INTERFACE -fopenmp)
+  if(EXISTS "${lapse_torch}/lib/libgomp.so.1")
+    target_link_libraries(lapse_torch::openmp INTERFACE "${lapse_torch}/lib/libgomp.so.1")
+  else()
+    target_link_libraries(lapse_torch::openmp INTERFACE gomp)
+  endif()
+endif()

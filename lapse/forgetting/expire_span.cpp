@@ -1,0 +1,136 @@
+#include "lapse/forgetting/expire_span.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/golden_value.h"
+#include "lapse/ops/ramp_attention.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+struct Settings {
+  int64_t max_span = 1024;  // L
+  double ramp = 32;         // R
+  double loss = 1e-6;       // alpha
+  double divisor = 1;       // c
+  std::string divide = "input";
+  double initial_fraction = 0.1;  // p
+  bool random_drop = false;
+  std::string initial_memory = "empty";
+  int64_t evaluated_span = 0;
+};
+
+class ExpireSpan : public Method {
+ public:
+  ExpireSpan(const Settings& s, int64_t width) : s_(s) {
+    const double odds = std::log(s.initial_fraction / (1 - s.initial_fraction));
+    weight_ = at::zeros({width}).set_requires_grad(true);
+    bias_ = at::full({1}, s.divide == "all" ? s.divisor * odds : odds).set_requires_grad(true);
+  }
+
+  NamedTensors parameters() override { return {{"span.weight", &weight_}, {"span.bias", &bias_}}; }
+
+  // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
+  Columns describe(const Tensor& x) const override {
+    const Tensor z = at::mv(x, weight_);
+    const Tensor scaled = s_.divide == "all" ? (z + bias_) / s_.divisor : z / s_.divisor + bias_;
+    return {{"span", at::sigmoid(scaled) * s_.max_span}};
+  }
+
+  Reading read(const Query& query, const Rows& rows) const override {
+    RampOptions options;
+    Tensor span = spans(rows);
+    if (query.training && s_.random_drop) span = span.clamp_max(query.uniform * s_.max_span);
+    options.row_span = span;
+    options.ramp = s_.ramp;
+    options.position = query.position;
+    options.dropout = query.dropout;
+    if (query.dropout > 0) options.seed = query.seed;
+    const auto& table = rows.table;
+    const auto y = ramp_attention({query.q, rows.key, rows.value, table.offsets(), query.start, table.time()}, options);
+    // Eq. 7: the operator sums r over the ramp; alpha / (R K), mean over the batch.
+    return {y.out, y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)))};
+  }
+
+  // m = 1 + (e - a) / R > 0 for integers a.
+  Tensor last_age(const Rows& rows) const override { return ((spans(rows) + s_.ramp).ceil() - 1).to(at::kLong); }
+
+  // The operator's own arithmetic, so that no row is deleted that it would still read.
+  Tensor keep(const Rows& rows, const Tensor& next) const override {
+    return (spans(rows) - (next - rows.table.time())) / s_.ramp + 1 > 0;
+  }
+
+  Columns tell(const Rows& rows) const override { return {{"span", spans(rows)}}; }
+
+ private:
+  Tensor spans(const Rows& rows) const {
+    const Tensor& span = rows.described.at("span");
+    return s_.evaluated_span > 0 ? span.clamp_max(s_.evaluated_span) : span;
+  }
+
+  Settings s_;
+  Tensor weight_, bias_;
+};
+
+class ExpireSpanOptions : public MethodOptions {
+ public:
+  std::string name() const override { return "expire_span"; }
+
+  Fields fields() override {
+    return {
+        field("max_span", s_.max_span, "L: the longest span").in(1, 1 << 24).unit("timesteps"),
+        field("ramp", s_.ramp, "R: a memory fades out over this many timesteps after its span")
+            .in(1, 1 << 20)
+            .unit("timesteps"),
+        field("loss", s_.loss, "alpha: weight of the loss that shortens spans (Eq. 7)").in(0, 1),
+        field("divisor", s_.divisor, "c: spans are L sigmoid((w x + b) / c); 1 is Eq. 3, R is Eq. 8, for very large L")
+            .in(1e-3, 1 << 20),
+        field("divide", s_.divide, "what c divides: w x only, or w x + b").one_of({"input", "all"}),
+        field("initial_fraction", s_.initial_fraction, "p: spans begin at p L").in(1e-6, 1 - 1e-6),
+        field("random_drop", s_.random_drop, "in training, cut all spans at u L, one u from U(0, 1) per block"),
+        field("initial_memory", s_.initial_memory, "what a sequence starts from: nothing, or K zero vectors")
+            .one_of({"empty", "zeros"}),
+    };
+  }
+
+  Fields evaluation_fields() override {
+    return {field("max_span", s_.evaluated_span, "cut spans at this many timesteps; 0: as trained")
+                .in(0, static_cast<double>(s_.max_span))
+                .unit("timesteps")};
+  }
+
+  int64_t positions(const ModelShape& shape) const override { return shape.block; }
+  int64_t initial_rows(const ModelShape& shape) const override {
+    return s_.initial_memory == "zeros" ? shape.block : 0;
+  }
+  std::unique_ptr<Method> make(const ModelShape& shape, Random&) const override {
+    return std::make_unique<ExpireSpan>(s_, shape.width);
+  }
+
+  void from_golden(const std::map<std::string, std::string>& metadata) override {
+    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
+    s_.ramp = golden_value<double>(metadata, "expire_span_ramp");
+    s_.loss = golden_value<double>(metadata, "expire_span_loss");
+    s_.divisor = golden_value<double>(metadata, "expire_span_pre_div");
+    s_.random_drop = golden_value<bool>(metadata, "expire_span_noisy");
+    s_.divide = "input";
+    s_.initial_memory = "zeros";
+  }
+  std::string golden_name(const std::string& parameter) const override {
+    return "attn.attn.expire_span.span_predictor." + parameter.substr(parameter.find('.') + 1);
+  }
+
+ private:
+  Settings s_;
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> expire_span_options() { return std::make_unique<ExpireSpanOptions>(); }
+
+}  // namespace lapse

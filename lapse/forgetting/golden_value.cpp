@@ -1,0 +1,48 @@
+#include "lapse/forgetting/golden_value.h"
+
+#include <charconv>
+#include <cstdint>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+const std::string& text(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) fail("the golden file's metadata lacks '" + key + "'");
+  return found->second;
+}
+
+template <class T>
+T number(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  const std::string& value = text(metadata, key);
+  T result{};
+  const auto end = value.data() + value.size();
+  const auto parsed = std::from_chars(value.data(), end, result);
+  if (parsed.ec != std::errc() || parsed.ptr != end)
+    fail("the golden file's metadata: '" + key + "' is '" + value + "', not a number");
+  return result;
+}
+
+}  // namespace
+
+template <>
+int64_t golden_value(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  return number<int64_t>(metadata, key);
+}
+
+template <>
+double golden_value(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  return number<double>(metadata, key);
+}
+
+template <>
+bool golden_value(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  const std::string& value = text(metadata, key);
+  if (value != "True" && value != "False")
+    fail("the golden file's metadata: '" + key + "' is '" + value + "', not True or False");
+  return value == "True";
+}
+
+}  // namespace lapse

@@ -1,0 +1,13 @@
+// Values of a golden file's metadata: strings, with Python's True and False.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace lapse {
+
+/// T: int64_t, double or bool. Error if the key is missing or its value is not of that type.
+template <class T>
+T golden_value(const std::map<std::string, std::string>& metadata, const std::string& key);
+
+}  // namespace lapse

@@ -1,0 +1,104 @@
+// What a forgetting method is. It answers four questions - read, keep, cost, tell - and is all that differs between
+// models.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lapse/core/config.h"
+#include "lapse/core/random.h"
+#include "lapse/memory/table.h"
+
+namespace lapse {
+
+/// What a method may know of the model around it.
+struct ModelShape {
+  int64_t layers, width, heads, head_dim;
+  int64_t block;  ///< K of training
+};
+
+/// A block of K queries per sample, as one layer asks them.
+struct Query {
+  at::Tensor q;         ///< [B, K, H, D]
+  at::Tensor start;     ///< [B] int64: time of each sample's first query
+  at::Tensor position;  ///< [P, D], the model's shared table; P = MethodOptions::positions
+  bool training = false;
+  double uniform = 1;  ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 outside training
+  double dropout = 0;
+  at::Tensor seed;  ///< of the dropout, differs between layers; defined if dropout > 0
+};
+
+/// All rows that a block may read, the block's own (the newest K of each sample) included.
+struct Rows {
+  const MemoryTable& table;  ///< offsets and times, and the method's own columns
+  at::Tensor key, value;     ///< [N, H, D]
+  Columns described;         ///< what `describe` said of every row
+};
+
+struct Reading {
+  at::Tensor out;   ///< [B, K, H, D]
+  at::Tensor cost;  ///< a scalar to add to the loss, already weighted; undefined if there is none
+};
+
+/// A learned tensor and its name within the layer. The tensor is a leaf that its owner made and initialised.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor*>>;
+
+/// The forgetting of one layer.
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  /// Learned parameters.
+  virtual NamedTensors parameters() { return {}; }
+  /// Called after each optimiser step, to bring parameters back into their range.
+  virtual void after_update() {}
+
+  /// Columns of rows with layer inputs x [n, width], for instance the span of each: [n]. Must depend on each row alone.
+  /// Computed anew for every row in each training block (with gradients); with fixed weights once per row, and kept in
+  /// the table.
+  virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
+
+  /// How queries read rows, and what that costs.
+  virtual Reading read(const Query& query, const Rows& rows) const = 0;
+
+  /// The greatest age at which each row can still be read: [N] int64. Gives memory sizes |C_t|.
+  virtual at::Tensor last_age(const Rows& rows) const = 0;
+
+  /// Which rows stay, given the time of each row's next query [N]: false only if no later query could read the row.
+  /// [N] bool.
+  virtual at::Tensor keep(const Rows& rows, const at::Tensor& next) const;
+
+  /// What an observer may see of each row: name -> [N], for instance "span".
+  virtual Columns tell(const Rows& rows) const { return (void)rows, Columns{}; }
+};
+
+/// A method's configuration, and the factory of its layers.
+class MethodOptions {
+ public:
+  virtual ~MethodOptions() = default;
+  virtual std::string name() const = 0;
+
+  /// Keys of the method's section of the configuration file.
+  virtual Fields fields() = 0;
+  /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span), over what the run was trained with.
+  virtual Fields evaluation_fields() { return {}; }
+  /// Error if the options contradict each other or the model.
+  virtual void check(const ModelShape&) const {}
+
+  /// Rows of the position table: ages 1 ... P have an embedding.
+  virtual int64_t positions(const ModelShape& shape) const = 0;
+  /// Zero vectors at ages n ... 1 that a sequence starts from (spec, "The layer" 11).
+  virtual int64_t initial_rows(const ModelShape& shape) const = 0;
+  virtual std::unique_ptr<Method> make(const ModelShape& shape, Random& random) const = 0;
+
+  /// Sets the options from a golden file's metadata.
+  virtual void from_golden(const std::map<std::string, std::string>& metadata) = 0;
+  /// The golden file's name, after "layers.N.", of a parameter of this method's.
+  virtual std::string golden_name(const std::string& parameter) const { return parameter; }
+};
+
+}  // namespace lapse

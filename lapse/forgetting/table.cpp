@@ -1,0 +1,28 @@
+#include "lapse/forgetting/table.h"
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/expire_span.h"
+#include "lapse/forgetting/fixed_span.h"
+
+namespace lapse {
+
+const std::vector<MethodEntry>& method_table() {
+  static const std::vector<MethodEntry> table = {
+      {"fixed_span", "the newest L timesteps, as Transformer-XL", fixed_span_options},
+      {"expire_span", "every memory predicts its own span and expires after it (Expire-Span)", expire_span_options},
+  };
+  return table;
+}
+
+const MethodEntry& find_method(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : method_table()) {
+    if (entry.name == name) return entry;
+    names.push_back(entry.name);
+  }
+  std::string all;
+  for (const auto& n : names) all += (all.empty() ? "" : ", ") + n;
+  fail("unknown forgetting method '" + name + "'" + did_you_mean(name, names) + "; there are: " + all);
+}
+
+}  // namespace lapse

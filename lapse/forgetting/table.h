@@ -1,0 +1,23 @@
+// The table of forgetting methods.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lapse/forgetting/method.h"
+
+namespace lapse {
+
+struct MethodEntry {
+  std::string name;
+  std::string help;
+  std::unique_ptr<MethodOptions> (*options)();  ///< with every option at its default
+};
+
+const std::vector<MethodEntry>& method_table();
+
+/// Error, with the nearest name, if there is no such method.
+const MethodEntry& find_method(const std::string& name);
+
+}  // namespace lapse

@@ -1,0 +1,138 @@
+#include "lapse/memory/table.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+int64_t capacity(const Tensor& x) {
+  const int64_t row = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
+  return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes() / x.element_size()) / row;
+}
+
+/// A copy of `rows` in storage with room for a quarter more, viewed at its own size.
+Tensor with_room(const Tensor& rows) {
+  auto shape = rows.sizes().vec();
+  const int64_t n = shape[0];
+  shape[0] = n + n / 4 + 16;
+  Tensor view = at::empty(shape, rows.options()).narrow(0, 0, n);
+  view.copy_(rows);
+  return view;
+}
+
+}  // namespace
+
+Tensor MemoryTable::offsets() const { return at::tensor(offsets_, at::kLong); }
+
+Tensor MemoryTable::sample() const {
+  const Tensor counts = at::diff(offsets());
+  return at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
+}
+
+const Tensor& MemoryTable::column(const std::string& name) const {
+  const auto found = columns_.find(name);
+  TORCH_CHECK(found != columns_.end(), "the memory table has no column '", name, "'");
+  return found->second;
+}
+
+Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
+  if (samples() == 1 && !block.requires_grad() && !old.requires_grad()) {
+    const Tensor rows = block[0];
+    const int64_t n = old.size(0), more = rows.size(0);
+    if (n == 0 || capacity(old) < n + more) return with_room(at::cat({old, rows}));
+    auto shape = old.sizes().vec();
+    shape[0] = n + more;
+    Tensor view = old.as_strided(shape, old.strides(), old.storage_offset());
+    view.narrow(0, n, more).copy_(rows);
+    return view;
+  }
+  // unbind and one cat: their backward is one stack and views, where 2B slices would each cost a zero-filled gradient.
+  const auto blocks = block.unbind(0);
+  std::vector<Tensor> pieces;
+  pieces.reserve(2 * blocks.size());
+  for (int64_t b = 0; b < samples(); ++b) {
+    if (rows_of(b) > 0) pieces.push_back(old.narrow(0, offsets_[b], rows_of(b)));
+    pieces.push_back(blocks[b]);
+  }
+  return at::cat(pieces);
+}
+
+void MemoryTable::append(const Tensor& start, const Columns& block) {
+  TORCH_CHECK(!block.empty() && samples() > 0, "append needs at least one column and one sample");
+  const int64_t K = block.begin()->second.size(1);
+  Columns all = block;
+  all["time"] = start.unsqueeze(1) + at::arange(K, at::kLong);
+  for (auto& [name, values] : all) {
+    TORCH_CHECK(values.size(0) == samples() && values.size(1) == K, "append: column '", name, "' must be [", samples(),
+                ", ", K, ", ...], got ", values.sizes());
+    auto found = columns_.find(name);
+    TORCH_CHECK(found != columns_.end() || rows() == 0, "append: column '", name, "' is new to a table that has rows");
+    if (found == columns_.end()) {
+      auto shape = values.sizes().vec();
+      shape.erase(shape.begin());
+      shape[0] = 0;
+      found = columns_.emplace(name, at::empty(shape, values.options())).first;
+    }
+    found->second = grown(found->second, values);
+  }
+  TORCH_CHECK(columns_.size() == all.size(), "append: a column of the table is missing from the block");
+  for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
+}
+
+void MemoryTable::keep(const Tensor& mask) {
+  TORCH_CHECK(mask.dim() == 1 && mask.size(0) == rows() && mask.scalar_type() == at::kBool,
+              "keep: mask must be bool of ", rows(), " elements, got ", mask.scalar_type(), " ", mask.sizes());
+  const Tensor kept = mask.nonzero().squeeze(1);
+  if (kept.size(0) == rows()) return;
+  for (auto& [name, values] : columns_) {
+    const Tensor rows = values.index_select(0, kept);
+    values = samples() == 1 ? with_room(rows) : rows;
+  }
+  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
+  const auto* before = counts.const_data_ptr<int64_t>();
+  for (auto& offset : offsets_) offset = before[offset];
+}
+
+void MemoryTable::reset(int64_t sample) {
+  if (rows() == 0) return;
+  Tensor mask = at::ones({rows()}, at::kBool);
+  mask.narrow(0, offsets_[sample], rows_of(sample)).fill_(false);
+  keep(mask);
+}
+
+void MemoryTable::reset() {
+  columns_.clear();
+  std::fill(offsets_.begin(), offsets_.end(), 0);
+}
+
+void MemoryTable::detach() {
+  for (auto& [name, values] : columns_) values = values.detach();
+}
+
+int64_t MemoryTable::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, values] : columns_) sum += static_cast<int64_t>(values.storage().nbytes());
+  return sum;
+}
+
+MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
+  TORCH_CHECK(offsets.dim() == 1 && offsets.size(0) >= 1 && offsets.scalar_type() == at::kLong,
+              "offsets must be int64 [B + 1]");
+  MemoryTable table(offsets.size(0) - 1);
+  const Tensor contiguous = offsets.contiguous();
+  std::copy_n(contiguous.const_data_ptr<int64_t>(), table.offsets_.size(), table.offsets_.begin());
+  TORCH_CHECK(table.offsets_.front() == 0 && std::is_sorted(table.offsets_.begin(), table.offsets_.end()),
+              "offsets must begin with 0 and not decrease");
+  for (const auto& [name, values] : columns)
+    TORCH_CHECK(values.dim() >= 1 && values.size(0) == table.rows(), "column '", name, "' must have ", table.rows(),
+                " rows");
+  TORCH_CHECK(table.rows() == 0 || columns.count("time"), "column 'time' is missing");
+  table.columns_ = std::move(columns);
+  return table;
+}
+
+}  // namespace lapse

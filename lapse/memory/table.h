@@ -1,0 +1,60 @@
+// The memory of one layer: a table with one row per remembered timestep. It knows no forgetting method.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lapse {
+
+/// Named tensors whose leading dimension is rows ([N, ...]), or a block's ([B, K, ...]).
+using Columns = std::map<std::string, at::Tensor>;
+
+/// Rows of B samples, packed and ragged: sample b owns rows offsets[b] ... offsets[b+1]-1, sorted by time; offsets[0] =
+/// 0 and nothing is padded to the longest sample. Every column has N = offsets[B] rows, and all move together. "time"
+/// is a column that is always there; the others are whatever `append` brings, the same at every call.
+class MemoryTable {
+ public:
+  explicit MemoryTable(int64_t samples = 0) : offsets_(samples + 1, 0) {}
+
+  int64_t samples() const { return static_cast<int64_t>(offsets_.size()) - 1; }
+  int64_t rows() const { return offsets_.back(); }
+  int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
+  at::Tensor offsets() const;                                ///< [B + 1] int64, a copy
+  at::Tensor sample() const;                                 ///< [N] int64: the sample of each row
+  const at::Tensor& time() const { return column("time"); }  ///< [N] int64
+  const at::Tensor& column(const std::string& name) const;   ///< [N, ...]; c10::Error if absent
+  Columns& columns() { return columns_; }
+  const Columns& columns() const { return columns_; }
+
+  /// K new rows per sample, at times start[b] ... start[b] + K - 1, after the sample's older rows. block: [B, K, ...]
+  /// each. Differentiable: gradients flow into the block's tensors, and into older rows until `detach`. For one sample
+  /// without gradients the columns grow in place, so that a stream costs what it adds.
+  void append(const at::Tensor& start, const Columns& block);
+
+  /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
+  void keep(const at::Tensor& mask);
+
+  /// Deletes all rows of one sample, or of all.
+  void reset(int64_t sample);
+  void reset();
+
+  void detach();
+
+  /// Bytes held by the columns' storage, spare room included.
+  int64_t bytes() const;
+
+  /// A table from saved parts: offsets [B + 1] int64 and columns with "time". c10::Error if they do not fit together.
+  static MemoryTable restore(const at::Tensor& offsets, Columns columns);
+
+ private:
+  at::Tensor grown(const at::Tensor& old, const at::Tensor& rows) const;
+
+  std::vector<int64_t> offsets_;
+  Columns columns_;  // each a view of N rows; for one sample its storage may hold more
+};
+
+}  // namespace lapse

@@ -1,0 +1,24 @@
+// The base model's options (spec/expire-span.md, "The base model").
+#pragma once
+
+#include "lapse/core/config.h"
+
+namespace lapse {
+
+struct ModelConfig {
+  int64_t width = 128;
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t head_dim = 0;
+  int64_t feed_forward = 512;
+  double dropout = 0;
+  double layer_drop = 0;
+  std::string norm = "post";
+  std::string initialisation = "default";
+
+  Fields fields();
+  int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
+  void check() const;  ///< Error if width does not divide into heads
+};
+
+}  // namespace lapse

@@ -1,0 +1,150 @@
+#include "lapse/model/golden.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/golden_value.h"
+#include "lapse/forgetting/table.h"
+#include "lapse/model/tensor_file.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+ModelConfig model_config(const std::map<std::string, std::string>& metadata) {
+  ModelConfig config;
+  config.width = golden_value<int64_t>(metadata, "hid_sz");
+  config.feed_forward = golden_value<int64_t>(metadata, "inner_hid_sz");
+  config.layers = golden_value<int64_t>(metadata, "nlayers");
+  config.heads = golden_value<int64_t>(metadata, "nheads");
+  config.head_dim = golden_value<int64_t>(metadata, "head_dim");
+  config.norm = golden_value<bool>(metadata, "pre_norm") ? "pre" : "post";
+  return config;
+}
+
+/// The golden file's name of a parameter of ours.
+std::string golden_name(const std::string& name, const MethodOptions& method) {
+  static const std::map<std::string, std::string> names = {
+      {"embedding", "in_emb.weight"},          {"position", "layers.0.attn.attn.key_pe"},
+      {"norm.weight", "out_norm.weight"},      {"norm.bias", "out_norm.bias"},
+      {"output.weight", "out.out_emb.weight"}, {"output.bias", "out.out_emb.bias"},
+      {"query", "attn.proj_query.weight"},     {"key", "attn.proj_key.weight"},
+      {"value", "attn.proj_val.weight"},       {"out", "attn.proj_out.weight"},
+      {"ff1.weight", "ff.fc1.weight"},         {"ff1.bias", "ff.fc1.bias"},
+      {"ff2.weight", "ff.fc2.weight"},         {"ff2.bias", "ff.fc2.bias"},
+      {"norm1.weight", "norm1.weight"},        {"norm1.bias", "norm1.bias"},
+      {"norm2.weight", "norm2.weight"},        {"norm2.bias", "norm2.bias"},
+  };
+  std::string prefix, rest = name;
+  if (name.rfind("layers.", 0) == 0) {
+    const size_t dot = name.find('.', 7) + 1;
+    prefix = name.substr(0, dot), rest = name.substr(dot);
+  }
+  const auto found = names.find(rest);
+  return prefix + (found != names.end() ? found->second : method.golden_name(rest));
+}
+
+/// A golden parameter or gradient in our shape. Their position table is [1, D, P], column p for age P - p.
+Tensor in_our_shape(const Tensor& theirs, const std::string& name, const Tensor& ours) {
+  const bool position = name == "position";
+  const bool fits = position ? theirs.dim() == 3 && theirs.size(1) == ours.size(1) && theirs.size(2) == ours.size(0)
+                             : theirs.numel() == ours.numel();
+  if (!fits)
+    fail(fmt::format("the golden file's tensor for '{}' does not have the shape that its metadata ask for", name));
+  return (position ? theirs[0].t().flip(0) : theirs.view(ours.sizes())).to(ours.scalar_type());
+}
+
+class Comparison {
+ public:
+  void compare(const std::string& what, const std::string& tensor, const Tensor& ours, const Tensor& theirs) {
+    const double largest = theirs.abs().max().item<double>();
+    const double difference = (ours.detach().to(at::kDouble) - theirs.to(at::kDouble)).abs().max().item<double>();
+    add(what, tensor, largest > 0 ? difference / largest : difference);
+  }
+  void add(const std::string& what, const std::string& tensor, double error) {
+    auto found = std::find_if(errors_.begin(), errors_.end(), [&](const GoldenError& e) { return e.what == what; });
+    if (found == errors_.end()) found = errors_.insert(errors_.end(), GoldenError{what, -1, "", 0});
+    ++found->tensors;
+    if (!(error <= found->error)) found->error = error, found->tensor = tensor;  // keeps NaN
+  }
+  std::vector<GoldenError> errors() const { return errors_; }
+
+ private:
+  std::vector<GoldenError> errors_;
+};
+
+class GoldenRun {
+ public:
+  GoldenRun(const SafetensorsFile& file, at::ScalarType type)
+      : file_(file), method_(find_method(file.meta("method")).options()) {
+    method_->from_golden(file.metadata());
+    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_,
+                                           golden_value<int64_t>(file.metadata(), "vocab_sz"),
+                                           golden_value<int64_t>(file.metadata(), "mem_sz"), Random(0, "golden"));
+    model_->to(type);
+    for (auto& [name, tensor] : model_->parameters())
+      tensor->detach().copy_(in_our_shape(load("param." + golden_name(name, *method_)), name, *tensor));
+  }
+
+  std::vector<GoldenError> run() {
+    const auto blocks = golden_value<int64_t>(file_.metadata(), "blocks");
+    auto memory = model_->begin(load("input.0").size(0), true);
+    for (int64_t k = 0; k < blocks; ++k) run_block(k, k + 1 == blocks, memory);
+    return comparison_.errors();
+  }
+
+ private:
+  Tensor load(const std::string& name) const { return to_tensor(file_.tensor(name)); }
+  bool has(const std::string& name) const { return file_.tensors().count(name) > 0; }
+
+  void run_block(int64_t k, bool last, ModelMemory& memory) {
+    const auto suffix = fmt::format(".{}", k);
+    at::AutoGradMode gradients(last);
+    BlockDraws draws;
+    if (has("noise" + suffix)) draws.uniform = load("noise" + suffix).item<double>();
+    const auto y = model_->forward(load("input" + suffix), memory, {.training = true, .observe = true}, draws);
+    const Tensor log_prob = at::log_softmax(y.logits, 2);
+    const Tensor loss = at::nll_loss(log_prob.flatten(0, 1), load("target" + suffix).flatten());
+    comparison_.compare("log_prob", "log_prob" + suffix, log_prob, load("log_prob" + suffix));
+    comparison_.compare("task_loss", "task_loss" + suffix, loss, load("task_loss" + suffix));
+    comparison_.compare("aux_loss", "aux_loss" + suffix, y.cost, load("aux_loss" + suffix));
+    for (size_t l = 0; l < y.reports.size(); ++l)
+      compare_layer(fmt::format("{}.{}", suffix, l), y.reports[l], memory.layers[l]);
+    if (!last) return;
+    (loss + y.cost).backward();
+    for (auto& [name, tensor] : model_->parameters()) {
+      const std::string theirs = "grad." + golden_name(name, *method_);
+      const Tensor gradient = tensor->grad().defined() ? tensor->grad() : at::zeros_like(*tensor);
+      comparison_.compare("grad", theirs, gradient, in_our_shape(load(theirs), name, *tensor));
+    }
+  }
+
+  void compare_layer(const std::string& suffix, const LayerReport& report, const MemoryTable& table) {
+    if (has("span" + suffix))
+      comparison_.compare("span", "span" + suffix, report.told.at("span"), load("span" + suffix));
+    if (!has("alive" + suffix)) return;
+    const Tensor sample = table.sample().masked_select(table.time() >= 0);  // start vectors do not count
+    const Tensor alive = at::bincount(sample, {}, table.samples());
+    comparison_.add("alive", "alive" + suffix, (alive != load("alive" + suffix)).sum().item<double>());
+  }
+
+  const SafetensorsFile& file_;
+  std::unique_ptr<MethodOptions> method_;
+  std::unique_ptr<Transformer> model_;
+  Comparison comparison_;
+};
+
+}  // namespace
+
+std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType type) {
+  return GoldenRun(file, type).run();
+}
+
+}  // namespace lapse

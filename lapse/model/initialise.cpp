@@ -1,0 +1,38 @@
+#include "lapse/model/initialise.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace lapse {
+namespace {
+
+template <class Draw>
+at::Tensor filled(at::IntArrayRef shape, const Draw& draw) {
+  at::Tensor x = at::empty(shape, at::kFloat);
+  float* data = x.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) data[i] = static_cast<float>(draw());
+  return x.set_requires_grad(true);
+}
+
+}  // namespace
+
+at::Tensor normal_parameter(at::IntArrayRef shape, Random& random) {
+  return filled(shape, [&] { return random.normal(); });
+}
+
+at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random) {
+  return filled(shape, [&] { return bound * (2 * random.uniform() - 1); });
+}
+
+at::Tensor constant_parameter(at::IntArrayRef shape, double value) {
+  return at::full(shape, value, at::kFloat).set_requires_grad(true);
+}
+
+at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random) {
+  const double bound =
+      initialisation == "glorot" ? std::sqrt(6.0 / (in + out)) : 1 / std::sqrt(static_cast<double>(in));
+  return uniform_parameter({out, in}, bound, random);
+}
+
+}  // namespace lapse

@@ -1,0 +1,20 @@
+// Fresh weights (spec/expire-span.md, "Initialisation"), the same on every machine for a seed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "lapse/core/random.h"
+
+namespace lapse {
+
+/// Leaves that require gradients, float32.
+at::Tensor normal_parameter(at::IntArrayRef shape, Random& random);                 ///< N(0, 1)
+at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random);  ///< U(-bound, bound)
+at::Tensor constant_parameter(at::IntArrayRef shape, double value);
+
+/// A linear map's weight [out, in]: "default" U(+-1/sqrt(in)), "glorot" U(+-sqrt(6 / (in + out))).
+at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random);
+
+}  // namespace lapse

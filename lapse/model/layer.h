@@ -1,0 +1,75 @@
+// One layer: attention over the memory table, and a feed-forward network.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "lapse/forgetting/method.h"
+#include "lapse/model/config.h"
+
+namespace lapse {
+
+/// What one block asks of every layer.
+struct BlockOptions {
+  bool training =
+      false;  ///< rows keep layer inputs and are projected anew with gradients; else keys and values are kept
+  bool observe = false;  ///< fill LayerReport
+};
+
+/// A layer's random draws in a training block.
+struct LayerDraws {
+  double uniform = 1;    ///< Query::uniform
+  uint64_t seed = 0;     ///< of the dropout on attention weights
+  bool dropped = false;  ///< layer drop: the table is updated, h and the cost are not
+};
+
+/// What a layer did in one block; filled if BlockOptions::observe.
+struct LayerReport {
+  double memory_mean = 0, memory_max = 0;  ///< |C_t| over queries and samples
+  double deleted = 0;                      ///< fraction of the rows that the block could read, deleted after it
+  Columns told;  ///< what the method tells of the block's own rows: name -> [B, K]
+};
+
+/// h = layer(h), post-norm or pre-norm (spec, "The base model").
+class Layer {
+ public:
+  Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, Random& random);
+
+  /// h: [B, K, width]; start: [B] times of the first timestep. `table` gains the block's rows and loses those that
+  /// expire. `cost` is a scalar, undefined if there is none.
+  struct Result {
+    at::Tensor h, cost;
+    LayerReport report;
+  };
+  Result forward(const at::Tensor& h, const at::Tensor& start, const at::Tensor& position, MemoryTable& table,
+                 const BlockOptions& options, const LayerDraws& draws);
+
+  /// The zero vectors that a sequence starts from (spec, "The layer" 11), at times -n ... -1.
+  void begin(MemoryTable& table, int64_t rows, bool training) const;
+
+  /// Rows of the table that a query at time next[b] can read: [N] bool.
+  at::Tensor alive(const MemoryTable& table, const at::Tensor& next) const;
+  /// What the method tells of the table's rows: name -> [N].
+  Columns tell(const MemoryTable& table) const;
+
+  NamedTensors parameters();
+  Method& method() { return *method_; }
+
+ private:
+  at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
+  Columns cached(const at::Tensor& h) const;     // the columns of h's rows that evaluation keeps: [..., features]
+  Rows rows(const MemoryTable& table) const;
+  at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options) const;
+  void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
+              const BlockOptions& options, LayerReport& report) const;
+
+  ModelConfig config_;
+  ModelShape shape_;
+  std::unique_ptr<Method> method_;
+  at::Tensor query_, key_, value_, out_;  // [H D, width], [width, H D]
+  at::Tensor norm1_weight_, norm1_bias_, norm2_weight_, norm2_bias_;
+  at::Tensor ff1_weight_, ff1_bias_, ff2_weight_, ff2_bias_;
+};
+
+}  // namespace lapse

@@ -1,0 +1,102 @@
+#include "lapse/model/transformer.h"
+
+#include <ATen/ATen.h>
+
+#include "lapse/model/initialise.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+int64_t ModelMemory::bytes() const {
+  int64_t sum = 0;
+  for (const auto& table : layers) sum += table.bytes();
+  return sum;
+}
+
+Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
+                         Random random)
+    : config_(config), shape_{config.layers, config.width, config.heads, config.head_width(), block} {
+  config.check();
+  method.check(shape_);
+  initial_rows_ = method.initial_rows(shape_);
+  embedding_ = normal_parameter({vocabulary, config.width}, random);
+  position_ = normal_parameter({method.positions(shape_), shape_.head_dim}, random);
+  for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, random);
+  if (config.norm == "pre") {
+    norm_weight_ = constant_parameter({config.width}, 1);
+    norm_bias_ = constant_parameter({config.width}, 0);
+  }
+  output_weight_ = linear_weight(vocabulary, config.width, config.initialisation, random);
+  output_bias_ = uniform_parameter({vocabulary}, 1 / std::sqrt(static_cast<double>(config.width)), random);
+}
+
+NamedTensors Transformer::parameters() {
+  NamedTensors all = {{"embedding", &embedding_}, {"position", &position_}};
+  for (size_t l = 0; l < layers_.size(); ++l)
+    for (auto& [name, tensor] : layers_[l].parameters())
+      all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
+  if (norm_weight_.defined()) {
+    all.emplace_back("norm.weight", &norm_weight_);
+    all.emplace_back("norm.bias", &norm_bias_);
+  }
+  all.emplace_back("output.weight", &output_weight_);
+  all.emplace_back("output.bias", &output_bias_);
+  return all;
+}
+
+int64_t Transformer::parameter_count() {
+  int64_t count = 0;
+  for (auto& [name, tensor] : parameters()) count += tensor->numel();
+  return count;
+}
+
+void Transformer::to(at::ScalarType type) {
+  for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(type).set_requires_grad(true);
+}
+
+void Transformer::after_update() {
+  for (auto& layer : layers_) layer.method().after_update();
+}
+
+ModelMemory Transformer::begin(int64_t streams, bool training) const {
+  ModelMemory memory{{}, at::zeros({streams}, at::kLong), training};
+  for (const auto& layer : layers_) {
+    memory.layers.emplace_back(streams);
+    layer.begin(memory.layers.back(), initial_rows_, training);
+  }
+  return memory;
+}
+
+BlockDraws Transformer::draw(Random& random) const {
+  BlockDraws draws;
+  draws.uniform = random.uniform();
+  draws.seed = random.next();
+  for (int64_t l = 0; l < config_.layers; ++l) draws.dropped.push_back(random.uniform() < config_.layer_drop);
+  return draws;
+}
+
+Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+                                         const BlockDraws& draws) {
+  TORCH_CHECK(memory.training == options.training,
+              "memory made for training and for evaluation hold different columns");
+  if (options.training && config_.dropout > 0) at::manual_seed(draws.seed);
+  Result result;
+  Tensor h = at::embedding(embedding_, tokens);
+  result.cost = at::zeros({}, h.options());
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    LayerDraws layer_draws;
+    if (options.training)
+      layer_draws = {draws.uniform, mix64(draws.seed + l), !draws.dropped.empty() && draws.dropped[l]};
+    auto layer = layers_[l].forward(h, memory.clock, position_, memory.layers[l], options, layer_draws);
+    h = layer.h;
+    if (layer.cost.defined()) result.cost = result.cost + layer.cost;
+    if (options.observe) result.reports.push_back(std::move(layer.report));
+  }
+  if (norm_weight_.defined()) h = at::layer_norm(h, {h.size(-1)}, norm_weight_, norm_bias_, 1e-5);
+  result.logits = at::linear(h, output_weight_, output_bias_);
+  memory.clock = memory.clock + tokens.size(1);
+  return result;
+}
+
+}  // namespace lapse

@@ -1,0 +1,68 @@
+// The base model: embedding, layers, output (spec/expire-span.md, "The base model").
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "lapse/model/layer.h"
+
+namespace lapse {
+
+/// The state of B streams: one table per layer and each stream's clock, the time of its next token.
+struct ModelMemory {
+  std::vector<MemoryTable> layers;
+  at::Tensor clock;       ///< [B] int64
+  bool training = false;  ///< which columns the tables hold
+
+  int64_t bytes() const;
+};
+
+/// The random draws of one training block, made in a fixed order so that a resumed run repeats them.
+struct BlockDraws {
+  double uniform = 1;
+  uint64_t seed = 0;
+  std::vector<bool> dropped;  ///< per layer; empty: none
+};
+
+class Transformer {
+ public:
+  /// Fresh weights from `random` ("Initialisation" in the spec).
+  Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random);
+
+  struct Result {
+    at::Tensor logits;  ///< [B, K, V]
+    at::Tensor cost;    ///< the methods' costs, summed over layers: a scalar, 0 if there are none
+    std::vector<LayerReport> reports;
+  };
+  /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. Outside training K is free, 1 for
+  /// instance, and the outputs do not depend on it.
+  Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+                 const BlockDraws& draws = {});
+
+  /// Streams that have seen nothing.
+  ModelMemory begin(int64_t streams, bool training) const;
+  BlockDraws draw(Random& random) const;
+
+  /// Names such as "layers.0.key", stable: checkpoints use them.
+  NamedTensors parameters();
+  int64_t parameter_count();
+  void to(at::ScalarType type);  ///< converts all parameters
+  void after_update();           ///< Method::after_update of each layer
+
+  std::vector<Layer>& layers() { return layers_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  int64_t vocabulary() const { return embedding_.size(0); }
+  const ModelShape& shape() const { return shape_; }
+
+ private:
+  ModelConfig config_;
+  ModelShape shape_;
+  int64_t initial_rows_;
+  at::Tensor embedding_, position_, output_weight_, output_bias_;
+  at::Tensor norm_weight_, norm_bias_;  // pre-norm only
+  std::vector<Layer> layers_;
+};
+
+}  // namespace lapse

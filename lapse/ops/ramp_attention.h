@@ -1,0 +1,73 @@
+// Softmax attention over remembered rows that fade out on a ramp: fixed, per-head and per-row spans in one operator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <limits>
+#include <optional>
+
+namespace lapse {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+/// B samples of K queries at consecutive times read N packed rows. Rows of sample b are offsets[b] ... offsets[b+1]-1,
+/// sorted by time; rows from offsets[B] on are spare and never read. Ages are counted in timesteps: a = (time of query)
+/// - (time of row).
+struct RampInputs {
+  at::Tensor q;        ///< [B, K, H, D] float32, float64 or bfloat16
+  at::Tensor k, v;     ///< [N, H, D], dtype of q
+  at::Tensor offsets;  ///< [B + 1] int64, on the CPU
+  at::Tensor start;    ///< [B] int64: time of each sample's first query
+  at::Tensor time;     ///< [N] int64
+};
+
+struct RampOptions {
+  std::optional<at::Tensor> row_span;   ///< [N]: span e_i of each row in timesteps
+  std::optional<at::Tensor> head_span;  ///< [H]: span of each head; not together with row_span
+  std::optional<at::Tensor> position;   ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
+  std::optional<at::Tensor> logit;      ///< [N, H]: added to the logits of a row
+  std::optional<at::Tensor> seed;       ///< [1] int64, needed with dropout
+  double ramp = 1;                      ///< R > 0 in timesteps
+  int64_t min_age = 1;                  ///< a query reads rows of age min_age ... max_age
+  int64_t max_age = kNoLimit;
+  double dropout = 0;     ///< in [0, 1): on the normalised weights, scaled by 1 / (1 - dropout)
+  bool received = false;  ///< also return the attention that each row received
+};
+
+struct RampOutputs {
+  at::Tensor out;       ///< [B, K, H, D]
+  at::Tensor ramp_sum;  ///< [B]: sum over queries and rows of r = span - a where 0 < m < 1 (row spans; else 0)
+  at::Tensor received;  ///< [N, H]: sum over queries of a', before dropout; empty unless asked for. No gradient.
+  at::Tensor stats;  ///< [B, K, H, 2]: log-sum-exp of the visible logits, and Z below. No gradient; backward reads it.
+};
+
+/// Expire-Span, Eqs. 2, 4, 5 (spec/expire-span.md, "The layer" 2-8):
+///
+///   logit_ti = (q_t . k_i + q_t . p_a [a <= P]) / sqrt(D) + logit_i
+///   m_ti     = clamp(1 + (span - a) / R, 0, 1), or 1 without spans
+///   a_ti     = softmax of logit over the visible rows: min_age <= a <= max_age, and m > 0 with row spans
+///   a'_ti    = m a / (Z_t + 1e-8), Z_t = sum_i m a  (a' = a without spans)
+///   out_t    = sum_i dropout(a'_ti) v_i, exactly 0 where nothing is visible
+///
+/// `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span, head_span,
+/// position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors (c10::Error) name
+/// the ill-shaped input.
+RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
+
+struct RampGradients {
+  at::Tensor q, k, v;
+  at::Tensor row_span, head_span, position, logit;  ///< empty (numel 0) where the input is absent
+};
+
+/// The backward pass, an operator of its own. grad_ramp_sum [B]. `outputs` are those of the forward pass.
+RampGradients ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
+                                      const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs);
+
+/// The reference: dense per sample, obviously right, any floating dtype (bfloat16 computes in float32). Deterministic.
+/// Kept to test every faster kernel against; the operator calls it where no faster kernel applies.
+RampOutputs ramp_attention_reference(const RampInputs& inputs, const RampOptions& options);
+RampGradients ramp_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
+                                                const RampInputs& inputs, const RampOptions& options,
+                                                const RampOutputs& outputs);
+
+}  // namespace lapse
