@@ -21,8 +21,8 @@ constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
 constexpr int32_t kOther = 0, kEndOfLineId = 1;
 
 struct Counted {
-  std::string token;
-  int64_t count;
+  std::string_view token;
+  int64_t count = 0;
 };
 
 std::vector<std::string> special_tokens(const std::string& unit) {
@@ -41,23 +41,16 @@ void for_each_word(std::string_view text, Visit visit) {
 }
 
 std::vector<Counted> count_characters(std::string_view text) {
-  std::vector<int64_t> counts(0x110000);
-  std::vector<size_t> last_seen(counts.size());
+  std::vector<Counted> by_code_point(0x110000);
   char32_t code = 0;
-  for (size_t at = 0; at < text.size();) {
-    size_t start = at;
+  for (size_t at = 0, start = 0; at < text.size(); start = at) {
     if (!next_code_point(text, at, code)) fail_utf8(text, at, "training text");
-    ++counts[code];
-    last_seen[code] = start;
+    Counted& character = by_code_point[code];
+    character.token = text.substr(start, at - start);
+    ++character.count;
   }
-  std::vector<Counted> result;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0) continue;
-    size_t end = last_seen[i];
-    next_code_point(text, end, code);
-    result.push_back({std::string(text.substr(last_seen[i], end - last_seen[i])), counts[i]});
-  }
-  return result;
+  std::erase_if(by_code_point, [](const Counted& c) { return c.count == 0; });
+  return by_code_point;
 }
 
 std::vector<Counted> count_words(std::string_view text) {
@@ -65,7 +58,7 @@ std::vector<Counted> count_words(std::string_view text) {
   std::unordered_map<std::string_view, int64_t> counts;
   for_each_word(text, [&](std::string_view word) { ++counts[word]; });
   std::vector<Counted> result;
-  for (const auto& [word, count] : counts) result.push_back({std::string(word), count});
+  for (const auto& [word, count] : counts) result.push_back({word, count});
   return result;
 }
 
@@ -80,9 +73,9 @@ std::vector<std::string> choose_tokens(std::vector<Counted> counted, const DataC
     return a.count != b.count ? a.count > b.count : a.token < b.token;
   });
   size_t limit = config.max_vocabulary > 0 ? static_cast<size_t>(config.max_vocabulary) : counted.size() + special;
-  for (Counted& c : counted) {
+  for (const Counted& c : counted) {
     if (tokens.size() >= limit) break;
-    tokens.push_back(std::move(c.token));
+    tokens.emplace_back(c.token);
   }
   if (tokens.size() == special) {
     fail(fmt::format(
@@ -158,14 +151,14 @@ Vocabulary Vocabulary::from_json(const std::string& text) {
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) fail("vocabulary: not valid JSON");
   if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) fail("vocabulary: has no \"unit\"");
-  std::string unit = json["unit"];
+  std::string unit = json["unit"].get<std::string>();
   if (unit == "byte") return Vocabulary(unit, all_bytes());
   if (unit != "character" && unit != "word") fail_unit(unit);
   if (!json.contains("tokens") || !json["tokens"].is_array()) fail("vocabulary: has no list of \"tokens\"");
   std::vector<std::string> tokens;
   for (const nlohmann::json& token : json["tokens"]) {
     if (!token.is_string()) fail(fmt::format("vocabulary: token {} is not a string", tokens.size()));
-    tokens.push_back(token);
+    tokens.push_back(token.get<std::string>());
   }
   check_tokens(unit, tokens);
   return Vocabulary(std::move(unit), std::move(tokens));

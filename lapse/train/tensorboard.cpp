@@ -106,7 +106,7 @@ void TensorBoard::scalar(const std::string& tag, int64_t step, double value) {
 
 void TensorBoard::flush() {
   file_.flush();
-  if (!file_) fail(fmt::format("{}: cannot write: {}", path_.string(), std::strerror(errno)));
+  if (!file_) fail(fmt::format("{}: cannot write; is the disk full?", path_.string()));
 }
 
 void TensorBoard::write(const std::string& message) {
