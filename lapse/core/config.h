@@ -27,8 +27,8 @@ struct Field {
   std::string help;
   double low = std::numeric_limits<double>::lowest();  ///< inclusive; numbers only
   double high = std::numeric_limits<double>::max();    ///< an infinite value needs an infinite bound
-  std::string unit_name;                               ///< "timesteps", "updates", ...; may be empty
-  std::vector<std::string> choices;                    ///< strings only; empty: any
+  std::string unit_name = {};                          ///< "timesteps", "updates", ...; may be empty
+  std::vector<std::string> choices = {};               ///< strings only; empty: any
 
   Field in(double lowest, double highest = std::numeric_limits<double>::max()) &&;
   Field unit(std::string name) &&;
