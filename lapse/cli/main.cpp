@@ -1,1 +1,63 @@
-int main() { return 0; }
+// The command `lapse`.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <iostream>
+#include <new>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+
+namespace {
+
+int report(const std::string& message) {
+  std::cout.flush();
+  std::cerr << "lapse: error: " << message << '\n';
+  return 1;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Transformers that learn to forget: train, evaluate and use language models whose memories expire.",
+                   "lapse");
+  program.require_subcommand(1);
+  program.footer("`lapse VERB --help` explains a verb. A first run: scripts/demo.sh");
+  lapse::Action action;
+  lapse::add_train(program, action);
+  lapse::add_eval(program, action);
+  lapse::add_generate(program, action);
+  lapse::add_info(program, action);
+  lapse::add_golden(program, action);
+  std::vector<std::string> verbs;
+  for (auto* verb : program.get_subcommands({})) {
+    verb->allow_extras();  // so that we can name the nearest flag
+    verbs.push_back(verb->get_name());
+  }
+  if (argc > 1 && argv[1][0] != '-' && std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end())
+    return report("unknown verb '" + std::string(argv[1]) + "'" + lapse::did_you_mean(std::string(argv[1]), verbs) +
+                  "; see lapse --help");
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& help) {  // --help
+    return program.exit(help);
+  } catch (const CLI::ParseError& error) {
+    report(error.what());
+    return 2;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const lapse::Error& error) {
+    return report(error.what());
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return report("out of memory: use a smaller train.batch, train.block or model, or more train.parts");
+  } catch (const std::exception& error) {
+    return report(error.what());
+  }
+}

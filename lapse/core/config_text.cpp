@@ -26,7 +26,7 @@ std::vector<std::string> wrapped(std::string_view text, size_t width) {
     lines.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  if (!text.empty() || lines.empty()) lines.emplace_back(text);
+  if (!text.empty()) lines.emplace_back(text);
   return lines;
 }
 
@@ -71,8 +71,8 @@ std::string to_toml(const std::vector<double>& values) {
 }
 
 std::string range_text(const Field& field) {
-  const bool from = field.low > std::numeric_limits<double>::lowest();
-  const bool to = field.high < std::numeric_limits<double>::max();
+  const bool from = field.low != std::numeric_limits<double>::lowest();
+  const bool to = field.high != std::numeric_limits<double>::max();
   if (from && to) return bound_text(field, field.low) + " ... " + bound_text(field, field.high);
   if (from) return "at least " + bound_text(field, field.low);
   return to ? "at most " + bound_text(field, field.high) : "";

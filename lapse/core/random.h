@@ -20,10 +20,10 @@ class Random {
  public:
   Random(uint64_t seed, std::string_view name);
 
-  uint64_t next();             ///< 64 uniform bits
-  double uniform();            ///< in [0, 1)
-  double normal();             ///< mean 0, variance 1
-  uint64_t below(uint64_t n);  ///< uniform in 0 ... n-1, without modulo bias; n >= 1
+  uint64_t next();   ///< 64 uniform bits
+  double uniform();  ///< in [0, 1)
+  double normal();   ///< mean 0, variance 1; takes two words; its last bit may differ with the machine's log and cos
+  uint64_t below(uint64_t n);  ///< uniform in 0 ... n-1, without modulo bias; n >= 1; takes one word, rarely more
 
   uint64_t counter() const { return counter_; }
   void set_counter(uint64_t counter) { counter_ = counter; }

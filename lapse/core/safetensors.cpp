@@ -81,6 +81,7 @@ Layout split(std::string_view file) {
 }
 
 json parse_header(std::string_view header) {
+  if (header.find('\0') != header.npos) fail("the header is not valid JSON");  // the parser would stop there, content
   try {
     json tree = json::parse(header.begin(), header.end(), HeaderGuard());
     if (!tree.is_object()) fail("the header is not a JSON object");

@@ -70,7 +70,7 @@ Tokens encode_file(const Vocabulary& vocabulary, const std::string& path) {
   return encode_text(vocabulary, read_corpus_file(path, vocabulary.unit()));
 }
 
-Corpus load_one_file(const DataConfig& config) {
+Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
   check_split(config.split);
   std::string text = read_corpus_file(config.path, config.unit);
   auto [train, valid, test] = cut_text(text, config.split, config.unit);
@@ -79,18 +79,18 @@ Corpus load_one_file(const DataConfig& config) {
                      text.size()));
   }
   Corpus corpus;
-  corpus.vocabulary = Vocabulary::build(config, train);
+  corpus.vocabulary = known ? *known : Vocabulary::build(config, train);
   corpus.train = encode_text(corpus.vocabulary, train);
   corpus.valid = encode_text(corpus.vocabulary, valid);
   corpus.test = encode_text(corpus.vocabulary, test);
   return corpus;
 }
 
-Corpus load_three_files(const DataConfig& config) {
+Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
   Corpus corpus;
   {
     std::string text = read_corpus_file(config.train_path, config.unit);
-    corpus.vocabulary = Vocabulary::build(config, text);
+    corpus.vocabulary = known ? *known : Vocabulary::build(config, text);
     corpus.train = encode_text(corpus.vocabulary, text);
   }
   corpus.valid = encode_file(corpus.vocabulary, config.valid_path);
@@ -118,12 +118,12 @@ int32_t Tokens::operator[](int64_t i) const {
   return id;
 }
 
-Corpus load_corpus(const DataConfig& config) {
+Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
-  if (!config.path.empty()) return load_one_file(config);
+  if (!config.path.empty()) return load_one_file(config, known);
   if (config.train_path.empty()) fail("data: no training text; set `path`, or `train` and perhaps `valid` and `test`");
-  return load_three_files(config);
+  return load_three_files(config, known);
 }
 
 Tokens load_tokens(const fs::path& path, const std::string& split, const DataConfig& config,

@@ -36,8 +36,8 @@ struct Corpus {
 /// split's fractions (characters: moved to the next code point; words: to just after the next white space); the
 /// vocabulary comes from the training part. Errors, one line each: no path; both forms given; a missing or empty file;
 /// fractions that are not three non-negative numbers of sum 1 (within 1e-6), the first positive; an empty training
-/// part; malformed UTF-8 or gzip.
-Corpus load_corpus(const DataConfig& config);
+/// part; malformed UTF-8 or gzip. With `known`, that vocabulary is used instead: of the run to fine-tune.
+Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
 /// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file. The

@@ -14,6 +14,8 @@ const std::vector<MethodEntry>& method_table() {
   return table;
 }
 
+const MethodEntry& default_method() { return find_method("expire_span"); }
+
 const MethodEntry& find_method(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& entry : method_table()) {

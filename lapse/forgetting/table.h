@@ -17,6 +17,9 @@ struct MethodEntry {
 
 const std::vector<MethodEntry>& method_table();
 
+/// What a configuration without a choice gets.
+const MethodEntry& default_method();
+
 /// Error, with the nearest name, if there is no such method.
 const MethodEntry& find_method(const std::string& name);
 

@@ -28,7 +28,7 @@ struct LayerDraws {
 struct LayerReport {
   double memory_mean = 0, memory_max = 0;  ///< |C_t| over queries and samples
   double deleted = 0;                      ///< fraction of the rows that the block could read, deleted after it
-  Columns told;  ///< what the method tells of the block's own rows: name -> [B, K]
+  Columns told;                            ///< what the method tells of the block's own rows: name -> [B, K]
 };
 
 /// h = layer(h), post-norm or pre-norm (spec, "The base model").

@@ -135,7 +135,7 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
     const Tensor logits = s.logits(o);
     const Tensor lse = logits.logsumexp(2);
     Tensor a = (logits - lse.masked_fill(lse == -INFINITY, 0).unsqueeze(2)).exp_();
-    Tensor Z = at::ones_like(lse);
+    Tensor Z = (lse > -INFINITY).to(lse.scalar_type());  // without spans: 1, or 0 where nothing is visible
     if (s.mask.defined()) {
       a.mul_(s.mask);
       Z = a.sum(2);

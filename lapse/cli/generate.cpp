@@ -1,0 +1,130 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
+#include "lapse/generate/generator.h"
+#include "lapse/generate/highlight.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string run, prompt = "\n", color = "auto";
+  int64_t tokens = 400, seed = 1, threads = 0;
+  SamplingOptions sampling{.temperature = 0.8};
+  bool json = false, remembered = false;
+};
+
+bool use_colour(const std::string& choice) {
+  if (choice != "auto") return choice == "always";
+  return isatty(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
+}
+
+void print_json(const Arguments& arguments, const std::string& text, const std::vector<int32_t>& tokens,
+                const Generator& generator, double seconds) {
+  const auto made = generator.seen() - static_cast<int64_t>(tokens.size());
+  Json json = {{"prompt", arguments.prompt},
+               {"text", text},
+               {"tokens", tokens},
+               {"ms_per_token", 1000 * seconds / static_cast<double>(std::max<size_t>(1, tokens.size()))},
+               {"prompt_tokens", made},
+               {"memory_sizes", generator.memory_sizes()},
+               {"memory_bytes", generator.memory_bytes()},
+               {"peak_memory", peak_memory()}};
+  if (arguments.remembered) json["remembered"] = generator.remembered();
+  // A byte model may write what is not UTF-8; JSON cannot hold that.
+  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+int run(const CLI::App& verb, const Arguments& arguments) {
+  const Checkpoint checkpoint = Checkpoint::open(arguments.run);
+  set_evaluation_options(verb, checkpoint);
+  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  const auto& vocabulary = checkpoint.vocabulary();
+  const auto model = checkpoint.model();
+  Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
+  const auto prompt = vocabulary.encode(arguments.prompt);
+  if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
+  generator.feed(prompt);
+
+  catch_interrupts();
+  const bool keep = arguments.json || arguments.remembered;  // else a stream without end keeps nothing of its text
+  std::vector<int32_t> made;
+  std::string text;
+  if (!arguments.json) std::cout << arguments.prompt << std::flush;
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; (arguments.tokens == 0 || i < arguments.tokens) && !interrupted(); ++i) {
+    const int32_t token = generator.next();
+    const std::string piece = vocabulary.decode(token);
+    if (keep) made.push_back(token), text += piece;
+    if (!arguments.json) std::cout << piece << std::flush;
+    if (!std::cout) return 0;  // the reader of a pipe has gone
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (arguments.json) {
+    print_json(arguments, text, made, generator, seconds);
+    return 0;
+  }
+  std::cout << '\n';
+  if (!arguments.remembered) return 0;
+
+  std::vector<std::string> pieces;
+  for (int32_t token : prompt) pieces.push_back(vocabulary.decode(token));
+  for (int32_t token : made) pieces.push_back(vocabulary.decode(token));
+  const auto layers = static_cast<int32_t>(model->layers().size());
+  std::cout << fmt::format(
+                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; |C_t| = {} ---\n",
+                   layers, fmt::join(generator.memory_sizes(), ", "))
+            << highlight(pieces, generator.remembered(), layers, use_colour(arguments.color)) << '\n';
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, Action& action) {
+  auto* verb =
+      program.add_subcommand("generate", "Write text with a trained model, one token at a time, without end if asked");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("--prompt", arguments->prompt, "text to continue; default: a line end");
+  verb->add_option("--tokens", arguments->tokens, "how many to write; 0: until Ctrl-C")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
+      ->capture_default_str();
+  verb->add_option("--temperature", arguments->sampling.temperature,
+                   "below 1 safer, above 1 bolder; 0: the likeliest token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  verb->add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  verb->add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  verb->add_option("--seed", arguments->seed, "the same seed gives the same text")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53))
+      ->capture_default_str();
+  verb->add_flag("--remembered", arguments->remembered,
+                 "afterwards, show the text with what the model still remembers highlighted");
+  verb->add_option("--color", arguments->color, "of the highlighting")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
+  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
+  verb->footer(evaluation_help());
+  verb->callback([=, &action] { action = [=] { return run(*verb, *arguments); }; });
+}
+
+}  // namespace lapse

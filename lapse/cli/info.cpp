@@ -1,0 +1,103 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/progress.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Per layer: rows held, per stream on average and at most, and what the method tells of them.
+Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& parts) {
+  Json layers = Json::array();
+  for (size_t l = 0; l < model.layers().size(); ++l) {
+    int64_t rows = 0, streams = 0, longest = 0;
+    std::map<std::string, std::vector<at::Tensor>> told;
+    for (const auto& part : parts) {
+      const auto& table = part.layers[l];
+      rows += table.rows(), streams += table.samples();
+      for (int64_t b = 0; b < table.samples(); ++b) longest = std::max(longest, table.rows_of(b));
+      for (auto& [name, values] : model.layers()[l].tell(table)) told[name].push_back(values);
+    }
+    Json layer = {{"memory_mean", static_cast<double>(rows) / static_cast<double>(streams)}, {"memory_max", longest}};
+    for (const auto& [name, values] : told) {
+      const at::Tensor all = at::cat(values).to(at::kDouble);
+      layer[name + "_mean"] = all.mean().item<double>(), layer[name + "_max"] = all.max().item<double>();
+    }
+    layers.push_back(layer);
+  }
+  return layers;
+}
+
+void print(const Json& info, const std::string& config) {
+  std::cout << fmt::format("{}\n{} parameters; {}; vocabulary of {} ({}); {} updates\n",
+                           info["checkpoint"].get<std::string>(), info["parameters"].get<int64_t>(),
+                           info["method"].get<std::string>(), info["vocabulary"].get<int64_t>(),
+                           info["unit"].get<std::string>(), info["update"].get<int64_t>())
+            << fmt::format("memory carried by the streams: {}\n\n", byte_size(info["memory_bytes"].get<double>()));
+  std::cout << "layer";
+  for (const auto& [name, value] : info["layers"][0].items()) std::cout << fmt::format("{:>14}", name);
+  std::cout << '\n';
+  for (size_t l = 0; l < info["layers"].size(); ++l) {
+    std::cout << fmt::format("{:<5}", l);
+    for (const auto& [name, value] : info["layers"][l].items())
+      std::cout << fmt::format("{:>14.1f}", value.get<double>());
+    std::cout << '\n';
+  }
+  if (!info["history"].empty()) std::cout << "\nvalidation\n";
+  for (const auto& entry : info["history"]) {
+    for (const auto& [name, value] : entry.items())
+      std::cout << fmt::format("  {} {:<8.5g}", name, value.get<double>());
+    std::cout << '\n';
+  }
+  std::cout << "\nconfiguration\n" << config;
+}
+
+int run(const std::string& path, bool json) {
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  const auto model = checkpoint.model();
+  const auto memory = checkpoint.memory();
+  const auto state = Json::parse(checkpoint.state(), nullptr, false);
+  if (!state.is_object()) fail(checkpoint.file().path().string() + ": its state is not JSON");
+  int64_t bytes = 0;
+  for (const auto& part : memory) bytes += part.bytes();
+  const std::string config = config_to_toml(checkpoint.config().sections());
+  const Json info = {{"checkpoint", checkpoint.file().path().string()},
+                     {"parameters", model->parameter_count()},
+                     {"method", checkpoint.config().method_name},
+                     {"unit", checkpoint.vocabulary().unit()},
+                     {"vocabulary", checkpoint.vocabulary().size()},
+                     {"update", state.value("update", int64_t{0})},
+                     {"memory_bytes", bytes},
+                     {"layers", describe_memory(*model, memory)},
+                     {"history", state.value("history", Json::array())},
+                     {"config", config}};
+  if (json)
+    std::cout << info.dump(2) << '\n';
+  else
+    print(info, config);
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& program, Action& action) {
+  auto* verb =
+      program.add_subcommand("info", "Describe a run or checkpoint: parameters, method, spans, memory, history");
+  auto path = std::make_shared<std::string>();
+  auto json = std::make_shared<bool>(false);
+  verb->add_option("run", *path, "folder of a run, or one of its checkpoints")->required();
+  verb->add_flag("--json", *json, "print one JSON object");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*path, *json); };
+  });
+}
+
+}  // namespace lapse

@@ -1,0 +1,36 @@
+// The verbs of the command `lapse`, one file each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lapse/train/checkpoint.h"
+
+namespace lapse {
+
+/// What a verb does once its arguments are parsed; returns the exit status.
+using Action = std::function<int()>;
+
+/// Each adds its subcommand to the program and sets `action` when that subcommand was chosen.
+void add_train(CLI::App& program, Action& action);
+void add_eval(CLI::App& program, Action& action);
+void add_generate(CLI::App& program, Action& action);
+void add_info(CLI::App& program, Action& action);
+void add_golden(CLI::App& program, Action& action);
+
+// --- shared by the verbs
+// -----------------------------------------------------------------------------------------------
+
+/// Error, with the nearest flag, if arguments are left over.
+void refuse_extras(const CLI::App& verb);
+
+/// Takes the left-over arguments as evaluation options of the checkpoint's method (--max-span 256) and sets them;
+/// Error, with the nearest flag, for others.
+void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
+
+/// The evaluation options of every method, for --help.
+std::string evaluation_help();
+
+}  // namespace lapse

@@ -1,0 +1,192 @@
+#include "lapse/core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "lapse/core/testing.h"
+
+namespace lapse {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+class File : public testing::Test {
+ protected:
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) found.push_back(entry.path().filename().string());
+    return found;
+  }
+
+  TestFolder folder_;
+};
+
+// Makes every file end at `bytes`, as a full disk would.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_;
+  sighandler_t handler_;
+};
+
+TEST_F(File, RoundTripOfAnyBytes) {
+  for (const std::string& bytes : {std::string(), std::string("text\r\n"), std::string("\0\xff\n\0", 4),
+                                   std::string(1 << 16, 'x'), std::string(3'000'001, 'y')}) {
+    write_file(folder_ / "a", bytes);
+    EXPECT_TRUE(read_file(folder_ / "a") == bytes) << bytes.size();
+  }
+  EXPECT_THAT(names(), UnorderedElementsAre("a"));
+}
+
+TEST_F(File, WriterMayWriteSmallAndLargePieces) {
+  std::string expected;
+  write_file(folder_ / "a", [&](std::ostream& out) {
+    for (int i = 0; i < 3000; ++i) {
+      const std::string piece = i % 1000 == 999 ? std::string(200'000, 'L') : std::to_string(i) + ",";
+      out << piece;
+      expected += piece;
+      if (i % 7 == 0) out.put('\n'), expected += '\n';
+      if (i % 500 == 0) out.flush();
+    }
+  });
+  EXPECT_TRUE(read_file(folder_ / "a") == expected);
+}
+
+TEST_F(File, ReplacesALongerFile) {
+  write_file(folder_ / "a", "a long old text");
+  write_file(folder_ / "a", "new");
+  EXPECT_EQ(read_file(folder_ / "a"), "new");
+}
+
+TEST_F(File, ReplacesAPartialFileThatACrashLeft) {
+  std::ofstream(folder_ / "a.partial") << "half of something much longer";
+  write_file(folder_ / "a", "whole");
+  EXPECT_EQ(read_file(folder_ / "a"), "whole");
+  EXPECT_THAT(names(), UnorderedElementsAre("a"));
+}
+
+TEST_F(File, ReadersSeeTheOldFileUntilTheNewIsWhole) {
+  write_file(folder_ / "a", "old");
+  write_file(folder_ / "a", [&](std::ostream& out) {
+    out << std::string(1 << 20, 'x') << std::flush;
+    EXPECT_EQ(read_file(folder_ / "a"), "old");
+    EXPECT_TRUE(fs::exists(folder_ / "a.partial"));
+  });
+}
+
+TEST_F(File, FailedWritesLeaveTheOldFileAndNothingElse) {
+  write_file(folder_ / "a", "old");
+  const std::string big(1 << 20, 'x');
+  const FileSizeLimit limit(100'000);
+  const auto in_pieces = [&](std::ostream& out) {
+    for (char c : big) out << c;
+  };
+  for (const auto& action : {std::function<void()>([&] { write_file(folder_ / "a", big); }),
+                             std::function<void()>([&] { write_file(folder_ / "a", in_pieces); })}) {
+    EXPECT_THAT(error_of(action), AllOf(HasSubstr((folder_ / "a").string() + "'"), HasSubstr("File too large")));
+    EXPECT_EQ(read_file(folder_ / "a"), "old");
+    EXPECT_THAT(names(), UnorderedElementsAre("a"));
+  }
+}
+
+TEST_F(File, WriterThatThrowsOrFailsLeavesTheOldFileAndNothingElse) {
+  write_file(folder_ / "a", "old");
+  EXPECT_THROW(write_file(folder_ / "a", [](std::ostream&) { throw std::out_of_range("mine"); }), std::out_of_range);
+  EXPECT_THROW(write_file(folder_ / "a", [](std::ostream& out) { out.setstate(std::ios::failbit); }), Error);
+  EXPECT_EQ(read_file(folder_ / "a"), "old");
+  EXPECT_THAT(names(), UnorderedElementsAre("a"));
+}
+
+TEST_F(File, FullDeviceIsAnErrorAndDevicesAreNotReplaced) {
+  if (!fs::is_character_file("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  EXPECT_THAT(error_of([] { write_file("/dev/full", "text"); }),
+              AllOf(HasSubstr("'/dev/full'"), HasSubstr("No space left")));
+  write_file("/dev/null", "text");
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(File, PipesAreReadAndWrittenThrough) {
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  const std::string big(300'000, 'p');
+  std::thread writer([&] { write_file(folder_ / "pipe", big); });
+  EXPECT_TRUE(read_file(folder_ / "pipe") == big);
+  writer.join();
+  EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
+}
+
+TEST_F(File, LinksKeepPointingWhereTheyDid) {
+  fs::create_directory(folder_ / "deep");
+  write_file(folder_ / "deep/target", "old");
+  fs::create_symlink("deep/target", folder_ / "link");
+  write_file(folder_ / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(read_file(folder_ / "deep/target"), "new");
+}
+
+TEST_F(File, PathsThatCannotBeWrittenAreErrorsThatSayWhy) {
+  write_file(folder_ / "file", "text");
+  EXPECT_THAT(error_of([&] { write_file(folder_.path(), "x"); }),
+              AllOf(HasSubstr(folder_.path().string()), HasSubstr("Is a directory")));
+  EXPECT_THAT(error_of([&] { write_file(folder_ / "none/a", "x"); }),
+              HasSubstr("there is no folder '" + (folder_ / "none").string() + "'"));
+  EXPECT_THAT(error_of([&] { write_file(folder_ / "file/a", "x"); }),
+              HasSubstr("'" + (folder_ / "file").string() + "' is not a folder"));
+  EXPECT_THAT(error_of([&] { write_file("", "x"); }), HasSubstr("cannot write ''"));
+  EXPECT_THAT(names(), UnorderedElementsAre("file"));
+}
+
+TEST_F(File, PathsThatCannotBeReadAreErrorsThatSayWhy) {
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "a"); }),
+              AllOf(HasSubstr((folder_ / "a").string()), HasSubstr("No such file")));
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "none/a"); }), HasSubstr("there is no folder"));
+  EXPECT_THAT(error_of([&] { read_file(folder_.path()); }), HasSubstr("Is a directory"));
+  EXPECT_THAT(error_of([&] { read_text_file(folder_ / "a"); }), HasSubstr("No such file"));
+}
+
+TEST_F(File, TextFilesAreInflatedByContentNotByName) {
+  const std::string packed = {"\x1f\x8b\x08\0\0\0\0\0\x02\x03K\xcd\xc8\x04\0\x8a\xe8\x17(\x03\0\0\0", 23};
+  write_file(folder_ / "plain.gz", "not packed");
+  EXPECT_EQ(read_text_file(folder_ / "plain.gz"), "not packed");
+  write_file(folder_ / "packed.txt", packed);
+  EXPECT_EQ(read_file(folder_ / "packed.txt"), packed);
+  EXPECT_EQ(read_text_file(folder_ / "packed.txt"), "ehi");
+  write_file(folder_ / "short.txt", packed.substr(0, 20));
+  EXPECT_THAT(error_of([&] { read_text_file(folder_ / "short.txt"); }), HasSubstr("short.txt: damaged gzip"));
+}
+
+TEST_F(File, MakeFolderMakesParentsAndAcceptsAnExistingFolder) {
+  make_folder(folder_ / "a/b/c");
+  make_folder(folder_ / "a/b/c");
+  make_folder(folder_ / "a/b/d/");
+  EXPECT_TRUE(fs::is_directory(folder_ / "a/b/c"));
+  EXPECT_TRUE(fs::is_directory(folder_ / "a/b/d"));
+}
+
+TEST_F(File, MakeFolderFailsWhereAFileIsInTheWay) {
+  write_file(folder_ / "a", "x");
+  EXPECT_THAT(error_of([&] { make_folder(folder_ / "a"); }), HasSubstr("a file of this name is in the way"));
+  EXPECT_THAT(error_of([&] { make_folder(folder_ / "a/b"); }),
+              AllOf(HasSubstr((folder_ / "a/b").string()), HasSubstr("Not a directory")));
+}
+
+}  // namespace
+}  // namespace lapse

@@ -1,0 +1,54 @@
+#include "lapse/generate/generator.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
+    : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, false)) {}
+
+void Generator::feed(const std::vector<int32_t>& tokens) {
+  at::NoGradGuard no_grad;
+  const Tensor all = at::tensor(tokens, at::kInt).to(at::kLong).unsqueeze(0);
+  const int64_t block = std::max<int64_t>(model_.shape().block, 1);
+  for (int64_t i = 0; i < all.size(1); i += block) {
+    const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {});
+    logits_ = y.logits[0][-1];
+  }
+  seen_ += all.size(1);
+}
+
+int32_t Generator::next() {
+  if (seen_ == 0) fail("nothing to continue: give a prompt of at least one token");
+  const auto token = static_cast<int32_t>(sample(logits_, options_, random_));
+  feed({token});
+  return token;
+}
+
+std::vector<int64_t> Generator::memory_sizes() const {
+  std::vector<int64_t> sizes;
+  for (size_t l = 0; l < memory_.layers.size(); ++l)
+    sizes.push_back(model_.layers()[l].alive(memory_.layers[l], memory_.clock).sum().item<int64_t>());
+  return sizes;
+}
+
+std::vector<int32_t> Generator::remembered() const {
+  Tensor counts = at::zeros({seen_}, at::kInt);
+  for (size_t l = 0; l < memory_.layers.size(); ++l) {
+    const auto& table = memory_.layers[l];
+    if (table.rows() == 0) continue;
+    const Tensor alive = at::logical_and(model_.layers()[l].alive(table, memory_.clock), table.time() >= 0);
+    const Tensor times = table.time().masked_select(alive);
+    counts.index_add_(0, times, at::ones_like(times, at::kInt));
+  }
+  return {counts.const_data_ptr<int32_t>(), counts.const_data_ptr<int32_t>() + seen_};
+}
+
+}  // namespace lapse

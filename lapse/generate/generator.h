@@ -1,0 +1,39 @@
+// A stream of text, one token at a time. Time and memory per token follow |C_t|, not the number of tokens seen.
+#pragma once
+
+#include <vector>
+
+#include "lapse/generate/sampler.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+
+class Generator {
+ public:
+  /// The model must outlive the generator.
+  Generator(Transformer& model, const SamplingOptions& options, uint64_t seed);
+
+  /// Reads tokens, block by block. At least one is needed before `next`.
+  void feed(const std::vector<int32_t>& tokens);
+  /// Draws the next token and reads it.
+  int32_t next();
+
+  /// Tokens read so far.
+  int64_t seen() const { return seen_; }
+  /// |C_t| of the next query, per layer.
+  std::vector<int64_t> memory_sizes() const;
+  /// Bytes held by the memory tables.
+  int64_t memory_bytes() const { return memory_.bytes(); }
+  /// For each token read, in how many layers it is still remembered.
+  std::vector<int32_t> remembered() const;
+
+ private:
+  Transformer& model_;
+  SamplingOptions options_;
+  Random random_;
+  ModelMemory memory_;
+  at::Tensor logits_;  // of the token after the last one read; [V]
+  int64_t seen_ = 0;
+};
+
+}  // namespace lapse

@@ -1,0 +1,250 @@
+// What the tests of ramp_attention share: random ragged inputs, and its formulas as plain loops over doubles.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "lapse/core/random.h"
+#include "lapse/ops/ramp_attention.h"
+
+namespace lapse {
+
+struct RampCase {
+  RampInputs inputs;
+  RampOptions options;
+  std::string text;  ///< for messages
+};
+
+inline std::vector<double> doubles(const at::Tensor& x) {
+  const at::Tensor y = x.detach().to(at::kDouble).contiguous();
+  return {y.const_data_ptr<double>(), y.const_data_ptr<double>() + y.numel()};
+}
+
+inline std::vector<int64_t> integers(const at::Tensor& x) {
+  const at::Tensor y = x.contiguous();
+  return {y.const_data_ptr<int64_t>(), y.const_data_ptr<int64_t>() + y.numel()};
+}
+
+/// The largest difference, relative to the largest expected absolute value (to 1 where that is smaller: zeros among
+/// zeros); infinite for NaN or another size.
+inline double error_between(const std::vector<double>& got, const std::vector<double>& expected) {
+  if (got.size() != expected.size()) return INFINITY;
+  double largest = 1, worst = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == expected[i]) continue;  // infinities too
+    largest = std::max(largest, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(got[i] - expected[i]));
+    if (!std::isfinite(got[i] - expected[i])) return INFINITY;
+  }
+  return worst / largest;
+}
+inline double error_between(const at::Tensor& got, const at::Tensor& expected) {
+  return got.sizes() == expected.sizes() ? error_between(doubles(got), doubles(expected)) : INFINITY;
+}
+
+inline at::Tensor random_normal(at::IntArrayRef shape, Random& random) {
+  at::Tensor x = at::full(shape, 0., at::kDouble);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data_ptr<double>()[i] = random.normal();
+  return x;
+}
+
+template <class T>
+T pick(Random& random, std::initializer_list<T> values) {
+  return values.begin()[random.below(values.size())];
+}
+
+/// A span in 0 ... longest that no integer age puts nearer than `clear` to a corner of the ramp (m = 0 or m = 1).
+inline double clear_span(Random& random, double longest, double ramp, double clear) {
+  for (;;) {
+    const double span = random.uniform() * longest;
+    auto near = [&](double x) { return std::abs(x - std::round(x)) < clear * ramp; };
+    if (!near(span) && !near(span + ramp)) return span;
+  }
+}
+
+inline at::Tensor clear_spans(int64_t n, Random& random, double longest, double ramp, double clear) {
+  at::Tensor spans = at::full({n}, 0., at::kDouble);
+  for (int64_t i = 0; i < n; ++i) spans.data_ptr<double>()[i] = clear_span(random, longest, ramp, clear);
+  return spans;
+}
+
+/// Times of one sample's rows, newest last: without gaps or with random ones, ending at the last query or some steps
+/// before it.
+inline void add_times(std::vector<int64_t>& times, int64_t rows, int64_t last_query, int64_t K, Random& random) {
+  const uint64_t gap = pick<uint64_t>(random, {1, 1, 4});
+  int64_t time = last_query - static_cast<int64_t>(random.below(2) * random.below(K + 3));
+  const size_t first = times.size();
+  for (int64_t i = 0; i < rows; ++i, time -= 1 + static_cast<int64_t>(random.below(gap))) times.push_back(time);
+  std::reverse(times.begin() + first, times.end());
+}
+
+/// Everything drawn at random, the presence of options too. Small cases suit numeric derivatives. Spans are float32 for
+/// bfloat16 inputs, which could not tell them apart. What lies in spare rows is NaN.
+inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small, double clear) {
+  Random random(seed, "ramp_attention case");
+  const auto B = pick<int64_t>(random, {1, 2, 3, 4});
+  const auto K = small ? pick<int64_t>(random, {1, 2, 4}) : pick<int64_t>(random, {1, 2, 5, 13, 67});
+  const auto H = pick<int64_t>(random, {1, 2, 3});
+  const auto D = small ? pick<int64_t>(random, {1, 2, 3}) : pick<int64_t>(random, {1, 3, 7, 64});
+  const auto most = small ? uint64_t{7} : pick<uint64_t>(random, {11, 40, 150});
+
+  std::vector<int64_t> offsets = {0}, start, times;
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t rows = random.below(4) == 0 ? 0 : 1 + static_cast<int64_t>(random.below(most));
+    start.push_back(static_cast<int64_t>(random.below(1000)) - 5);
+    add_times(times, rows, start.back() + K - 1, K, random);
+    offsets.push_back(static_cast<int64_t>(times.size()));
+  }
+  const int64_t used = offsets.back(), N = used + pick<int64_t>(random, {0, 3});
+  times.resize(N, -1000);
+  auto rows_of = [&](at::Tensor x) {
+    x.narrow(0, used, N - used).fill_(NAN);
+    return x;
+  };
+
+  RampCase c;
+  c.inputs = {random_normal({B, K, H, D}, random).to(type),
+              rows_of(random_normal({N, H, D}, random)).to(type),
+              rows_of(random_normal({N, H, D}, random)).to(type),
+              at::tensor(offsets, at::kLong),
+              at::tensor(start, at::kLong),
+              at::tensor(times, at::kLong)};
+  auto& o = c.options;
+  const auto wide = type == at::kBFloat16 ? at::kFloat : type;
+  o.ramp = pick(random, {0.5, 1., 2.5, 7., 9.});
+  const double longest = 1.3 * static_cast<double>(std::min<uint64_t>(most, 40));
+  const auto spans = random.below(3);
+  if (spans == 1) o.row_span = rows_of(clear_spans(N, random, longest, o.ramp, clear)).to(wide);
+  if (spans == 2) o.head_span = clear_spans(H, random, longest, o.ramp, clear).to(wide);
+  if (random.below(3) > 0) {
+    const auto P = small ? pick<int64_t>(random, {1, 3, 12}) : pick<int64_t>(random, {1, 3, 20, 300});
+    o.position = random_normal({P, D}, random).to(type);
+  }
+  if (random.below(2)) o.logit = rows_of(random_normal({N, H}, random)).to(type);
+  o.min_age = static_cast<int64_t>(random.below(2));
+  o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(most));
+  c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
+           std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) + ", spans " +
+           std::to_string(spans) + ", R " + std::to_string(o.ramp);
+  return c;
+}
+
+struct RampExpected {
+  std::vector<double> out, ramp_sum, received, stats;
+};
+
+/// One query of one head, by the formulas of ramp_attention.h. No tensor is computed with.
+class RampOracle {
+ public:
+  RampOracle(const RampInputs& x, const RampOptions& o)
+      : K(x.q.size(1)),
+        H(x.q.size(2)),
+        D(x.q.size(3)),
+        P(o.position ? o.position->size(0) : 0),
+        o_(o),
+        q_(doubles(x.q)),
+        k_(doubles(x.k)),
+        v_(doubles(x.v)),
+        offsets_(integers(x.offsets)),
+        start_(integers(x.start)),
+        time_(integers(x.time)) {
+    if (o.row_span) row_span_ = doubles(*o.row_span);
+    if (o.head_span) head_span_ = doubles(*o.head_span);
+    if (o.position) position_ = doubles(*o.position);
+    if (o.logit) logit_ = doubles(*o.logit);
+    y.out.assign(q_.size(), 0);
+    y.ramp_sum.assign(start_.size(), 0);
+    y.received.assign(time_.size() * H, 0);
+    y.stats.assign(start_.size() * K * H * 2, 0);
+    for (int64_t b = 0; b < x.q.size(0); ++b)
+      for (int64_t t = 0; t < K; ++t)
+        for (int64_t h = 0; h < H; ++h) query(b, t, h);
+  }
+
+  RampExpected y;
+
+ private:
+  bool spans() const { return !row_span_.empty() || !head_span_.empty(); }
+  double remaining(int64_t i, int64_t h, int64_t age) const {
+    return (row_span_.empty() ? head_span_[h] : row_span_[i]) - static_cast<double>(age);
+  }
+
+  double logit(const double* q, int64_t i, int64_t h, int64_t age) const {
+    double sum = 0;
+    for (int64_t d = 0; d < D; ++d) {
+      sum += q[d] * k_[(i * H + h) * D + d];
+      if (age >= 1 && age <= P) sum += q[d] * position_[(age - 1) * D + d];
+    }
+    return sum / std::sqrt(static_cast<double>(D)) + (logit_.empty() ? 0 : logit_[i * H + h]);
+  }
+
+  void query(int64_t b, int64_t t, int64_t h) {
+    struct Visible {
+      int64_t row;
+      double logit, m;
+    };
+    const int64_t at = (b * K + t) * H + h;
+    std::vector<Visible> visible;
+    double largest = -INFINITY;
+    for (int64_t i = offsets_[b]; i < offsets_[b + 1]; ++i) {
+      const int64_t age = start_[b] + t - time_[i];
+      if (age < o_.min_age || age > o_.max_age) continue;
+      double m = 1;
+      if (spans()) m = std::clamp(1 + remaining(i, h, age) / o_.ramp, 0., 1.);
+      if (!row_span_.empty() && m == 0) continue;
+      if (!row_span_.empty() && m < 1 && h == 0) y.ramp_sum[b] += remaining(i, h, age);
+      visible.push_back({i, logit(&q_[at * D], i, h, age), m});
+      largest = std::max(largest, visible.back().logit);
+    }
+    double sum = 0, masked = 0;
+    for (const auto& r : visible) sum += std::exp(r.logit - largest);
+    for (const auto& r : visible) masked += r.m * std::exp(r.logit - largest) / sum;
+    y.stats[2 * at] = visible.empty() ? -INFINITY : largest + std::log(sum);
+    y.stats[2 * at + 1] = spans() ? masked : visible.empty() ? 0 : 1;
+    for (const auto& r : visible) {
+      const double a = std::exp(r.logit - largest) / sum;
+      const double weight = spans() ? r.m * a / (masked + 1e-8) : a;
+      y.received[r.row * H + h] += weight;
+      for (int64_t d = 0; d < D; ++d) y.out[at * D + d] += weight * v_[(r.row * H + h) * D + d];
+    }
+  }
+
+  const int64_t K, H, D, P;
+  const RampOptions o_;
+  const std::vector<double> q_, k_, v_;
+  const std::vector<int64_t> offsets_, start_, time_;
+  std::vector<double> row_span_, head_span_, position_, logit_;
+};
+
+/// The number of threads, until the end of the scope. Many small cases run faster on one: threads that wait for each
+/// other on a busy machine cost more than the work.
+class Threads {
+ public:
+  explicit Threads(int n) : before_(at::get_num_threads()) { at::set_num_threads(n); }
+  Threads(const Threads&) = delete;
+  ~Threads() { at::set_num_threads(before_); }
+
+ private:
+  const int before_;
+};
+
+/// The message of the c10::Error that `action` throws; "" where it throws none.
+template <class Action>
+std::string torch_error_of(const Action& action) {
+  try {
+    action();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+}  // namespace lapse

@@ -1,0 +1,60 @@
+// Checkpoints: safetensors files DIR/checkpoints/update-NNNNNNNN.safetensors that hold a whole run.
+//
+//   weight.NAME                parameters
+//   optimiser.SLOT.NAME        moments
+//   memory.PART.clock, memory.PART.LAYER.offsets, memory.PART.LAYER.COLUMN
+//   metadata                   lapse.format, config (TOML), vocabulary (JSON), state (JSON: update, data position,
+//   random
+//                              counters, sums of the metrics, validation history)
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lapse/core/safetensors.h"
+#include "lapse/data/vocabulary.h"
+#include "lapse/model/transformer.h"
+#include "lapse/train/config.h"
+#include "lapse/train/optimiser.h"
+
+namespace lapse {
+
+/// An opened checkpoint: what is needed to build its model, and the rest on demand.
+class Checkpoint {
+ public:
+  /// A checkpoint file, or a run's folder: its newest checkpoint that is whole. A truncated or altered one is named on
+  /// stderr and the one before it is used. Error if there is none.
+  static Checkpoint open(const fs::path& run_or_file);
+  explicit Checkpoint(const fs::path& file);
+
+  const SafetensorsFile& file() const { return *file_; }
+  Config& config() const { return *config_; }
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const std::string& state() const { return file_->meta("state"); }
+
+  /// The model as trained, or as the method's evaluation fields, set in config() before, have it.
+  std::unique_ptr<Transformer> model() const;
+  /// Copies the weights into a model of the same shape; Error if the shapes differ.
+  void load_weights(Transformer& model) const;
+  /// Error if the optimiser is another one.
+  void load_optimiser(Optimiser& optimiser) const;
+  std::vector<ModelMemory> memory() const;
+
+ private:
+  std::unique_ptr<SafetensorsFile> file_;
+  std::unique_ptr<Config> config_;
+  Vocabulary vocabulary_;
+};
+
+/// Writes beside and renames; then deletes all but the newest `keep` checkpoints of the folder. Returns the file's
+/// path.
+fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Config& config,
+                          const Vocabulary& vocabulary, const Optimiser& optimiser,
+                          const std::vector<ModelMemory>& memory, const std::string& state);
+
+/// A run's checkpoints, newest first; empty if there is none.
+std::vector<fs::path> checkpoints_of(const fs::path& run);
+
+}  // namespace lapse

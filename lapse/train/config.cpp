@@ -1,0 +1,88 @@
+#include "lapse/train/config.h"
+
+#include <fmt/format.h>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/table.h"
+
+namespace lapse {
+
+Fields TrainConfig::fields() {
+  constexpr double kMany = 1e12;
+  return {
+      field("batch", batch, "parallel streams of text").in(1, 1 << 20).unit("streams"),
+      field("block", block, "K: timesteps processed at once, and back-propagated through")
+          .in(1, 1 << 20)
+          .unit("timesteps"),
+      field("parts", parts,
+            "process the streams of a batch in this many parts, accumulating gradients: less memory at a "
+            "time, the same update")
+          .in(1, 1 << 20),
+      field("updates", updates, "length of the run").in(1, kMany).unit("updates"),
+      field("seed", seed, "of all randomness").in(0, 9e15),
+      field("threads", threads, "cores to use; 0: all").in(0, 4096),
+      field("from", from,
+            "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
+            "warm-up, memory restarted"),
+      field("log_every", log_every, "a line of metrics").in(1, kMany).unit("updates"),
+      field("validate_every", validate_every, "0: never").in(0, kMany).unit("updates"),
+      field("validation_blocks", validation_blocks, "at most so many blocks of the validation text; 0: all")
+          .in(0, kMany),
+      field("checkpoint_every", checkpoint_every, "0: only at the end").in(0, kMany).unit("updates"),
+      field("keep", keep, "how many of the newest checkpoints stay").in(1, 1000),
+  };
+}
+
+Fields OptimiserConfig::fields() {
+  return {
+      field("name", name, "the optimiser").one_of({"adam", "adamw", "rmsprop", "sgd"}),
+      field("rate", rate, "learning rate after warm-up").in(0, 100),
+      field("warmup", warmup, "update n uses rate min(1, n / warmup)").in(0, 1e9).unit("updates"),
+      field("schedule", schedule, "after warm-up: constant, or a half cosine to 0 at the last update")
+          .one_of({"constant", "cosine"}),
+      field("clip", clip, "largest global L2 norm of all gradients; 0: no clipping").in(0, 1e9),
+      field("weight_decay", weight_decay, "L2 penalty; for adamw decoupled from the gradient").in(0, 10),
+      field("beta1", beta1, "adam, adamw: decay of the first moment").in(0, 0.999999),
+      field("beta2", beta2, "adam, adamw: decay of the second moment").in(0, 0.999999999),
+      field("momentum", momentum, "sgd").in(0, 0.999999),
+      field("smoothing", smoothing, "rmsprop: decay of the squared gradient").in(0, 0.999999999),
+      field("epsilon", epsilon, "adam, adamw, rmsprop: added to the denominator").in(1e-20, 1),
+  };
+}
+
+Config::Config() : method_name(default_method().name) {
+  for (const auto& entry : method_table()) methods_.push_back(entry.options());
+}
+
+Sections Config::sections() {
+  std::vector<std::string> names;
+  for (const auto& entry : method_table()) names.push_back(entry.name);
+  Sections all = {
+      {"data", "the text: one file cut by `split`, or three files; plain or gzip", data.fields()},
+      {"model", "the base model", model.fields()},
+      {"forgetting",
+       "how memories expire; each method has a section of its own",
+       {field("method", method_name, "what decides which memories stay").one_of(names)}},
+  };
+  for (size_t i = 0; i < methods_.size(); ++i)
+    all.push_back({methods_[i]->name(), method_table()[i].help, methods_[i]->fields()});
+  all.push_back({"train", "the run", train.fields()});
+  all.push_back({"optimiser", "how weights follow gradients", optimiser.fields()});
+  return all;
+}
+
+MethodOptions& Config::method() const {
+  for (const auto& options : methods_)
+    if (options->name() == method_name) return *options;
+  find_method(method_name);  // throws, naming the methods there are
+  fail("the method table is inconsistent");
+}
+
+void Config::check() const {
+  model.check();
+  method().check({model.layers, model.width, model.heads, model.head_width(), train.block});
+  if (train.batch % train.parts != 0)
+    fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
+}
+
+}  // namespace lapse

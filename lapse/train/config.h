@@ -1,0 +1,67 @@
+// A run's whole configuration: every section of the TOML file.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lapse/core/config.h"
+#include "lapse/data/config.h"
+#include "lapse/forgetting/method.h"
+#include "lapse/model/config.h"
+
+namespace lapse {
+
+struct TrainConfig {
+  int64_t batch = 16;
+  int64_t block = 128;
+  int64_t parts = 1;
+  int64_t updates = 2000;
+  int64_t seed = 1;
+  int64_t threads = 0;
+  std::string from;
+  int64_t log_every = 10;
+  int64_t validate_every = 250;
+  int64_t validation_blocks = 0;
+  int64_t checkpoint_every = 250;
+  int64_t keep = 2;
+
+  Fields fields();
+};
+
+struct OptimiserConfig {
+  std::string name = "adam";
+  double rate = 7e-4;
+  int64_t warmup = 200;
+  std::string schedule = "constant";
+  double clip = 0.3;
+  double weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999;
+  double momentum = 0;
+  double smoothing = 0.99;
+  double epsilon = 1e-8;
+
+  Fields fields();
+};
+
+class Config {
+ public:
+  Config();
+
+  DataConfig data;
+  ModelConfig model;
+  TrainConfig train;
+  OptimiserConfig optimiser;
+  std::string method_name;
+
+  /// Sections that refer to this object's members, one for each method included.
+  Sections sections();
+  /// The chosen method's options.
+  MethodOptions& method() const;
+  /// What no single field can check: Error if fields contradict each other.
+  void check() const;
+
+ private:
+  std::vector<std::unique_ptr<MethodOptions>> methods_;
+};
+
+}  // namespace lapse

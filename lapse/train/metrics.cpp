@@ -1,0 +1,78 @@
+#include "lapse/train/metrics.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The path of the lines, cut after `update`. A line that a killed process left half written is later than its
+/// checkpoint.
+fs::path cut(const fs::path& run, int64_t update) {
+  make_folder(run);
+  const fs::path path = run / "metrics.jsonl";
+  std::string kept;
+  if (update > 0 && fs::exists(path)) {
+    std::istringstream lines(read_file(path));
+    for (std::string line; std::getline(lines, line);) {
+      const auto values = nlohmann::json::parse(line, nullptr, false);
+      if (values.is_object() && values.value("update", update + 1) <= update) kept += line + "\n";
+    }
+  }
+  write_file(path, kept);
+  return path;
+}
+
+void add_scalars(TensorBoard& board, const std::string& tag, int64_t update, const Json& value) {
+  if (value.is_number()) board.scalar(tag, update, value.get<double>());
+  if (value.is_object())
+    for (const auto& [name, inner] : value.items()) add_scalars(board, tag + "/" + name, update, inner);
+  if (value.is_array())
+    for (size_t i = 0; i < value.size(); ++i) add_scalars(board, tag + "/" + std::to_string(i), update, value[i]);
+}
+
+}  // namespace
+
+Metrics::Metrics(const fs::path& run, int64_t update)
+    : path_(cut(run, update)), board_((make_folder(run / "tensorboard"), run / "tensorboard"), update + 1) {}
+
+void Metrics::record(int64_t update, const std::string& split, const Json& values) {
+  Json line = {{"update", update}, {"split", split}};
+  line.update(values);
+  std::ofstream file(path_, std::ios::app);
+  file << line.dump() << '\n';
+  file.flush();
+  if (!file) fail(path_.string() + ": cannot write (is the disk full?)");
+  add_scalars(board_, split, update, values);
+  board_.flush();
+}
+
+Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
+  Json layers = Json::array();
+  for (size_t l = 0; !parts.empty() && l < parts[0].size(); ++l) {
+    Json& layer = layers.emplace_back(Json::object());
+    const double share = 1.0 / static_cast<double>(parts.size());
+    auto mean = [&](const std::string& name, double value) { layer[name] = layer.value(name, 0.0) + share * value; };
+    auto max = [&](const std::string& name, double value) { layer[name] = std::max(layer.value(name, value), value); };
+    for (const auto& part : parts) {
+      mean("memory_mean", part[l].memory_mean);
+      max("memory_max", part[l].memory_max);
+      mean("deleted", part[l].deleted);
+      for (const auto& [name, values] : part[l].told) {
+        mean(name + "_mean", values.to(at::kDouble).mean().item<double>());
+        max(name + "_max", values.max().item<double>());
+      }
+    }
+  }
+  return layers;
+}
+
+}  // namespace lapse

@@ -1,0 +1,31 @@
+// What a run records: DIR/metrics.jsonl, one JSON object a line, and the same numbers as TensorBoard events in
+// DIR/tensorboard.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "lapse/core/file.h"
+#include "lapse/model/layer.h"
+#include "lapse/train/tensorboard.h"
+
+namespace lapse {
+
+class Metrics {
+ public:
+  /// `update`: what is recorded of later updates is cut away first, so that a resumed run repeats it (0: everything).
+  Metrics(const fs::path& run, int64_t update);
+
+  /// A line of one update and split ("train", "valid"). Numbers nested as {"layers": [{"span_mean": ..}]} become
+  /// TensorBoard tags "train/layers/0/span_mean".
+  void record(int64_t update, const std::string& split, const nlohmann::ordered_json& values);
+
+ private:
+  fs::path path_;
+  TensorBoard board_;
+};
+
+/// Mean and maximum over the parts of a batch, per layer, as the JSON array "layers" of a metrics line: memory_mean,
+/// memory_max, deleted, and NAME_mean, NAME_max of what the method tells.
+nlohmann::ordered_json summarise(const std::vector<std::vector<LayerReport>>& parts);
+
+}  // namespace lapse

@@ -1,0 +1,86 @@
+#include "lapse/train/optimiser.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace lapse {
+
+using at::Tensor;
+
+double learning_rate(const OptimiserConfig& config, int64_t n, int64_t total) {
+  if (n < config.warmup) return config.rate * static_cast<double>(n) / static_cast<double>(config.warmup);
+  if (config.schedule == "constant" || total <= config.warmup) return config.rate;
+  const double progress = static_cast<double>(n - config.warmup) / static_cast<double>(total - config.warmup);
+  return config.rate * 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, progress)));
+}
+
+Optimiser::Optimiser(const OptimiserConfig& config, NamedTensors parameters)
+    : config_(config), parameters_(std::move(parameters)) {
+  std::vector<const char*> names;
+  if (config.name == "adam" || config.name == "adamw") names = {"exp_avg", "exp_avg_sq"};
+  if (config.name == "rmsprop") names = {"square_avg"};
+  if (config.name == "sgd" && config.momentum > 0) names = {"momentum"};
+  for (const char* name : names)
+    for (const auto& [_, parameter] : parameters_) slots_[name].push_back(at::zeros_like(*parameter));
+  zero_gradients();
+}
+
+std::vector<Tensor> Optimiser::values() const {
+  std::vector<Tensor> all;
+  for (const auto& [name, parameter] : parameters_) all.push_back(parameter->detach());
+  return all;
+}
+
+std::vector<Tensor> Optimiser::gradients() const {
+  std::vector<Tensor> all;
+  for (const auto& [name, parameter] : parameters_) all.push_back(parameter->grad());
+  return all;
+}
+
+// Every parameter always has a gradient, so that one that a block does not use moves by its moments alone.
+void Optimiser::zero_gradients() {
+  for (const auto& [name, parameter] : parameters_) {
+    if (!parameter->grad().defined()) parameter->mutable_grad() = at::zeros_like(*parameter).detach();
+  }
+  at::_foreach_zero_(gradients());
+}
+
+double Optimiser::clip() {
+  at::NoGradGuard no_grad;
+  const auto grads = gradients();
+  const double norm = at::stack(at::_foreach_norm(grads)).norm().item<double>();
+  if (config_.clip > 0 && norm > config_.clip) at::_foreach_mul_(grads, config_.clip / (norm + 1e-6));
+  return norm;
+}
+
+void Optimiser::step(double rate) {
+  at::NoGradGuard no_grad;
+  ++steps_;
+  const auto w = values(), g = gradients();
+  const std::vector<Tensor> steps(w.size(), at::full({}, static_cast<float>(steps_), at::kFloat));
+  if (config_.name == "adam") {
+    at::_fused_adam_(w, g, slots_["exp_avg"], slots_["exp_avg_sq"], {}, steps, rate, config_.beta1, config_.beta2,
+                     config_.weight_decay, config_.epsilon, false, false);
+  } else if (config_.name == "adamw") {
+    at::_fused_adamw_(w, g, slots_["exp_avg"], slots_["exp_avg_sq"], {}, steps, rate, config_.beta1, config_.beta2,
+                      config_.weight_decay, config_.epsilon, false, false);
+  } else if (config_.name == "sgd") {
+    const bool first = steps_ == 1;
+    at::_fused_sgd_(w, g, config_.momentum > 0 ? slots_["momentum"] : std::vector<Tensor>{}, config_.weight_decay,
+                    config_.momentum, rate, 0, false, false, first);
+  } else {
+    if (config_.weight_decay > 0) at::_foreach_add_(g, w, config_.weight_decay);
+    auto& square = slots_["square_avg"];
+    at::_foreach_mul_(square, config_.smoothing);
+    at::_foreach_addcmul_(square, g, g, 1 - config_.smoothing);
+    auto root = at::_foreach_sqrt(square);
+    at::_foreach_add_(root, config_.epsilon);
+    at::_foreach_addcdiv_(w, g, root, -rate);
+  }
+}
+
+}  // namespace lapse

@@ -1,0 +1,44 @@
+// Optimisers over a model's parameters, with a state that checkpoints can hold.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lapse/forgetting/method.h"
+#include "lapse/train/config.h"
+
+namespace lapse {
+
+/// The rate of update n = 1, 2, ..., total: linear warm-up, then constant or a half cosine to 0.
+double learning_rate(const OptimiserConfig& config, int64_t n, int64_t total);
+
+class Optimiser {
+ public:
+  Optimiser(const OptimiserConfig& config, NamedTensors parameters);
+
+  void zero_gradients();
+  /// Scales all gradients so that their global L2 norm is at most config.clip (0: leaves them). Returns the norm
+  /// before.
+  double clip();
+  void step(double rate);
+
+  /// Moments by slot ("exp_avg", ...) and parameter, in the parameters' order; and how many steps they have seen.
+  std::map<std::string, std::vector<at::Tensor>>& slots() { return slots_; }
+  const std::map<std::string, std::vector<at::Tensor>>& slots() const { return slots_; }
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const NamedTensors& parameters() const { return parameters_; }
+
+ private:
+  std::vector<at::Tensor> values() const, gradients() const;
+
+  OptimiserConfig config_;
+  NamedTensors parameters_;
+  std::map<std::string, std::vector<at::Tensor>> slots_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace lapse

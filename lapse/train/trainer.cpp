@@ -1,0 +1,267 @@
+#include "lapse/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
+#include "lapse/data/corpus.h"
+#include "lapse/data/stream.h"
+#include "lapse/train/checkpoint.h"
+#include "lapse/train/evaluate.h"
+#include "lapse/train/metrics.h"
+#include "lapse/train/resume.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+/// What the updates since the last line of metrics sum up to. Losses are part of a checkpoint, times are not.
+struct Sums {
+  double loss = 0, cost = 0, norm = 0;
+  int64_t updates = 0;
+  double seconds = 0;
+  int64_t timed = 0;
+};
+
+class Run {
+ public:
+  Run(Config& config, const fs::path& folder, bool quiet, const Checkpoint* resumed, const Checkpoint* tuned)
+      : config_(config),
+        folder_(folder),
+        quiet_(quiet),
+        corpus_(load_corpus(config.data, tuned ? &tuned->vocabulary() : nullptr)),
+        model_(config.model, config.method(), corpus_.vocabulary.size(), config.train.block,
+               Random(config.train.seed, "weights")),
+        streams_(corpus_.train, config.train.batch, config.train.block, Random(config.train.seed, "text")),
+        draws_(config.train.seed, "blocks"),
+        optimiser_(config.optimiser, model_.parameters()) {
+    if (tuned) {
+      tuned->load_weights(model_);
+      tuned->load_optimiser(optimiser_);
+    }
+    restart_memory();
+    if (resumed) restore(*resumed);
+    metrics_.emplace(folder, update_);
+    write_file(folder / "config.toml", config_to_toml(config.sections()));
+  }
+
+  Outcome run() {
+    const int64_t total = config_.train.updates;
+    progress_.emplace("train", "update", total, update_, quiet_);
+    if (!quiet_) describe();
+    if (validation_due_ && !validate()) return leave();
+    while (update_ < total) {
+      ++update_;
+      const bool log = update_ % config_.train.log_every == 0;
+      step(log);
+      const int64_t every = config_.train.validate_every;
+      validation_due_ = every > 0 && (update_ % every == 0 || update_ == total) && corpus_.valid.size() > 0;
+      if (validation_due_ && !interrupted()) validate();
+      if (interrupted()) return leave();
+      const int64_t save_every = config_.train.checkpoint_every;
+      if (update_ == total || (save_every > 0 && update_ % save_every == 0)) save();
+      progress_->update(update_, note_);
+    }
+    progress_->finish();
+    return Outcome::kFinished;
+  }
+
+ private:
+  void describe() {
+    progress_->print(
+        fmt::format("{} parameters, {} tokens of {} kinds to train on, {} to validate; {} threads; run in {}",
+                    model_.parameter_count(), corpus_.train.size(), corpus_.vocabulary.size(), corpus_.valid.size(),
+                    at::get_num_threads(), folder_.string()));
+    if (update_ > 0) progress_->print(fmt::format("resumed after update {}", update_));
+  }
+
+  void restart_memory() {
+    memory_.clear();
+    for (int64_t p = 0; p < config_.train.parts; ++p)
+      memory_.push_back(model_.begin(config_.train.batch / config_.train.parts, true));
+  }
+
+  /// One update: every part of the batch forward and backward, then clip and step.
+  void step(bool log) {
+    const auto start = Clock::now();
+    const TokenBlock block = streams_.next();
+    if (block.restart) restart_memory();
+    const Tensor input = block_tensor(block, block.input), target = block_tensor(block, block.target);
+    const BlockDraws draws = model_.draw(draws_);
+    const int64_t parts = config_.train.parts, size = block.batch / parts;
+    std::vector<std::vector<LayerReport>> reports;
+    double loss_sum = 0, cost_sum = 0;
+    optimiser_.zero_gradients();
+    for (int64_t p = 0; p < parts; ++p) {
+      BlockDraws own = draws;
+      own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
+      auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], {.training = true, .observe = log}, own);
+      const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.narrow(0, p * size, size).flatten());
+      ((loss + y.cost) / parts).backward();
+      loss_sum += loss.item<double>() / parts;
+      cost_sum += y.cost.item<double>() / parts;
+      if (log) reports.push_back(std::move(y.reports));
+    }
+    const double norm = optimiser_.clip();
+    require_finite(loss_sum, norm);
+    const double rate = learning_rate(config_.optimiser, update_, config_.train.updates);
+    optimiser_.step(rate);
+    model_.after_update();
+    sums_.loss += loss_sum, sums_.cost += cost_sum, sums_.norm += norm, ++sums_.updates;
+    sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
+    if (log) record(rate, summarise(reports));
+    note_ =
+        fmt::format("{:.3f} {}{}", corpus_.vocabulary.metric(loss_sum), corpus_.vocabulary.metric_tag(), valid_note_);
+  }
+
+  void require_finite(double loss, double norm) const {
+    if (std::isfinite(loss) && std::isfinite(norm)) return;
+    const auto files = checkpoints_of(folder_);
+    fail(fmt::format(
+        "update {}: the {} is {}; {}. Lower optimiser.rate, lengthen optimiser.warmup or set optimiser.clip", update_,
+        std::isfinite(loss) ? "gradient norm" : "loss", std::isfinite(loss) ? norm : loss,
+        files.empty() ? "there is no checkpoint yet" : "the last good checkpoint is " + files[0].string()));
+  }
+
+  void record(double rate, const Json& layers) {
+    const auto n = static_cast<double>(sums_.updates);
+    const double seconds = sums_.seconds / static_cast<double>(sums_.timed);
+    const auto tokens = static_cast<double>(config_.train.batch * config_.train.block);
+    metrics_->record(update_, "train",
+                     {{"loss", sums_.loss / n},
+                      {corpus_.vocabulary.metric_tag(), corpus_.vocabulary.metric(sums_.loss / n)},
+                      {"cost", sums_.cost / n},
+                      {"rate", rate},
+                      {"gradient_norm", sums_.norm / n},
+                      {"layers", layers},
+                      {"ms_per_update", seconds * 1000},
+                      {"tokens_per_second", tokens / seconds},
+                      {"resident_memory", resident_memory()},
+                      {"peak_memory", peak_memory()}});
+    sums_ = {};
+  }
+
+  /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
+  bool validate() {
+    const auto result = evaluate(model_, corpus_.valid,
+                                 {.streams = config_.train.batch,
+                                  .block = config_.train.block,
+                                  .drop_partial = true,
+                                  .max_blocks = config_.train.validation_blocks});
+    if (result.stopped) return false;
+    validation_due_ = false;
+    const double metric = corpus_.vocabulary.metric(result.nats);
+    const std::string tag = corpus_.vocabulary.metric_tag();
+    Json layers = Json::array();
+    for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+    metrics_->record(update_, "valid",
+                     {{"loss", result.nats},
+                      {tag, metric},
+                      {"layers", layers},
+                      {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds}});
+    history_.push_back({{"update", update_}, {"loss", result.nats}, {tag, metric}});
+    valid_note_ = fmt::format("  valid {:.3f}", metric);
+    progress_->print(fmt::format("update {}: valid {:.4f} {}", update_, metric, tag));
+    return true;
+  }
+
+  fs::path save() {
+    const auto position = streams_.state();
+    const Json state = {
+        {"update", update_},
+        {"streams",
+         {{"position", position.position},
+          {"pass", position.pass},
+          {"restart", position.restart},
+          {"random", position.random_counter},
+          {"tokens", corpus_.train.size()}}},
+        {"random", draws_.counter()},
+        {"sums", {{"loss", sums_.loss}, {"cost", sums_.cost}, {"norm", sums_.norm}, {"updates", sums_.updates}}},
+        {"validation_due", validation_due_},
+        {"history", history_}};
+    return write_checkpoint(folder_, update_, config_.train.keep, config_, corpus_.vocabulary, optimiser_, memory_,
+                            state.dump());
+  }
+
+  void restore(const Checkpoint& checkpoint) {
+    const auto path = checkpoint.file().path().string();
+    if (checkpoint.vocabulary().to_json() != corpus_.vocabulary.to_json())
+      fail(path + ": the vocabulary of the run is not that of the text; was the text changed?");
+    checkpoint.load_weights(model_);
+    checkpoint.load_optimiser(optimiser_);
+    memory_ = checkpoint.memory();
+    try {
+      const auto state = Json::parse(checkpoint.state());
+      const auto& streams = state.at("streams");
+      if (streams.at("tokens") != corpus_.train.size())
+        fail(fmt::format("{}: the run's text had {} tokens, this one has {}", path, streams.at("tokens").get<int64_t>(),
+                         corpus_.train.size()));
+      streams_.set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
+      update_ = state.at("update");
+      draws_.set_counter(state.at("random"));
+      const auto& sums = state.at("sums");
+      sums_ = {sums.at("loss"), sums.at("cost"), sums.at("norm"), sums.at("updates")};
+      validation_due_ = state.at("validation_due");
+      history_ = state.at("history");
+    } catch (const nlohmann::json::exception& error) {
+      fail(path + ": its state is not of the expected form: " + error.what());
+    }
+  }
+
+  Outcome leave() {
+    const auto path = save();
+    progress_->print(fmt::format("interrupted: saved update {} to {}", update_, path.string()));
+    progress_->finish();
+    return Outcome::kInterrupted;
+  }
+
+  Config& config_;
+  fs::path folder_;
+  bool quiet_;
+  Corpus corpus_;
+  Transformer model_;
+  TrainingStreams streams_;
+  Random draws_;
+  Optimiser optimiser_;
+  std::vector<ModelMemory> memory_;  // one for each part of the batch
+  std::optional<Metrics> metrics_;
+  std::optional<Progress> progress_;
+
+  int64_t update_ = 0;  // finished updates
+  Sums sums_;
+  bool validation_due_ = false;
+  Json history_ = Json::array();
+  std::string note_, valid_note_;
+};
+
+}  // namespace
+
+Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
+  config.check();
+  if (!config.train.from.empty()) config.optimiser.warmup = 0;
+  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  const bool begun = !checkpoints_of(folder).empty();
+  if (begun && !options.resume)
+    fail(folder.string() + ": there is a run in this folder; --resume continues it, or give another folder");
+  std::optional<Checkpoint> resumed, tuned;
+  if (begun) {
+    resumed = Checkpoint::open(folder);
+    require_same_run(*resumed, config);
+  } else if (!config.train.from.empty()) {
+    tuned = Checkpoint::open(config.train.from);
+  }
+  return Run(config, folder, options.quiet, resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr).run();
+}
+
+}  // namespace lapse
