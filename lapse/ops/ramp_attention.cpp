@@ -38,54 +38,24 @@ const auto& backward_operator() {
   return op;
 }
 
-void check(LAPSE_RAMP_ARGUMENTS) {
-  TORCH_CHECK(q.dim() == 4, "ramp_attention: q must be [B, K, H, D], got ", q.sizes());
-  const auto B = q.sym_size(0), H = q.sym_size(2), D = q.sym_size(3);
-  TORCH_CHECK(k.dim() == 3 && k.sym_size(1) == H && k.sym_size(2) == D, "ramp_attention: k must be [N, H, D] = [N, ", H,
-              ", ", D, "], got ", k.sym_sizes());
-  TORCH_CHECK(v.sym_sizes() == k.sym_sizes(), "ramp_attention: v must have the shape of k, got ", v.sym_sizes());
-  const auto N = k.sym_size(0);
-  TORCH_CHECK(
-      at::isFloatingType(q.scalar_type()) && k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(),
-      "ramp_attention: q, k, v must share one floating dtype");
-  auto integers = [](const Tensor& x, const c10::SymInt& n, const char* name) {
-    TORCH_CHECK(x.dim() == 1 && x.sym_size(0) == n && x.scalar_type() == at::kLong, "ramp_attention: ", name,
-                " must be int64 of ", n, " elements, got ", x.scalar_type(), " ", x.sym_sizes());
-  };
-  integers(offsets, B + 1, "offsets");
-  integers(start, B, "start");
-  integers(time, N, "time");
-  auto floats = [&](const Optional& x, c10::SymIntArrayRef shape, const char* name) {
-    if (!x) return;
-    TORCH_CHECK(x->sym_sizes() == shape && at::isFloatingType(x->scalar_type()), "ramp_attention: ", name,
-                " must be floating of shape ", shape, ", got ", x->scalar_type(), " ", x->sym_sizes());
-  };
-  floats(row_span, {N}, "row_span");
-  floats(head_span, {H}, "head_span");
-  if (position) floats(position, {position->sym_size(0), D}, "position");
-  floats(logit, {N, H}, "logit");
-  TORCH_CHECK(!(row_span && head_span), "ramp_attention: give row_span or head_span, not both");
-  TORCH_CHECK(ramp > 0, "ramp_attention: ramp must be positive, got ", ramp);
-  TORCH_CHECK(min_age >= 0 && max_age >= min_age, "ramp_attention: need 0 <= min_age <= max_age");
-  TORCH_CHECK(dropout >= 0 && dropout < 1, "ramp_attention: dropout must be in [0, 1), got ", dropout);
-  TORCH_CHECK(dropout == 0 || (seed && seed->numel() == 1 && seed->scalar_type() == at::kLong),
-              "ramp_attention: dropout needs a seed, an int64 tensor of one element");
-}
-
 Tensor or_empty(const Optional& x, const Tensor& like) {
   return x ? at::empty_symint(x->sym_sizes(), x->options()) : like.new_empty({0});
 }
 
 Outputs meta(LAPSE_RAMP_ARGUMENTS, bool received) {
-  check(LAPSE_RAMP_VALUES);
+  check_ramp_attention({q, k, v, offsets, start, time},
+                       {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout});
   const auto B = q.sym_size(0), K = q.sym_size(1), H = q.sym_size(2), N = k.sym_size(0);
   const auto wide = q.options().dtype(at::toOpMathType(q.scalar_type()));
   return {at::empty_symint(q.sym_sizes(), q.options()), at::empty_symint({B}, wide),
           received ? at::empty_symint({N, H}, wide) : at::empty({0}, wide), at::empty_symint({B, K, H, 2}, wide)};
 }
 
-Gradients meta_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, LAPSE_RAMP_ARGUMENTS) {
-  check(LAPSE_RAMP_VALUES);
+Gradients meta_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats,
+                        LAPSE_RAMP_ARGUMENTS) {
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, {q, k, v, offsets, start, time},
+                                {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout},
+                                {out, {}, {}, stats});
   return {at::empty_symint(q.sym_sizes(), q.options()),
           at::empty_symint(k.sym_sizes(), k.options()),
           at::empty_symint(v.sym_sizes(), v.options()),
@@ -130,7 +100,6 @@ class Function : public torch::autograd::Function<Function> {
 };
 
 Outputs autograd(LAPSE_RAMP_ARGUMENTS, bool received) {
-  check(LAPSE_RAMP_VALUES);
   auto r = Function::apply(LAPSE_RAMP_VALUES, received);
   return {r[0], r[1], r[2], r[3]};
 }
@@ -141,6 +110,57 @@ Outputs autograd(LAPSE_RAMP_ARGUMENTS, bool received) {
   "int min_age=1, int max_age=9223372036854775807, float dropout=0."
 
 }  // namespace
+
+void check_ramp_attention(const RampInputs& x, const RampOptions& o) {
+  const auto& [q, k, v, offsets, start, time] = x;
+  TORCH_CHECK(q.dim() == 4, "ramp_attention: q must be [B, K, H, D], got ", q.sizes());
+  const auto B = q.sym_size(0), H = q.sym_size(2), D = q.sym_size(3);
+  TORCH_CHECK(k.dim() == 3 && k.sym_size(1) == H && k.sym_size(2) == D, "ramp_attention: k must be [N, H, D] = [N, ", H,
+              ", ", D, "], got ", k.sym_sizes());
+  TORCH_CHECK(v.sym_sizes() == k.sym_sizes(), "ramp_attention: v must have the shape of k, got ", v.sym_sizes());
+  const auto N = k.sym_size(0);
+  TORCH_CHECK(
+      at::isFloatingType(q.scalar_type()) && k.scalar_type() == q.scalar_type() && v.scalar_type() == q.scalar_type(),
+      "ramp_attention: q, k, v must share one floating dtype");
+  auto integers = [](const Tensor& t, const c10::SymInt& n, const char* name) {
+    TORCH_CHECK(t.dim() == 1 && t.sym_size(0) == n && t.scalar_type() == at::kLong, "ramp_attention: ", name,
+                " must be int64 of ", n, " elements, got ", t.scalar_type(), " ", t.sym_sizes());
+  };
+  integers(offsets, B + 1, "offsets");
+  integers(start, B, "start");
+  integers(time, N, "time");
+  auto floats = [&](const Optional& t, c10::SymIntArrayRef shape, const char* name) {
+    if (!t) return;
+    TORCH_CHECK(t->sym_sizes() == shape && at::isFloatingType(t->scalar_type()), "ramp_attention: ", name,
+                " must be floating of shape ", shape, ", got ", t->scalar_type(), " ", t->sym_sizes());
+  };
+  floats(o.row_span, {N}, "row_span");
+  floats(o.head_span, {H}, "head_span");
+  if (o.position) {
+    TORCH_CHECK(o.position->dim() == 2, "ramp_attention: position must be [P, D], got ", o.position->sym_sizes());
+    floats(o.position, {o.position->sym_size(0), D}, "position");
+  }
+  floats(o.logit, {N, H}, "logit");
+  TORCH_CHECK(!(o.row_span && o.head_span), "ramp_attention: give row_span or head_span, not both");
+  TORCH_CHECK(o.ramp > 0, "ramp_attention: ramp must be positive, got ", o.ramp);
+  TORCH_CHECK(o.min_age >= 0 && o.max_age >= o.min_age, "ramp_attention: need 0 <= min_age <= max_age");
+  TORCH_CHECK(o.dropout >= 0 && o.dropout < 1, "ramp_attention: dropout must be in [0, 1), got ", o.dropout);
+  TORCH_CHECK(o.dropout == 0 || (o.seed && o.seed->numel() == 1 && o.seed->scalar_type() == at::kLong),
+              "ramp_attention: dropout needs a seed, an int64 tensor of one element");
+}
+
+void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
+                                   const RampOptions& o, const RampOutputs& y) {
+  check_ramp_attention(x, o);
+  const auto B = x.q.sym_size(0), K = x.q.sym_size(1), H = x.q.sym_size(2), D = x.q.sym_size(3);
+  auto shaped = [](const Tensor& t, c10::SymIntArrayRef shape, const char* name) {
+    TORCH_CHECK(t.sym_sizes() == shape, "ramp_attention_backward: ", name, " must be ", shape, ", got ", t.sym_sizes());
+  };
+  shaped(grad_out, {B, K, H, D}, "grad_out");
+  shaped(grad_ramp_sum, {B}, "grad_ramp_sum");
+  shaped(y.out, {B, K, H, D}, "out");
+  shaped(y.stats, {B, K, H, 2}, "stats");
+}
 
 TORCH_LIBRARY_FRAGMENT(lapse, m) {
   m.def("ramp_attention(" LAPSE_RAMP_SCHEMA ", bool received=False) -> (Tensor, Tensor, Tensor, Tensor)",

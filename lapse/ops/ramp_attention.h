@@ -70,4 +70,10 @@ RampGradients ramp_attention_backward_reference(const at::Tensor& grad_out, cons
                                                 const RampInputs& inputs, const RampOptions& options,
                                                 const RampOutputs& outputs);
 
+/// What every kernel calls first: autograd's kernel, which inference mode skips, does not. c10::Error for ill-shaped
+/// inputs; looks at shapes and dtypes only.
+void check_ramp_attention(const RampInputs& inputs, const RampOptions& options);
+void check_ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
+                                   const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs);
+
 }  // namespace lapse

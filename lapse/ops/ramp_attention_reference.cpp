@@ -33,6 +33,7 @@ struct Sample {
   Tensor q, k, v;                   // [H, K, D], [H, n, D]
   Tensor age;                       // [K, n] int64
   Tensor visible;                   // [K, n] bool
+  Tensor sees;                      // [K] bool: anything visible
   Tensor mask, on_ramp;             // m and [0 < m < 1]: [K, n], with head spans [H, K, n]; undefined without spans
   Tensor remaining;                 // r = span - a, as mask
   Tensor position, position_index;  // [P + 1, D] with a zero row for "no age"; [K, near]
@@ -51,6 +52,7 @@ struct Sample {
     age = query_time.unsqueeze(1) - rows(x.time).unsqueeze(0);
     visible = at::logical_and(age >= o.min_age, age <= o.max_age);
     if (o.row_span || o.head_span) add_mask(o, type);
+    sees = visible.any(1);
     if (o.position) add_position(*o.position, type);
     if (o.dropout > 0) add_dropout(o, x.q, b);
   }
@@ -83,17 +85,30 @@ struct Sample {
     keep = ((bits + (1 << 23)).to(q.scalar_type()) >= o.dropout * (1 << 24)).to(q.scalar_type()) / (1 - o.dropout);
   }
 
-  /// Logits of visible rows, -inf elsewhere: [H, K, n].
+  /// Logits of visible rows, -inf elsewhere; finite for a query that sees nothing. [H, K, n]
   Tensor logits(const RampOptions& o) const {
     const double scale = 1 / std::sqrt(static_cast<double>(q.size(2)));
-    const Tensor hidden = at::zeros_like(age, q.options()).masked_fill_(at::logical_not(visible), -INFINITY);
-    Tensor s = at::baddbmm(hidden.expand({q.size(0), -1, -1}), q, k.transpose(1, 2), 1, scale);
+    const Tensor hidden = at::logical_and(at::logical_not(visible), sees.unsqueeze(1));
+    const Tensor bias = at::zeros_like(age, q.options()).masked_fill_(hidden, -INFINITY);
+    Tensor s = at::baddbmm(bias.expand({q.size(0), -1, -1}), q, k.transpose(1, 2), 1, scale);
     if (near > 0) {
       const Tensor by_age = at::matmul(q, position.t());
       s.narrow(2, n - near, near).add_(by_age.gather(2, position_index.expand({q.size(0), -1, -1})), scale);
     }
     if (o.logit) s.add_(rows(*o.logit).to(s.scalar_type()).t().unsqueeze(1));
     return s;
+  }
+
+  /// a: softmax over the visible rows, 0 for a query that sees nothing.
+  Tensor softmax(const Tensor& logits) const {
+    Tensor a = at::softmax(logits, 2);
+    if (!sees.all().item<bool>()) a.mul_(sees.unsqueeze(1));
+    return a;
+  }
+
+  /// Log-sum-exp of the visible logits, from the largest one and its softmax: [H, K], -inf where nothing is visible.
+  Tensor log_sum_exp(const Tensor& logits, const Tensor& a) const {
+    return (logits.amax(2) - a.amax(2).log_()).masked_fill_(at::logical_not(sees), -INFINITY);
   }
 };
 
@@ -119,6 +134,7 @@ void for_each_sample(int64_t batch, const F& f) {
 }  // namespace
 
 RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) {
+  check_ramp_attention(x, o);
   check_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
@@ -133,8 +149,8 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
       return;
     }
     const Tensor logits = s.logits(o);
-    const Tensor lse = logits.logsumexp(2);
-    Tensor a = (logits - lse.masked_fill(lse == -INFINITY, 0).unsqueeze(2)).exp_();
+    Tensor a = s.softmax(logits);
+    const Tensor lse = s.log_sum_exp(logits, a);
     Tensor Z = (lse > -INFINITY).to(lse.scalar_type());  // without spans: 1, or 0 where nothing is visible
     if (s.mask.defined()) {
       a.mul_(s.mask);
@@ -153,6 +169,7 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
 
 RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_ramp_sum,
                                                 const RampInputs& x, const RampOptions& o, const RampOutputs& y) {
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y);
   check_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), H = x.q.size(2);
@@ -176,9 +193,8 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
   for_each_sample(B, [&](int64_t b) {
     const Sample s(x, o, b);
     if (s.n == 0) return;
-    const Tensor lse = y.stats[b].select(2, 0).t();
     const Tensor Ze = (y.stats[b].select(2, 1).t() + kEpsilon).unsqueeze(2);
-    const Tensor a = (s.logits(o) - lse.masked_fill(lse == -INFINITY, 0).unsqueeze(2)).exp_();
+    const Tensor a = s.softmax(s.logits(o));
     const Tensor dO = grad_out[b].transpose(0, 1).to(type);
     const Tensor c = (dO * y.out[b].transpose(0, 1)).sum(2, true);  // sum_j a'_j da'_j, with dropout too
 

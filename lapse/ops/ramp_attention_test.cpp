@@ -214,9 +214,10 @@ void expect_same(const Everything& a, const Everything& b) {
 }
 
 // Large enough that one sample's tensors are themselves spread over threads.
-RampCase large_case(int64_t B, bool row_spans, at::ScalarType type) {
+RampCase large_case(int64_t B, bool row_spans) {
+  const auto type = at::kFloat;
   Random random(4, "large");
-  const int64_t K = 48, H = 4, D = 16, n = 701, N = B * n;
+  const int64_t K = 48, H = 4, D = 16, n = 401, N = B * n;
   RampCase c;
   c.inputs = {random_normal({B, K, H, D}, random).to(type),
               random_normal({N, H, D}, random).to(type),
@@ -227,9 +228,9 @@ RampCase large_case(int64_t B, bool row_spans, at::ScalarType type) {
   auto& o = c.options;
   o.ramp = 64;
   if (row_spans)
-    o.row_span = clear_spans(N, random, 900, 64, 1e-3).to(type);
+    o.row_span = clear_spans(N, random, 500, 64, 1e-3).to(type);
   else
-    o.head_span = clear_spans(H, random, 700, 64, 1e-3).to(type);
+    o.head_span = clear_spans(H, random, 400, 64, 1e-3).to(type);
   o.position = random_normal({K, D}, random).to(type);
   o.logit = random_normal({N, H}, random).to(type);
   o.dropout = 0.1;
@@ -239,15 +240,14 @@ RampCase large_case(int64_t B, bool row_spans, at::ScalarType type) {
 }
 
 TEST(RampAttentionDeterminism, RepeatsToTheBitOnAnyNumberOfThreads) {
-  for (auto type : {at::kFloat, at::kDouble})
-    for (int64_t B : {1, 5})
-      for (bool row_spans : {false, true}) {
-        SCOPED_TRACE("B " + std::to_string(B) + (row_spans ? ", row spans" : ", head spans"));
-        const auto c = large_case(B, row_spans, type);
-        const auto one = run(c, 1);
-        expect_same(one, run(c, 1));
-        expect_same(one, run(c, 2));
-      }
+  for (int64_t B : {1, 5})
+    for (bool row_spans : {false, true}) {
+      SCOPED_TRACE("B " + std::to_string(B) + (row_spans ? ", row spans" : ", head spans"));
+      const auto c = large_case(B, row_spans);
+      const auto one = run(c, 1);
+      expect_same(one, run(c, 1));
+      expect_same(one, run(c, 2));
+    }
 }
 
 }  // namespace

@@ -137,6 +137,18 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   return c;
 }
 
+/// The differentiable inputs of a case and their names.
+using Leaves = std::vector<std::pair<std::string, at::Tensor>>;
+inline Leaves leaves_of(RampCase& c) {
+  Leaves leaves = {{"q", c.inputs.q}, {"k", c.inputs.k}, {"v", c.inputs.v}};
+  auto& o = c.options;
+  if (o.row_span) leaves.emplace_back("row_span", *o.row_span);
+  if (o.head_span) leaves.emplace_back("head_span", *o.head_span);
+  if (o.position) leaves.emplace_back("position", *o.position);
+  if (o.logit) leaves.emplace_back("logit", *o.logit);
+  return leaves;
+}
+
 struct RampExpected {
   std::vector<double> out, ramp_sum, received, stats;
 };
