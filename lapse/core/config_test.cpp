@@ -88,7 +88,7 @@ TEST_F(Config, ReadsAFileAndNamesItInErrors) {
 TEST_F(Config, MalformedTomlIsAnErrorWithItsLine) {
   for (const char* text : {"[optimiser]\n\nrate 1", "[optimiser]\n\nrate =\n", "[data]\n\npath = \"open\n",
                            "[data]\n\n[data]", "[data]\npath='a'\npath='b'", "[data]\n\noffset = 9223372036854775808",
-                           "[data]\n\npath = \"\xff\"", "[data]\n\nsplit = [1,]]"})
+                           "[data]\n\npath = \"\xff\"", "[data]\n\nsplit = [1,]]", "[data]\n\n[$]", "\n\n[é]"})
     EXPECT_THAT(parse_error(text), AllOf(HasSubstr("run.toml:3: "), Not(HasSubstr("\n")))) << text;
   EXPECT_THAT(parse_error("a = " + std::string(100'000, '[')), HasSubstr("run.toml:1: "));
 }

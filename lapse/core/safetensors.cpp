@@ -9,10 +9,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <ranges>
-#include <set>
-#include <tuple>
 
 #include "lapse/core/error.h"
+#include "lapse/core/safetensors_header.h"
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so are our tensors");
 
@@ -22,7 +21,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxHeader = 100'000'000;  // the limit of the format's own reader
-constexpr std::string_view kMetadata = "__metadata__", kChecksum = "lapse.checksum", kNoChecksum = "00000000";
+constexpr std::string_view kChecksum = "lapse.checksum", kNoChecksum = "00000000";
 
 const std::map<std::string, size_t>& dtype_sizes() {
   static const std::map<std::string, size_t> sizes = {
@@ -37,6 +36,7 @@ const std::map<std::string, size_t>& dtype_sizes() {
 uint64_t tensor_size(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape) {
   uint64_t size = dtype_size(dtype), limit = std::numeric_limits<int64_t>::max();
   bool empty = false;
+  if (shape.size() > kMaxDimensions) fail(fmt::format("tensor '{}' has more than {} dimensions", name, kMaxDimensions));
   for (int64_t n : shape) {
     if (n < 0) fail(fmt::format("tensor '{}' has the negative size {} in its shape", name, n));
     empty |= n == 0;
@@ -47,25 +47,12 @@ uint64_t tensor_size(const std::string& name, const std::string& dtype, const st
   return empty ? 0 : size;
 }
 
+void check_size(const std::string& name, const TensorEntry& tensor) {
+  if (tensor.bytes.size() == tensor_size(name, tensor.dtype, tensor.shape)) return;
+  fail(fmt::format("tensor '{}' has {} bytes, which its dtype and shape contradict", name, tensor.bytes.size()));
+}
+
 // --- reading ---------------------------------------------------------------------------------------------------------
-
-// Refuses what a valid header never has, before it takes memory: values deeper than a tensor's shape, and keys given
-// twice, of which readers would silently take either.
-class HeaderGuard {
- public:
-  bool operator()(int depth, json::parse_event_t event, json& value) {
-    using Event = json::parse_event_t;
-    const bool opens = event == Event::object_start || event == Event::array_start;
-    if (opens && depth > 2) fail("the header is nested too deeply");
-    if (event == Event::object_start) keys_[depth].clear();
-    if (event == Event::key && !keys_[depth - 1].insert(value.get<std::string>()).second)
-      fail(fmt::format("the header names '{}' twice", value.get<std::string>()));
-    return true;
-  }
-
- private:
-  std::set<std::string> keys_[3];
-};
 
 struct Layout {
   std::string_view header, data;
@@ -80,54 +67,10 @@ Layout split(std::string_view file) {
   return {file.substr(sizeof size, size), file.substr(sizeof size + size)};
 }
 
-json parse_header(std::string_view header) {
-  if (header.find('\0') != header.npos) fail("the header is not valid JSON");  // the parser would stop there, content
-  try {
-    json tree = json::parse(header.begin(), header.end(), HeaderGuard());
-    if (!tree.is_object()) fail("the header is not a JSON object");
-    return tree;
-  } catch (const json::exception&) {
-    fail("the header is not valid JSON");
-  }
-}
-
-std::map<std::string, std::string> read_metadata(const json& tree) {
-  std::map<std::string, std::string> metadata;
-  if (!tree.is_object()) fail("the metadata are not a JSON object");
-  for (const auto& [key, value] : tree.items()) {
-    if (!value.is_string()) fail(fmt::format("metadata '{}' is not a string", key));
-    metadata[key] = value;
-  }
-  return metadata;
-}
-
-std::vector<uint64_t> read_counts(const std::string& name, const json& entry, const char* key) {
-  std::vector<uint64_t> counts;
-  const auto found = entry.find(key);
-  bool valid = found != entry.end() && found->is_array();
-  for (const json& count : valid ? *found : json::array()) {
-    valid = valid && count.is_number_unsigned();
-    if (valid) counts.push_back(count);
-  }
-  if (!valid) fail(fmt::format("tensor '{}' has no valid '{}'", name, key));
-  return counts;
-}
-
-TensorEntry read_entry(const std::string& name, const json& entry, std::string_view data) {
-  const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") && entry["dtype"].is_string();
-  if (!complete) fail(fmt::format("tensor '{}' is not described by dtype, shape and data_offsets", name));
-  TensorEntry tensor{entry["dtype"], {}, {}};
-  for (uint64_t n : read_counts(name, entry, "shape")) {
-    if (n > std::numeric_limits<int64_t>::max())
-      fail(fmt::format("tensor '{}' has a shape that no memory holds", name));
-    tensor.shape.push_back(static_cast<int64_t>(n));
-  }
-  const std::vector<uint64_t> offsets = read_counts(name, entry, "data_offsets");
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size())
-    fail(fmt::format("tensor '{}' lies outside the file", name));
-  tensor.bytes = data.substr(offsets[0], offsets[1] - offsets[0]);
-  if (tensor.bytes.size() != tensor_size(name, tensor.dtype, tensor.shape))
-    fail(fmt::format("tensor '{}' has {} bytes, which its dtype and shape contradict", name, tensor.bytes.size()));
+TensorEntry locate(const std::string& name, const SafetensorsHeader::Entry& entry, std::string_view data) {
+  if (entry.begin > entry.end || entry.end > data.size()) fail(fmt::format("tensor '{}' lies outside the file", name));
+  TensorEntry tensor{entry.dtype, entry.shape, data.substr(entry.begin, entry.end - entry.begin)};
+  check_size(name, tensor);
   return tensor;
 }
 
@@ -188,14 +131,13 @@ std::vector<const Tensors::value_type*> file_order(const Tensors& tensors) {
 std::string file_head(const std::vector<const Tensors::value_type*>& order,
                       const std::map<std::string, std::string>& metadata) {
   json tree;
-  tree[kMetadata] = metadata;
-  tree[kMetadata][kChecksum] = kNoChecksum;
+  tree[kSafetensorsMetadata] = metadata;
+  tree[kSafetensorsMetadata][kChecksum] = kNoChecksum;
   uint64_t offset = 0;
   for (const auto* named : order) {
     const auto& [name, tensor] = *named;
-    if (name == kMetadata) fail(fmt::format("a tensor cannot be named '{}'", name));
-    if (tensor.bytes.size() != tensor_size(name, tensor.dtype, tensor.shape))
-      fail(fmt::format("tensor '{}' has {} bytes, which its dtype and shape contradict", name, tensor.bytes.size()));
+    if (name == kSafetensorsMetadata) fail(fmt::format("a tensor cannot be named '{}'", name));
+    check_size(name, tensor);
     const uint64_t end = offset + tensor.bytes.size();
     tree[name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
@@ -218,13 +160,9 @@ size_t dtype_size(const std::string& dtype) {
 SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), content_(read_file(path)) {
   try {
     const Layout layout = split(content_);
-    const json tree = parse_header(layout.header);
-    for (const auto& [name, entry] : tree.items()) {
-      if (name == kMetadata)
-        metadata_ = read_metadata(entry);
-      else
-        tensors_[name] = read_entry(name, entry, layout.data);
-    }
+    SafetensorsHeader header = parse_safetensors_header(layout.header);
+    for (const auto& [name, entry] : header.tensors) tensors_.emplace(name, locate(name, entry, layout.data));
+    metadata_ = std::move(header.metadata);
     check_cover(tensors_, layout.data);
     check_checksum(content_, layout.header, metadata_);
   } catch (const Error& error) {

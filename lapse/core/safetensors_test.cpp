@@ -140,6 +140,7 @@ TEST_F(Safetensors, ImpossibleTensorsAreNotWritten) {
       {{{"a", {"F32", {3}, std::string_view("1234")}}}, "tensor 'a' has 4 bytes"},
       {{{"a", {"F31", {1}, std::string_view("1234")}}}, "unknown dtype 'F31'"},
       {{{"a", {"U8", {-2, -2}, std::string_view("1234")}}}, "negative"},
+      {{{"a", {"U8", std::vector<int64_t>(65, 1), std::string_view("1")}}}, "more than 64 dimensions"},
       {{{"__metadata__", {"U8", {4}, std::string_view("1234")}}}, "cannot be named '__metadata__'"},
       {{{"\xff", {"U8", {4}, std::string_view("1234")}}}, "UTF-8"}};
   for (const auto& [tensors, message] : cases)
