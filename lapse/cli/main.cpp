@@ -7,6 +7,7 @@
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/process.h"
 
 namespace {
 
@@ -49,6 +50,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  lapse::wait_politely(argv);
   try {
     return run(argc, argv);
   } catch (const lapse::Error& error) {

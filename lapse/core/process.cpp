@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 namespace lapse {
@@ -29,6 +30,12 @@ int64_t resident_memory() {
   int64_t size = 0, resident = 0;
   statm >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+void wait_politely(char** argv) {
+  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
+  setenv("GOMP_SPINCOUNT", "10000", 0);
+  execv("/proc/self/exe", argv);  // returns only if it fails; then we go on as we are
 }
 
 void catch_interrupts() {

@@ -1,4 +1,4 @@
-// B parallel streams of a text, in blocks of K (spec: "Training").
+// B parallel streams of a text, in blocks of K (docs/equations.md, "Training").
 #pragma once
 
 #include <cstdint>

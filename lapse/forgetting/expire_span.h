@@ -1,5 +1,5 @@
 // Expire-Span: every memory predicts, when it is made, how long it will be kept (Sukhbaatar et al. 2021;
-// spec/expire-span.md, "The layer").
+// docs/equations.md, "The layer").
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Fixed span (Transformer-XL): C_t = {t-L, ..., t-1} (spec/expire-span.md, "Baselines").
+// Fixed span (Transformer-XL): C_t = {t-L, ..., t-1} (docs/equations.md, "Baselines").
 #pragma once
 
 #include <memory>

@@ -91,7 +91,7 @@ class MethodOptions {
 
   /// Rows of the position table: ages 1 ... P have an embedding.
   virtual int64_t positions(const ModelShape& shape) const = 0;
-  /// Zero vectors at ages n ... 1 that a sequence starts from (spec, "The layer" 11).
+  /// Zero vectors at ages n ... 1 that a sequence starts from (docs/equations.md, 11).
   virtual int64_t initial_rows(const ModelShape& shape) const = 0;
   virtual std::unique_ptr<Method> make(const ModelShape& shape, Random& random) const = 0;
 

@@ -1,4 +1,4 @@
-// The base model's options (spec/expire-span.md, "The base model").
+// The base model's options (docs/equations.md, "The base model").
 #pragma once
 
 #include "lapse/core/config.h"

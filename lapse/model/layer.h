@@ -31,7 +31,7 @@ struct LayerReport {
   Columns told;                            ///< what the method tells of the block's own rows: name -> [B, K]
 };
 
-/// h = layer(h), post-norm or pre-norm (spec, "The base model").
+/// h = layer(h), post-norm or pre-norm (docs/equations.md, "The base model").
 class Layer {
  public:
   Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, Random& random);
@@ -45,7 +45,7 @@ class Layer {
   Result forward(const at::Tensor& h, const at::Tensor& start, const at::Tensor& position, MemoryTable& table,
                  const BlockOptions& options, const LayerDraws& draws);
 
-  /// The zero vectors that a sequence starts from (spec, "The layer" 11), at times -n ... -1.
+  /// The zero vectors that a sequence starts from (docs/equations.md, 11), at times -n ... -1.
   void begin(MemoryTable& table, int64_t rows, bool training) const;
 
   /// Rows of the table that a query at time next[b] can read: [N] bool.

@@ -1,4 +1,4 @@
-// The base model: embedding, layers, output (spec/expire-span.md, "The base model").
+// The base model: embedding, layers, output (docs/equations.md, "The base model").
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ struct BlockDraws {
 
 class Transformer {
  public:
-  /// Fresh weights from `random` ("Initialisation" in the spec).
+  /// Fresh weights from `random` (docs/equations.md, "Initialisation").
   Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random);
 
   struct Result {
