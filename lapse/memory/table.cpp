@@ -43,10 +43,11 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   if (samples() == 1 && !block.requires_grad() && !old.requires_grad()) {
     const Tensor rows = block[0];
     const int64_t n = old.size(0), more = rows.size(0);
-    if (n == 0 || capacity(old) < n + more) return with_room(at::cat({old, rows}));
+    if (!room_ || n == 0 || capacity(old) < n + more) return with_room(at::cat({old, rows}));
     auto shape = old.sizes().vec();
     shape[0] = n + more;
-    Tensor view = old.as_strided(shape, old.strides(), old.storage_offset());
+    // variable_data: to autograd, which may have saved `old`, what is written behind it is another tensor.
+    Tensor view = old.variable_data().as_strided(shape, old.strides(), old.storage_offset());
     view.narrow(0, n, more).copy_(rows);
     return view;
   }
@@ -61,25 +62,37 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   return at::cat(pieces);
 }
 
+void MemoryTable::check(const Columns& block, int64_t K) const {
+  for (const auto& [name, values] : block) {
+    TORCH_CHECK(values.dim() >= 2 && values.size(0) == samples() && values.size(1) == K, "append: column '", name,
+                "' must be [", samples(), ", ", K, ", ...], got ", values.sizes());
+    const auto found = columns_.find(name);
+    TORCH_CHECK(found != columns_.end() || rows() == 0, "append: column '", name, "' is new to a table that has rows");
+    if (found == columns_.end()) continue;
+    const Tensor& old = found->second;
+    TORCH_CHECK(values.scalar_type() == old.scalar_type() && values.sizes().slice(2) == old.sizes().slice(1),
+                "append: rows of column '", name, "' are ", old.scalar_type(), " ", old.sizes().slice(1), ", got ",
+                values.scalar_type(), " ", values.sizes().slice(2));
+  }
+  for (const auto& [name, values] : columns_)
+    TORCH_CHECK(block.count(name), "append: column '", name, "' of the table is missing from the block");
+}
+
 void MemoryTable::append(const Tensor& start, const Columns& block) {
   TORCH_CHECK(!block.empty() && samples() > 0, "append needs at least one column and one sample");
-  const int64_t K = block.begin()->second.size(1);
+  TORCH_CHECK(start.dim() == 1 && start.size(0) == samples() && start.scalar_type() == at::kLong,
+              "append: start must be int64 of ", samples(), " elements, got ", start.scalar_type(), " ", start.sizes());
+  const Tensor& any = block.begin()->second;
+  const int64_t K = any.dim() > 1 ? any.size(1) : 0;
   Columns all = block;
   all["time"] = start.unsqueeze(1) + at::arange(K, at::kLong);
+  check(all, K);
   for (auto& [name, values] : all) {
-    TORCH_CHECK(values.size(0) == samples() && values.size(1) == K, "append: column '", name, "' must be [", samples(),
-                ", ", K, ", ...], got ", values.sizes());
-    auto found = columns_.find(name);
-    TORCH_CHECK(found != columns_.end() || rows() == 0, "append: column '", name, "' is new to a table that has rows");
-    if (found == columns_.end()) {
-      auto shape = values.sizes().vec();
-      shape.erase(shape.begin());
-      shape[0] = 0;
-      found = columns_.emplace(name, at::empty(shape, values.options())).first;
-    }
-    found->second = grown(found->second, values);
+    const auto found = columns_.find(name);
+    values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
   }
-  TORCH_CHECK(columns_.size() == all.size(), "append: a column of the table is missing from the block");
+  columns_ = std::move(all);
+  room_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
 }
 
@@ -92,6 +105,7 @@ void MemoryTable::keep(const Tensor& mask) {
     const Tensor rows = values.index_select(0, kept);
     values = samples() == 1 ? with_room(rows) : rows;
   }
+  room_.take();
   const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
   const auto* before = counts.const_data_ptr<int64_t>();
   for (auto& offset : offsets_) offset = before[offset];
@@ -130,7 +144,10 @@ MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
   for (const auto& [name, values] : columns)
     TORCH_CHECK(values.dim() >= 1 && values.size(0) == table.rows(), "column '", name, "' must have ", table.rows(),
                 " rows");
-  TORCH_CHECK(table.rows() == 0 || columns.count("time"), "column 'time' is missing");
+  const auto time = columns.find("time");
+  TORCH_CHECK(table.rows() == 0 || time != columns.end(), "column 'time' is missing");
+  TORCH_CHECK(time == columns.end() || (time->second.dim() == 1 && time->second.scalar_type() == at::kLong),
+              "column 'time' must be int64 [N]");
   table.columns_ = std::move(columns);
   return table;
 }

@@ -15,7 +15,8 @@ using Columns = std::map<std::string, at::Tensor>;
 
 /// Rows of B samples, packed and ragged: sample b owns rows offsets[b] ... offsets[b+1]-1, sorted by time; offsets[0] =
 /// 0 and nothing is padded to the longest sample. Every column has N = offsets[B] rows, and all move together. "time"
-/// is a column that is always there; the others are whatever `append` brings, the same at every call.
+/// is a column that is always there; the others are whatever `append` brings, the same at every call. Copies are cheap,
+/// and independent.
 class MemoryTable {
  public:
   explicit MemoryTable(int64_t samples = 0) : offsets_(samples + 1, 0) {}
@@ -27,12 +28,12 @@ class MemoryTable {
   at::Tensor sample() const;                                 ///< [N] int64: the sample of each row
   const at::Tensor& time() const { return column("time"); }  ///< [N] int64
   const at::Tensor& column(const std::string& name) const;   ///< [N, ...]; c10::Error if absent
-  Columns& columns() { return columns_; }
   const Columns& columns() const { return columns_; }
 
   /// K new rows per sample, at times start[b] ... start[b] + K - 1, after the sample's older rows. block: [B, K, ...]
   /// each. Differentiable: gradients flow into the block's tensors, and into older rows until `detach`. For one sample
-  /// without gradients the columns grow in place, so that a stream costs what it adds.
+  /// without gradients the columns grow in place, so that a stream costs what it adds; tensors taken from the table
+  /// before keep their rows and values. c10::Error, and the table as it was, if the columns do not fit.
   void append(const at::Tensor& start, const Columns& block);
 
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
@@ -51,9 +52,26 @@ class MemoryTable {
   static MemoryTable restore(const at::Tensor& offsets, Columns columns);
 
  private:
-  at::Tensor grown(const at::Tensor& old, const at::Tensor& rows) const;
+  /// Whether the room behind the columns is this table's to write in: not a copy's, which shares the original's.
+  class Ownership {
+   public:
+    Ownership() = default;
+    Ownership(const Ownership&) {}
+    Ownership(Ownership&&) = default;
+    Ownership& operator=(const Ownership&) { return owned_ = false, *this; }
+    Ownership& operator=(Ownership&&) = default;
+    void take() { owned_ = true; }
+    explicit operator bool() const { return owned_; }
+
+   private:
+    bool owned_ = false;
+  };
+
+  void check(const Columns& block, int64_t K) const;
+  at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
 
   std::vector<int64_t> offsets_;
+  Ownership room_;
   Columns columns_;  // each a view of N rows; for one sample its storage may hold more
 };
 
