@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,13 +19,22 @@ namespace {
 
 using at::Tensor;
 
-ModelConfig model_config(const std::map<std::string, std::string>& metadata) {
+using Metadata = std::map<std::string, std::string>;
+
+int64_t size_of(const Metadata& metadata, const std::string& key) {
+  constexpr int64_t kLargest = 1 << 24;  // more only a damaged file asks for
+  const auto size = golden_value<int64_t>(metadata, key);
+  if (size >= 1 && size <= kLargest) return size;
+  fail(fmt::format("the golden file's metadata: '{}' is {}; give 1 ... {}", key, size, kLargest));
+}
+
+ModelConfig model_config(const Metadata& metadata) {
   ModelConfig config;
-  config.width = golden_value<int64_t>(metadata, "hid_sz");
-  config.feed_forward = golden_value<int64_t>(metadata, "inner_hid_sz");
-  config.layers = golden_value<int64_t>(metadata, "nlayers");
-  config.heads = golden_value<int64_t>(metadata, "nheads");
-  config.head_dim = golden_value<int64_t>(metadata, "head_dim");
+  config.width = size_of(metadata, "hid_sz");
+  config.feed_forward = size_of(metadata, "inner_hid_sz");
+  config.layers = size_of(metadata, "nlayers");
+  config.heads = size_of(metadata, "nheads");
+  config.head_dim = size_of(metadata, "head_dim");
   config.norm = golden_value<bool>(metadata, "pre_norm") ? "pre" : "post";
   return config;
 }
@@ -61,9 +71,16 @@ Tensor in_our_shape(const Tensor& theirs, const std::string& name, const Tensor&
   return (position ? theirs[0].t().flip(0) : theirs.view(ours.sizes())).to(ours.scalar_type());
 }
 
+void require_shape(const std::string& name, const Tensor& tensor, at::IntArrayRef shape) {
+  if (tensor.sizes() == shape) return;
+  fail(fmt::format("the golden file's tensor '{}' has the shape [{}]; its metadata ask for [{}]", name,
+                   fmt::join(tensor.sizes(), ", "), fmt::join(shape, ", ")));
+}
+
 class Comparison {
  public:
   void compare(const std::string& what, const std::string& tensor, const Tensor& ours, const Tensor& theirs) {
+    require_shape(tensor, theirs, ours.sizes());  // else they would be broadcast
     const double largest = theirs.abs().max().item<double>();
     const double difference = (ours.detach().to(at::kDouble) - theirs.to(at::kDouble)).abs().max().item<double>();
     add(what, tensor, largest > 0 ? difference / largest : difference);
@@ -72,7 +89,8 @@ class Comparison {
     auto found = std::find_if(errors_.begin(), errors_.end(), [&](const GoldenError& e) { return e.what == what; });
     if (found == errors_.end()) found = errors_.insert(errors_.end(), GoldenError{what, -1, "", 0});
     ++found->tensors;
-    if (!(error <= found->error)) found->error = error, found->tensor = tensor;  // keeps NaN
+    const bool worse = std::isnan(error) || error > found->error;  // NaN is the worst, and stays
+    if (worse && !std::isnan(found->error)) found->error = error, found->tensor = tensor;
   }
   std::vector<GoldenError> errors() const { return errors_; }
 
@@ -83,25 +101,37 @@ class Comparison {
 class GoldenRun {
  public:
   GoldenRun(const SafetensorsFile& file, at::ScalarType type)
-      : file_(file), method_(find_method(file.meta("method")).options()) {
+      : file_(file),
+        method_(find_method(file.meta("method")).options()),
+        vocabulary_(size_of(file.metadata(), "vocab_sz")),
+        block_(size_of(file.metadata(), "mem_sz")) {
     method_->from_golden(file.metadata());
-    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_,
-                                           golden_value<int64_t>(file.metadata(), "vocab_sz"),
-                                           golden_value<int64_t>(file.metadata(), "mem_sz"), Random(0, "golden"));
+    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_, vocabulary_, block_,
+                                           Random(0, "golden"));
     model_->to(type);
     for (auto& [name, tensor] : model_->parameters())
       tensor->detach().copy_(in_our_shape(load("param." + golden_name(name, *method_)), name, *tensor));
   }
 
   std::vector<GoldenError> run() {
-    const auto blocks = golden_value<int64_t>(file_.metadata(), "blocks");
-    auto memory = model_->begin(load("input.0").size(0), true);
+    const auto blocks = size_of(file_.metadata(), "blocks");
+    batch_ = size_of(file_.metadata(), "batch");
+    auto memory = model_->begin(batch_, true);
     for (int64_t k = 0; k < blocks; ++k) run_block(k, k + 1 == blocks, memory);
     return comparison_.errors();
   }
 
  private:
   Tensor load(const std::string& name) const { return to_tensor(file_.tensor(name)); }
+  Tensor load_tokens(const std::string& name) const {
+    const Tensor tokens = load(name);
+    require_shape(name, tokens, {batch_, block_});
+    if (tokens.scalar_type() != at::kLong || tokens.min().item<int64_t>() < 0 ||
+        tokens.max().item<int64_t>() >= vocabulary_)
+      fail(fmt::format("the golden file's tensor '{}' holds what is no token: give int64 from 0 to {}", name,
+                       vocabulary_ - 1));
+    return tokens;
+  }
   bool has(const std::string& name) const { return file_.tensors().count(name) > 0; }
 
   void run_block(int64_t k, bool last, ModelMemory& memory) {
@@ -109,12 +139,12 @@ class GoldenRun {
     at::AutoGradMode gradients(last);
     BlockDraws draws;
     if (has("noise" + suffix)) draws.uniform = load("noise" + suffix).item<double>();
-    const auto y = model_->forward(load("input" + suffix), memory, {.training = true, .observe = true}, draws);
+    const auto y = model_->forward(load_tokens("input" + suffix), memory, {.training = true, .observe = true}, draws);
     const Tensor log_prob = at::log_softmax(y.logits, 2);
-    const Tensor loss = at::nll_loss(log_prob.flatten(0, 1), load("target" + suffix).flatten());
+    const Tensor loss = at::nll_loss(log_prob.flatten(0, 1), load_tokens("target" + suffix).flatten());
     comparison_.compare("log_prob", "log_prob" + suffix, log_prob, load("log_prob" + suffix));
-    comparison_.compare("task_loss", "task_loss" + suffix, loss, load("task_loss" + suffix));
-    comparison_.compare("aux_loss", "aux_loss" + suffix, y.cost, load("aux_loss" + suffix));
+    comparison_.compare("task_loss", "task_loss" + suffix, loss.view(1), load("task_loss" + suffix));
+    comparison_.compare("aux_loss", "aux_loss" + suffix, y.cost.view(1), load("aux_loss" + suffix));
     for (size_t l = 0; l < y.reports.size(); ++l)
       compare_layer(fmt::format("{}.{}", suffix, l), y.reports[l], memory.layers[l]);
     if (!last) return;
@@ -132,11 +162,14 @@ class GoldenRun {
     if (!has("alive" + suffix)) return;
     const Tensor sample = table.sample().masked_select(table.time() >= 0);  // start vectors do not count
     const Tensor alive = at::bincount(sample, {}, table.samples());
-    comparison_.add("alive", "alive" + suffix, (alive != load("alive" + suffix)).sum().item<double>());
+    const Tensor theirs = load("alive" + suffix);
+    require_shape("alive" + suffix, theirs, alive.sizes());
+    comparison_.add("alive", "alive" + suffix, (alive != theirs).sum().item<double>());
   }
 
   const SafetensorsFile& file_;
   std::unique_ptr<MethodOptions> method_;
+  int64_t vocabulary_, block_, batch_ = 0;
   std::unique_ptr<Transformer> model_;
   Comparison comparison_;
 };
@@ -144,7 +177,15 @@ class GoldenRun {
 }  // namespace
 
 std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType type) {
-  return GoldenRun(file, type).run();
+  const std::string path = file.path().string();
+  try {
+    return GoldenRun(file, type).run();
+  } catch (const Error& error) {  // whoever compares many files wants to know which
+    const std::string message = error.what();
+    fail(message.rfind(path, 0) == 0 ? message : path + ": " + message);
+  } catch (const c10::Error& error) {
+    fail(path + ": " + error.what_without_backtrace());
+  }
 }
 
 }  // namespace lapse
