@@ -1,0 +1,60 @@
+#include "lapse/generate/sampler.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace lapse {
+namespace {
+
+const at::Tensor kLogits = at::log(at::tensor({0.1, 0.4, 0.2, 0.3}, at::kDouble)).to(at::kFloat);
+
+std::vector<double> shares(const SamplingOptions& options, int draws = 20000) {
+  Random random(3, "test");
+  std::vector<double> counts(4);
+  for (int i = 0; i < draws; ++i) counts[sample(kLogits, options, random)] += 1.0 / draws;
+  return counts;
+}
+
+// The standard deviation of a share of 20,000 draws is at most 0.0036.
+constexpr double kSpread = 0.015;
+
+TEST(Sampler, DrawsByProbability) {
+  const auto p = shares({});
+  EXPECT_NEAR(p[0], 0.1, kSpread);
+  EXPECT_NEAR(p[1], 0.4, kSpread);
+  EXPECT_NEAR(p[2], 0.2, kSpread);
+  EXPECT_NEAR(p[3], 0.3, kSpread);
+}
+
+TEST(Sampler, TemperatureSharpens) {
+  const auto p = shares({.temperature = 0.5});  // squares, normalised: 0.01, 0.16, 0.04, 0.09 of 0.3
+  EXPECT_NEAR(p[1], 0.16 / 0.3, kSpread);
+  EXPECT_NEAR(p[0], 0.01 / 0.3, kSpread);
+}
+
+TEST(Sampler, TemperatureZeroTakesTheLikeliest) { EXPECT_EQ(shares({.temperature = 0}, 50)[1], 1); }
+
+TEST(Sampler, TopKKeepsTheLikeliest) {
+  const auto p = shares({.top_k = 2});
+  EXPECT_EQ(p[0] + p[2], 0);
+  EXPECT_NEAR(p[1], 4.0 / 7, kSpread);
+}
+
+TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
+  EXPECT_EQ(shares({.top_p = 0.4}, 200)[1], 1);
+  const auto p = shares({.top_p = 0.75});  // 0.4 + 0.3 falls short: 0.2 comes too
+  EXPECT_EQ(p[0], 0);
+  EXPECT_NEAR(p[2], 0.2 / 0.9, kSpread);
+  EXPECT_EQ(shares({.top_p = 0}, 200)[1], 1) << "at least one token stays";
+}
+
+TEST(Sampler, TopKComesBeforeTopP) {
+  const auto p = shares({.top_k = 3, .top_p = 0.5});  // of 0.9: 0.4 falls short of 0.45
+  EXPECT_EQ(p[0] + p[2], 0);
+  EXPECT_GT(p[3], 0);
+}
+
+}  // namespace
+}  // namespace lapse

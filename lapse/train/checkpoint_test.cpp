@@ -1,0 +1,110 @@
+// A checkpoint gives back what was put in, and refuses what it is not.
+#include "lapse/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lapse/core/testing.h"
+#include "lapse/forgetting/table.h"
+
+namespace lapse {
+namespace {
+
+struct Small {
+  Config config;
+  Vocabulary vocabulary;
+  std::unique_ptr<Transformer> model;
+  std::unique_ptr<Optimiser> optimiser;
+  std::vector<ModelMemory> memory;
+
+  explicit Small(const std::string& method) {
+    config.method_name = method;
+    config.model.width = 8, config.model.heads = 2, config.model.layers = 2, config.model.feed_forward = 8;
+    config.train.batch = 3, config.train.block = 4;
+    vocabulary = Vocabulary::build(config.data, "abc");
+    model = std::make_unique<Transformer>(config.model, config.method(), vocabulary.size(), config.train.block,
+                                          Random(1, "weights"));
+    optimiser = std::make_unique<Optimiser>(config.optimiser, model->parameters());
+    memory.push_back(model->begin(3, true));
+    const auto tokens = at::arange(12).view({3, 4});
+    const auto y = model->forward(tokens, memory[0], {.training = true});
+    (y.logits.sum() + y.cost).backward();
+    optimiser->step(1e-2);
+  }
+
+  fs::path write(const fs::path& run, int64_t update, int64_t keep = 2) {
+    return write_checkpoint(run, update, keep, config, vocabulary, *optimiser, memory, "{}");
+  }
+};
+
+class Checkpoints : public testing::TestWithParam<std::string> {};
+
+TEST_P(Checkpoints, GiveBackEverything) {
+  TestFolder folder;
+  Small small(GetParam());
+  small.write(folder.path(), 7);
+  const Checkpoint read = Checkpoint::open(folder.path());
+  EXPECT_EQ(config_to_toml(read.config().sections()), config_to_toml(small.config.sections()));
+  EXPECT_EQ(read.vocabulary().to_json(), small.vocabulary.to_json());
+
+  const auto model = read.model();
+  auto ours = small.model->parameters(), theirs = model->parameters();
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(*ours[i].second, *theirs[i].second)) << ours[i].first;
+
+  Optimiser optimiser(small.config.optimiser, model->parameters());
+  read.load_optimiser(optimiser);
+  EXPECT_EQ(optimiser.steps(), 1);
+  for (auto& [slot, tensors] : small.optimiser->slots())
+    for (size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(at::equal(tensors[i], optimiser.slots()[slot][i])) << slot;
+
+  const auto memory = read.memory();
+  ASSERT_EQ(memory.size(), 1u);
+  EXPECT_TRUE(at::equal(memory[0].clock, small.memory[0].clock));
+  for (size_t l = 0; l < 2; ++l) {
+    const auto &before = small.memory[0].layers[l], &after = memory[0].layers[l];
+    EXPECT_TRUE(at::equal(before.offsets(), after.offsets()));
+    for (const auto& [name, values] : before.columns()) EXPECT_TRUE(at::equal(values, after.column(name))) << name;
+  }
+}
+
+std::vector<std::string> method_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : method_table()) names.push_back(entry.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Methods, Checkpoints, testing::ValuesIn(method_names()));
+
+TEST(Checkpoint, OnlyTheNewestStay) {
+  TestFolder folder;
+  Small small("fixed_span");
+  for (int64_t update : {5, 10, 15}) small.write(folder.path(), update);
+  const auto files = checkpoints_of(folder.path());
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].filename(), "update-00000015.safetensors");
+  EXPECT_EQ(files[1].filename(), "update-00000010.safetensors");
+}
+
+TEST(Checkpoint, ADamagedOneIsPassedOver) {
+  TestFolder folder;
+  Small small("fixed_span");
+  small.write(folder.path(), 5);
+  const auto newest = small.write(folder.path(), 10);
+  auto bytes = read_file(newest);
+  bytes[bytes.size() - 9] ^= 1;
+  write_file(newest, bytes);
+  EXPECT_EQ(Checkpoint::open(folder.path()).file().path().filename(), "update-00000005.safetensors");
+  EXPECT_NE(error_of([&] { Checkpoint{newest}; }).find("truncated or altered"), std::string::npos);
+}
+
+TEST(Checkpoint, WhatIsNoRunIsNamed) {
+  TestFolder folder;
+  EXPECT_NE(error_of([&] { Checkpoint::open(folder / "none"); }).find("no such run"), std::string::npos);
+  EXPECT_NE(error_of([&] { Checkpoint::open(folder.path()); }).find("no usable checkpoint"), std::string::npos);
+  write_safetensors(folder / "other.safetensors", {}, {});
+  EXPECT_NE(error_of([&] { Checkpoint::open(folder / "other.safetensors"); }).find("not a checkpoint"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lapse

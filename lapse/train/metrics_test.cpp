@@ -1,0 +1,37 @@
+#include "lapse/train/metrics.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/core/testing.h"
+
+namespace lapse {
+namespace {
+
+TEST(Metrics, LinesAfterTheCheckpointAreCut) {
+  TestFolder folder;
+  {
+    Metrics metrics(folder.path(), 0);
+    for (int64_t n : {10, 20, 30}) metrics.record(n, "train", {{"loss", 1.0 / static_cast<double>(n)}});
+  }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << R"({"update":40,"spl)";  // a process killed while it wrote
+  { Metrics metrics(folder.path(), 20); }
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"),
+            "{\"update\":10,\"split\":\"train\",\"loss\":0.1}\n{\"update\":20,\"split\":\"train\",\"loss\":0.05}\n");
+  { Metrics metrics(folder.path(), 0); }
+  EXPECT_EQ(read_file(folder / "metrics.jsonl"), "");
+}
+
+TEST(Metrics, PartsOfABatchAreSummarised) {
+  LayerReport a, b;
+  a.memory_mean = 10, a.memory_max = 12, a.deleted = 0.5, a.told["span"] = at::tensor({1.f, 3.f}).view({1, 2});
+  b.memory_mean = 20, b.memory_max = 40, b.deleted = 0.1, b.told["span"] = at::tensor({5.f, 7.f}).view({1, 2});
+  const auto layers = summarise({{a}, {b}});
+  EXPECT_EQ(layers.dump(), R"([{"memory_mean":15.0,"memory_max":40.0,"deleted":0.3,"span_mean":4.0,"span_max":7.0}])");
+}
+
+}  // namespace
+}  // namespace lapse
