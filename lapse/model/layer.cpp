@@ -137,8 +137,10 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
     const Tensor sizes = memory_sizes(table, method_->last_age(rows), start, K);
     report.memory_mean = sizes.to(at::kDouble).mean().item<double>();
     report.memory_max = sizes.max().item<double>();
-    report.deleted = static_cast<double>(total - kept) / total;
-    const Tensor recent = table.time() >= start.index_select(0, table.sample());
+    const Tensor first = start.index_select(0, table.sample()), recent = table.time() >= first;
+    // Without the rows that were dead before the block and have yet to be released.
+    const auto readable = at::logical_or(method_->keep(rows, first), recent).sum().item<double>();
+    report.deleted = (readable - kept) / readable;
     for (const auto& [name, values] : method_->tell(rows))
       report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
   }

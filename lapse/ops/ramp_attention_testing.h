@@ -1,7 +1,6 @@
 // What the tests of ramp_attention share: random ragged inputs, and its formulas as plain loops over doubles.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
@@ -14,6 +13,7 @@
 
 #include "lapse/core/random.h"
 #include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/threads_testing.h"
 
 namespace lapse {
 
@@ -234,18 +234,6 @@ class RampOracle {
   const std::vector<double> q_, k_, v_;
   const std::vector<int64_t> offsets_, start_, time_;
   std::vector<double> row_span_, head_span_, position_, logit_;
-};
-
-/// The number of threads, until the end of the scope. Many small cases run faster on one: threads that wait for each
-/// other on a busy machine cost more than the work.
-class Threads {
- public:
-  explicit Threads(int n) : before_(at::get_num_threads()) { at::set_num_threads(n); }
-  Threads(const Threads&) = delete;
-  ~Threads() { at::set_num_threads(before_); }
-
- private:
-  const int before_;
 };
 
 /// The message of the c10::Error that `action` throws; "" where it throws none.
