@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 // The parser asserts that a key follows "[" before it checks, and would end the program where it should report.
@@ -102,10 +103,21 @@ void assign(const Field& field, const toml::node& node, const std::string& origi
              field.value);
 }
 
+// At a letter beyond ASCII that is neither in a string nor in a comment the behaviour of toml++ 3.3 is undefined. Such
+// a letter is an error in any case, and a copy that has '?' in the place of those letters finds it.
+toml::table parse_toml(const std::string& text) {
+  const std::string_view mark = "\xef\xbb\xbf";
+  std::string ascii = text.substr(text.starts_with(mark) ? mark.size() : 0);
+  std::ranges::replace_if(
+      ascii, [](unsigned char c) { return c > 127; }, '?');
+  if (ascii != text) std::ignore = toml::parse(ascii);
+  return toml::parse(text);
+}
+
 // The value that the text spells; none where it is not one TOML value.
 std::optional<toml::table> parse_value(const std::string& text) {
   try {
-    toml::table table = toml::parse("value = " + text);
+    toml::table table = parse_toml("value = " + text);
     if (table.size() == 1) return table;  // a line break could smuggle in more
   } catch (const toml::parse_error&) {
   }
@@ -195,7 +207,7 @@ void parse_config(const Sections& sections, const std::string& text, const std::
   const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
   toml::table file;
   try {
-    file = toml::parse(text);
+    file = parse_toml(text);
   } catch (const toml::parse_error& error) {
     fail(fmt::format("{}:{}: {}", origin, error.source().begin.line, error.description()));
   }

@@ -86,9 +86,10 @@ TEST_F(Config, ReadsAFileAndNamesItInErrors) {
 }
 
 TEST_F(Config, MalformedTomlIsAnErrorWithItsLine) {
-  for (const char* text : {"[optimiser]\n\nrate 1", "[optimiser]\n\nrate =\n", "[data]\n\npath = \"open\n",
-                           "[data]\n\n[data]", "[data]\npath='a'\npath='b'", "[data]\n\noffset = 9223372036854775808",
-                           "[data]\n\npath = \"\xff\"", "[data]\n\nsplit = [1,]]", "[data]\n\n[$]", "\n\n[é]"})
+  for (const char* text :
+       {"[optimiser]\n\nrate 1", "[optimiser]\n\nrate =\n", "[data]\n\npath = \"open\n", "[data]\n\n[data]",
+        "[data]\npath='a'\npath='b'", "[data]\n\noffset = 9223372036854775808", "[data]\n\npath = \"\xff\"",
+        "[data]\n\nsplit = [1,]]", "[data]\n\n[$]", "\n\n[é]", "[data]\n\ngröße = 1", "[data]\n\nspan = é"})
     EXPECT_THAT(parse_error(text), AllOf(HasSubstr("run.toml:3: "), Not(HasSubstr("\n")))) << text;
   EXPECT_THAT(parse_error("a = " + std::string(100'000, '[')), HasSubstr("run.toml:1: "));
 }
@@ -211,7 +212,7 @@ TEST_F(Config, SetErrors) {
 }
 
 TEST_F(Config, SetTakesOneValueOnly) {
-  for (const char* value : {"", "fast", "1 2", "1\nupdates=2", "1,2", "0x", "1e400", ".5"})
+  for (const char* value : {"", "fast", "1 2", "1\nupdates=2", "1,2", "0x", "é", "1é", "1e400", ".5"})
     EXPECT_THAT(set_error(std::string("optimiser.rate=") + value), HasSubstr("optimiser.rate: expected a number"))
         << value;
   EXPECT_EQ(example_.rate, 7e-4);
