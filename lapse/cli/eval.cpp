@@ -47,11 +47,12 @@ void print(const Json& result, const Vocabulary& vocabulary) {
 }
 
 int run(const CLI::App& verb, const Arguments& arguments) {
-  const Checkpoint checkpoint = Checkpoint::open(arguments.run);
+  Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
   const Tokens tokens = text_of(arguments, checkpoint);
   const auto model = checkpoint.model();
+  checkpoint.close();
   const auto& vocabulary = checkpoint.vocabulary();
   const TrainConfig& train = checkpoint.config().train;
   EvaluationOptions options;
@@ -68,7 +69,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   progress.finish();
   Json layers = Json::array();
   for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
-  const Json json = {{"run", checkpoint.file().path().string()},
+  const Json json = {{"run", checkpoint.path().string()},
                      {"split", arguments.split},
                      {"streams", options.streams},
                      {"tokens", result.tokens},
@@ -105,8 +106,11 @@ void add_eval(CLI::App& program, Action& action) {
   verb->add_option("--threads", arguments->threads, "cores to use; default: all")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   verb->add_flag("--json", arguments->json, "print one JSON object");
-  verb->footer(evaluation_help());
-  verb->callback([=, &action] { action = [=] { return run(*verb, *arguments); }; });
+  add_evaluation_options(*verb);
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*verb, *arguments); };
+  });
 }
 
 }  // namespace lapse

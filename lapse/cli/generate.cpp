@@ -34,12 +34,11 @@ bool use_colour(const std::string& choice) {
 
 void print_json(const Arguments& arguments, const std::string& text, const std::vector<int32_t>& tokens,
                 const Generator& generator, double seconds) {
-  const auto made = generator.seen() - static_cast<int64_t>(tokens.size());
   Json json = {{"prompt", arguments.prompt},
                {"text", text},
                {"tokens", tokens},
                {"ms_per_token", 1000 * seconds / static_cast<double>(std::max<size_t>(1, tokens.size()))},
-               {"prompt_tokens", made},
+               {"prompt_tokens", generator.seen() - static_cast<int64_t>(tokens.size())},
                {"memory_sizes", generator.memory_sizes()},
                {"memory_bytes", generator.memory_bytes()},
                {"peak_memory", peak_memory()}};
@@ -49,11 +48,12 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
 }
 
 int run(const CLI::App& verb, const Arguments& arguments) {
-  const Checkpoint checkpoint = Checkpoint::open(arguments.run);
+  Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
   const auto& vocabulary = checkpoint.vocabulary();
   const auto model = checkpoint.model();
+  checkpoint.close();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
   const auto prompt = vocabulary.encode(arguments.prompt);
   if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
@@ -123,8 +123,11 @@ void add_generate(CLI::App& program, Action& action) {
   verb->add_option("--threads", arguments->threads, "cores to use; default: all")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
-  verb->footer(evaluation_help());
-  verb->callback([=, &action] { action = [=] { return run(*verb, *arguments); }; });
+  add_evaluation_options(*verb);
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*verb, *arguments); };
+  });
 }
 
 }  // namespace lapse

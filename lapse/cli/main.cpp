@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help) {  // --help
     return program.exit(help);
   } catch (const CLI::ParseError& error) {
+    for (auto* verb : program.get_subcommands()) lapse::refuse_extras(*verb);  // a mistyped flag is the likelier cause
     report(error.what());
     return 2;
   }
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
-    return report("out of memory: use a smaller train.batch, train.block or model, or more train.parts");
+    return report("out of memory (in training, a smaller train.batch or train.block, or more train.parts, takes less)");
   } catch (const std::exception& error) {
     return report(error.what());
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/table.h"
@@ -16,7 +17,8 @@ std::string flag_of(const Field& field) {
   return flag;
 }
 
-[[noreturn]] void refuse(const CLI::App& verb, const std::string& argument, std::vector<std::string> flags) {
+[[noreturn]] void refuse(const CLI::App& verb, const std::string& argument) {
+  std::vector<std::string> flags;
   for (const auto* option : verb.get_options())
     for (const auto& name : option->get_lnames()) flags.push_back("--" + name);
   if (argument.rfind("-", 0) != 0)
@@ -28,31 +30,35 @@ std::string flag_of(const Field& field) {
 
 void refuse_extras(const CLI::App& verb) {
   const auto extras = verb.remaining();
-  if (!extras.empty()) refuse(verb, extras[0], {});
+  if (!extras.empty()) refuse(verb, extras[0].substr(0, extras[0].find('=')));
 }
 
-void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  const Fields fields = checkpoint.config().method().evaluation_fields();
-  std::vector<std::string> flags;
-  for (const auto& field : fields) flags.push_back(flag_of(field));
-  const auto extras = verb.remaining();
-  for (size_t i = 0; i < extras.size(); ++i) {
-    const size_t equals = extras[i].find('=');
-    const std::string flag = extras[i].substr(0, equals);
-    const auto found = std::find(flags.begin(), flags.end(), flag);
-    if (found == flags.end()) refuse(verb, flag, flags);
-    if (equals == std::string::npos && i + 1 == extras.size()) fail(flag + " needs a value");
-    set_field(fields[found - flags.begin()], equals == std::string::npos ? extras[++i] : extras[i].substr(equals + 1),
-              flag);
+void add_evaluation_options(CLI::App& verb) {
+  for (const auto& entry : method_table()) {
+    for (const auto& field : entry.options()->evaluation_fields()) {
+      const std::string flag = flag_of(field), help = entry.name + ": " + field.help;
+      auto* option = verb.get_option_no_throw(flag);  // methods may share a flag
+      if (option != nullptr)
+        option->description(option->get_description() + "\n" + help);
+      else
+        verb.add_option(flag)->description(help)->type_name("VALUE")->group("Options of the run's forgetting method");
+    }
   }
 }
 
-std::string evaluation_help() {
-  std::string text = "Options of the run's forgetting method:\n";
+void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
+  std::set<std::string> known;
+  for (const auto& field : checkpoint.config().method().evaluation_fields()) {
+    const std::string flag = flag_of(field);
+    known.insert(flag);
+    const auto given = verb.get_option(flag)->results();
+    if (!given.empty()) set_field(field, given.back(), flag);
+  }
   for (const auto& entry : method_table())
     for (const auto& field : entry.options()->evaluation_fields())
-      text += fmt::format("  {:<28}{}: {}\n", flag_of(field) + " VALUE", entry.name, field.help);
-  return text;
+      if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
+        fail(fmt::format("{} is an option of {}; the run's method is {}", flag, entry.name,
+                         checkpoint.config().method_name));
 }
 
 }  // namespace lapse

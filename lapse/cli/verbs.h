@@ -26,11 +26,10 @@ void add_golden(CLI::App& program, Action& action);
 /// Error, with the nearest flag, if arguments are left over.
 void refuse_extras(const CLI::App& verb);
 
-/// Takes the left-over arguments as evaluation options of the checkpoint's method (--max-span 256) and sets them;
-/// Error, with the nearest flag, for others.
-void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
+/// Declares the evaluation options of every method (--max-span 256), and explains them in --help.
+void add_evaluation_options(CLI::App& verb);
 
-/// The evaluation options of every method, for --help.
-std::string evaluation_help();
+/// Sets those that were given; Error if the checkpoint's method does not know one.
+void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 
 }  // namespace lapse

@@ -39,6 +39,126 @@ void copy_tensor(const SafetensorsFile& file, const std::string& name, const Ten
 
 }  // namespace
 
+fs::path checkpoint_path(const fs::path& run, int64_t update) {
+  return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+}
+
+std::vector<fs::path> checkpoints_of(const fs::path& run) {
+  std::vector<fs::path> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints", none))
+    if (entry.path().extension() == ".safetensors" && entry.path().stem().string().rfind("update-", 0) == 0)
+      files.push_back(entry.path());
+  std::sort(files.rbegin(), files.rend());
+  return files;
+}
+
+Checkpoint Checkpoint::open(const fs::path& run_or_file) {
+  if (fs::is_regular_file(run_or_file)) return Checkpoint(run_or_file);
+  if (!fs::exists(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
+  for (const auto& file : checkpoints_of(run_or_file)) {
+    try {
+      return Checkpoint(file);
+    } catch (const Error& error) {
+      std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
+    }
+  }
+  fail(run_or_file.string() +
+       ": no usable checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?");
+}
+
+Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_unique<SafetensorsFile>(path)) {
+  const auto& metadata = file_->metadata();
+  if (!metadata.count("lapse.format")) fail(path.string() + ": not a checkpoint of lapse");
+  if (metadata.at("lapse.format") != kFormat)
+    fail(fmt::format("{}: checkpoint format {}; this version of lapse reads format {}", path.string(),
+                     metadata.at("lapse.format"), kFormat));
+  config_ = std::make_unique<Config>();
+  parse_config(config_->sections(), file_->meta("config"), path.string() + ", its configuration");
+  config_->check();
+  vocabulary_ = Vocabulary::from_json(file_->meta("vocabulary"));
+}
+
+std::unique_ptr<Transformer> Checkpoint::model() const {
+  require_sizes();
+  auto model = std::make_unique<Transformer>(config_->model, config_->method(), vocabulary_.size(),
+                                             config_->train.block, Random(0, "weights"));
+  load_weights(*model);
+  return model;
+}
+
+// The tensors' shapes before a model of the configured size takes memory: a configuration is only text.
+void Checkpoint::require_sizes() const {
+  const ModelConfig& m = config_->model;
+  const auto require = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    if (file_->tensor(name).shape != shape)
+      fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file_->path().string(),
+                       name));
+  };
+  const ModelShape shape{m.layers, m.width, m.heads, m.head_width(), config_->train.block};
+  require("weight.embedding", {vocabulary_.size(), m.width});
+  require("weight.position", {config_->method().positions(shape), m.head_width()});
+  for (int64_t l = 0; l < m.layers; ++l) {
+    require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
+    require(fmt::format("weight.layers.{}.ff1.weight", l), {m.feed_forward, m.width});
+  }
+}
+
+void Checkpoint::load_weights(Transformer& model) const {
+  for (auto& [name, tensor] : model.parameters()) copy_tensor(*file_, "weight." + name, *tensor);
+}
+
+void Checkpoint::load_optimiser(Optimiser& optimiser) const {
+  for (auto& [slot, tensors] : optimiser.slots())
+    for (size_t i = 0; i < tensors.size(); ++i)
+      copy_tensor(*file_, fmt::format("optimiser.{}.{}", slot, optimiser.parameters()[i].first), tensors[i]);
+  const Tensor steps = to_tensor(file_->tensor("optimiser.steps"));
+  if (steps.numel() != 1) fail(file_->path().string() + ": 'optimiser.steps' is not one number");
+  optimiser.set_steps(steps.item<int64_t>());
+}
+
+std::vector<ModelMemory> Checkpoint::memory() const {
+  std::vector<ModelMemory> parts(config_->train.parts);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const auto prefix = fmt::format("memory.{}.", p);
+    parts[p].clock = to_tensor(file_->tensor(prefix + "clock"));
+    parts[p].training = true;
+    for (int64_t l = 0; l < config_->model.layers; ++l) {
+      try {
+        parts[p].layers.push_back(table(fmt::format("{}{}.", prefix, l), parts[p].clock));
+      } catch (const c10::Error& error) {
+        fail(fmt::format("{}: the memory of layer {}: {}", file_->path().string(), l, error.what_without_backtrace()));
+      }
+    }
+  }
+  return parts;
+}
+
+MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) const {
+  Columns columns;
+  for (const auto& [name, entry] : file_->tensors())
+    if (name.rfind(prefix, 0) == 0 && name != prefix + "offsets")
+      columns[name.substr(prefix.size())] = to_tensor(entry);
+  const auto table = MemoryTable::restore(to_tensor(file_->tensor(prefix + "offsets")), std::move(columns));
+  TORCH_CHECK(table.samples() == config_->train.batch / config_->train.parts, "not as many streams as the batch has");
+  TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
+              "the clock must be int64, one number a stream");
+  if (table.rows() == 0) return table;
+  const Tensor &time = table.time(), hidden = table.column("hidden"), sample = table.sample();
+  TORCH_CHECK(time.dim() == 1 && time.scalar_type() == at::kLong, "'time' must be int64, one number a row");
+  TORCH_CHECK(hidden.dim() == 2 && hidden.size(1) == config_->model.width && hidden.scalar_type() == at::kFloat,
+              "'hidden' must be float32 of the model's width");
+  // Attention relies on the order.
+  const Tensor grows = at::logical_or(at::diff(time) > 0, at::diff(sample) > 0);
+  TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
+              "times must grow within a stream and lie before its clock");
+  return table;
+}
+
+fs::path checkpoint_path(const fs::path& run, int64_t update) {
+  return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+}
+
 std::vector<fs::path> checkpoints_of(const fs::path& run) {
   std::vector<fs::path> files;
   std::error_code none;
@@ -76,10 +196,28 @@ Checkpoint::Checkpoint(const fs::path& path) : file_(std::make_unique<Safetensor
 }
 
 std::unique_ptr<Transformer> Checkpoint::model() const {
+  require_sizes();
   auto model = std::make_unique<Transformer>(config_->model, config_->method(), vocabulary_.size(),
                                              config_->train.block, Random(0, "weights"));
   load_weights(*model);
   return model;
+}
+
+// The tensors' shapes before a model of the configured size takes memory: a configuration is only text.
+void Checkpoint::require_sizes() const {
+  const ModelConfig& m = config_->model;
+  const auto require = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    if (file_->tensor(name).shape != shape)
+      fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file_->path().string(),
+                       name));
+  };
+  const ModelShape shape{m.layers, m.width, m.heads, m.head_width(), config_->train.block};
+  require("weight.embedding", {vocabulary_.size(), m.width});
+  require("weight.position", {config_->method().positions(shape), m.head_width()});
+  for (int64_t l = 0; l < m.layers; ++l) {
+    require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
+    require(fmt::format("weight.layers.{}.ff1.weight", l), {m.feed_forward, m.width});
+  }
 }
 
 void Checkpoint::load_weights(Transformer& model) const {
@@ -90,7 +228,9 @@ void Checkpoint::load_optimiser(Optimiser& optimiser) const {
   for (auto& [slot, tensors] : optimiser.slots())
     for (size_t i = 0; i < tensors.size(); ++i)
       copy_tensor(*file_, fmt::format("optimiser.{}.{}", slot, optimiser.parameters()[i].first), tensors[i]);
-  optimiser.set_steps(to_tensor(file_->tensor("optimiser.steps")).item<int64_t>());
+  const Tensor steps = to_tensor(file_->tensor("optimiser.steps"));
+  if (steps.numel() != 1) fail(file_->path().string() + ": 'optimiser.steps' is not one number");
+  optimiser.set_steps(steps.item<int64_t>());
 }
 
 std::vector<ModelMemory> Checkpoint::memory() const {
@@ -129,14 +269,18 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Con
     }
   }
   make_folder(run / "checkpoints");
-  const fs::path path = run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+  const fs::path path = checkpoint_path(run, update);
   write_safetensors(path, writer.entries(),
                     {{"lapse.format", kFormat},
                      {"config", config_to_toml(config.sections())},
                      {"vocabulary", vocabulary.to_json()},
                      {"state", state}});
-  const auto all = checkpoints_of(run);
-  for (size_t i = keep; i < all.size(); ++i) fs::remove(all[i]);
+  // Files of later updates are damaged ones that were passed over when the run was resumed.
+  auto all = checkpoints_of(run);
+  const size_t later = std::find(all.begin(), all.end(), path) - all.begin();
+  std::error_code ignored;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i < later || i >= later + keep) fs::remove(all[i], ignored);
   return path;
 }
 

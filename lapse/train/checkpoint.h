@@ -30,6 +30,9 @@ class Checkpoint {
   explicit Checkpoint(const fs::path& file);
 
   const SafetensorsFile& file() const { return *file_; }
+  const fs::path& path() const { return path_; }
+  /// Releases the file's bytes; afterwards only the path, the configuration and the vocabulary can be asked for.
+  void close() { file_.reset(); }
   Config& config() const { return *config_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const std::string& state() const { return file_->meta("state"); }
@@ -43,6 +46,10 @@ class Checkpoint {
   std::vector<ModelMemory> memory() const;
 
  private:
+  void require_sizes() const;
+  MemoryTable table(const std::string& prefix, const at::Tensor& clock) const;
+
+  fs::path path_;
   std::unique_ptr<SafetensorsFile> file_;
   std::unique_ptr<Config> config_;
   Vocabulary vocabulary_;
@@ -53,6 +60,9 @@ class Checkpoint {
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
                           const std::vector<ModelMemory>& memory, const std::string& state);
+
+/// Where a run's checkpoint of an update lies.
+fs::path checkpoint_path(const fs::path& run, int64_t update);
 
 /// A run's checkpoints, newest first; empty if there is none.
 std::vector<fs::path> checkpoints_of(const fs::path& run);

@@ -40,19 +40,24 @@ class Run {
       : config_(config),
         folder_(folder),
         quiet_(quiet),
-        corpus_(load_corpus(config.data, tuned ? &tuned->vocabulary() : nullptr)),
+        corpus_(load_corpus(config.data, resumed ? &resumed->vocabulary()
+                                         : tuned ? &tuned->vocabulary()
+                                                 : nullptr)),
         model_(config.model, config.method(), corpus_.vocabulary.size(), config.train.block,
                Random(config.train.seed, "weights")),
         streams_(corpus_.train, config.train.batch, config.train.block, Random(config.train.seed, "text")),
         draws_(config.train.seed, "blocks"),
-        optimiser_(config.optimiser, model_.parameters()) {
+        optimiser_(config.optimiser, model_.parameters()),
+        schedule_(config.optimiser) {
+    if (!config.train.from.empty()) schedule_.warmup = 0;
     if (tuned) {
       tuned->load_weights(model_);
       tuned->load_optimiser(optimiser_);
     }
+    require_validation_text();
     restart_memory();
     if (resumed) restore(*resumed);
-    metrics_.emplace(folder, update_);
+    metrics_.emplace(folder, update_, validation_due_);
     write_file(folder / "config.toml", config_to_toml(config.sections()));
   }
 
@@ -86,6 +91,16 @@ class Run {
     if (update_ > 0) progress_->print(fmt::format("resumed after update {}", update_));
   }
 
+  /// Now rather than hours later.
+  void require_validation_text() const {
+    if (config_.train.validate_every == 0 || corpus_.valid.size() == 0) return;
+    try {
+      EvaluationStreams(corpus_.valid, config_.train.batch, config_.train.block, true);
+    } catch (const Error& error) {
+      fail(std::string("the validation part is too short: ") + error.what() + ", or train.validate_every = 0");
+    }
+  }
+
   void restart_memory() {
     memory_.clear();
     for (int64_t p = 0; p < config_.train.parts; ++p)
@@ -114,8 +129,9 @@ class Run {
       if (log) reports.push_back(std::move(y.reports));
     }
     const double norm = optimiser_.clip();
-    require_finite(loss_sum, norm);
-    const double rate = learning_rate(config_.optimiser, update_, config_.train.updates);
+    if (!std::isfinite(loss_sum)) diverged("loss", loss_sum, update_ - 1);
+    if (!std::isfinite(norm)) diverged("gradient norm", norm, update_);
+    const double rate = learning_rate(schedule_, update_, config_.train.updates);
     optimiser_.step(rate);
     model_.after_update();
     sums_.loss += loss_sum, sums_.cost += cost_sum, sums_.norm += norm, ++sums_.updates;
@@ -125,13 +141,14 @@ class Run {
         fmt::format("{:.3f} {}{}", corpus_.vocabulary.metric(loss_sum), corpus_.vocabulary.metric_tag(), valid_note_);
   }
 
-  void require_finite(double loss, double norm) const {
-    if (std::isfinite(loss) && std::isfinite(norm)) return;
-    const auto files = checkpoints_of(folder_);
+  /// `bad`: the first update whose weights are suspect; a checkpoint from before it is good.
+  [[noreturn]] void diverged(const char* what, double value, int64_t bad) const {
+    auto files = checkpoints_of(folder_);
+    std::erase_if(files, [&](const fs::path& file) { return file >= checkpoint_path(folder_, bad); });
     fail(fmt::format(
         "update {}: the {} is {}; {}. Lower optimiser.rate, lengthen optimiser.warmup or set optimiser.clip", update_,
-        std::isfinite(loss) ? "gradient norm" : "loss", std::isfinite(loss) ? norm : loss,
-        files.empty() ? "there is no checkpoint yet" : "the last good checkpoint is " + files[0].string()));
+        what, value,
+        files.empty() ? "there is no checkpoint from before it" : "the last good checkpoint is " + files[0].string()));
   }
 
   void record(double rate, const Json& layers) {
@@ -160,6 +177,7 @@ class Run {
                                   .drop_partial = true,
                                   .max_blocks = config_.train.validation_blocks});
     if (result.stopped) return false;
+    if (!std::isfinite(result.nats)) diverged("validation loss", result.nats, update_);
     validation_due_ = false;
     const double metric = corpus_.vocabulary.metric(result.nats);
     const std::string tag = corpus_.vocabulary.metric_tag();
@@ -185,7 +203,7 @@ class Run {
           {"pass", position.pass},
           {"restart", position.restart},
           {"random", position.random_counter},
-          {"tokens", corpus_.train.size()}}},
+          {"text", corpus_.train.checksum()}}},
         {"random", draws_.counter()},
         {"sums", {{"loss", sums_.loss}, {"cost", sums_.cost}, {"norm", sums_.norm}, {"updates", sums_.updates}}},
         {"validation_due", validation_due_},
@@ -196,17 +214,14 @@ class Run {
 
   void restore(const Checkpoint& checkpoint) {
     const auto path = checkpoint.file().path().string();
-    if (checkpoint.vocabulary().to_json() != corpus_.vocabulary.to_json())
-      fail(path + ": the vocabulary of the run is not that of the text; was the text changed?");
     checkpoint.load_weights(model_);
     checkpoint.load_optimiser(optimiser_);
     memory_ = checkpoint.memory();
     try {
       const auto state = Json::parse(checkpoint.state());
       const auto& streams = state.at("streams");
-      if (streams.at("tokens") != corpus_.train.size())
-        fail(fmt::format("{}: the run's text had {} tokens, this one has {}", path, streams.at("tokens").get<int64_t>(),
-                         corpus_.train.size()));
+      if (streams.at("text") != corpus_.train.checksum())
+        fail(path + ": the run was trained on another text than this one; was the file changed?");
       streams_.set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
       update_ = state.at("update");
       draws_.set_counter(state.at("random"));
@@ -234,6 +249,7 @@ class Run {
   TrainingStreams streams_;
   Random draws_;
   Optimiser optimiser_;
+  OptimiserConfig schedule_;         // the configured one, without warm-up in fine-tuning
   std::vector<ModelMemory> memory_;  // one for each part of the batch
   std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
@@ -249,7 +265,6 @@ class Run {
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
   config.check();
-  if (!config.train.from.empty()) config.optimiser.warmup = 0;
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   const bool begun = !checkpoints_of(folder).empty();
   if (begun && !options.resume)
@@ -258,10 +273,13 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
   if (begun) {
     resumed = Checkpoint::open(folder);
     require_same_run(*resumed, config);
+    config.train.from = resumed->config().train.from;
   } else if (!config.train.from.empty()) {
     tuned = Checkpoint::open(config.train.from);
   }
-  return Run(config, folder, options.quiet, resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr).run();
+  Run run(config, folder, options.quiet, resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
+  resumed.reset(), tuned.reset();  // whole files, no longer needed
+  return run.run();
 }
 
 }  // namespace lapse
