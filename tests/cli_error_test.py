@@ -1,0 +1,259 @@
+"""Every verb on bad input: one clear line on stderr, a status that is not 0, and nothing half written."""
+
+import gzip
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, toml
+
+TEXT = english(4000)
+
+shared = None  # the folder of a run that many tests copy or read
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    (shared / "text.txt").write_text(TEXT)
+    (shared / "config.toml").write_text(toml(merged(TINY, {"data": {"path": str(shared / "text.txt")}})))
+    done = lapse("train", shared / "config.toml", "--out", shared / "run")
+    assert done.returncode == 0, done.stderr
+
+
+class Arguments(ProgramTest):
+    def test_verbs_and_flags(self):
+        self.refuse("evil", says=["unknown verb 'evil'", "did you mean 'eval'"])
+        self.refuse("xyzzy", says=["unknown verb 'xyzzy'", "lapse --help"])
+        self.refuse(says="subcommand")
+        self.refuse("train", "--hlep", says=["unknown flag --hlep", "did you mean '--help'"])
+        run = shared / "run"
+        self.refuse("eval", run, "--strems", "2", says=["unknown flag --strems", "did you mean '--streams'"])
+        self.refuse("eval", run, "--max-spam=2", says=["unknown flag --max-spam", "did you mean '--max-span'"])
+        self.refuse("generate", run, "--tempreature", "2", says="did you mean '--temperature'")
+        self.refuse("info", run, "more", says="unexpected argument 'more'")
+        self.refuse("info", says="run is required")
+        self.refuse("train", shared / "config.toml", says="--out is required")
+
+    def test_values(self):
+        run = shared / "run"
+        self.refuse("eval", run, "--streams", "0", says="--streams")
+        self.refuse("eval", run, "--split", "half", says="--split")
+        self.refuse("eval", run, "--max-span", "33", says=["--max-span: 33 is out of range", "0 ... 32"])
+        self.refuse("eval", run, "--max-span", "many", says=["--max-span", "'many'"])
+        self.refuse("eval", run, "--max-span", says="--max-span")
+        self.refuse("eval", run, "--streams", "150", says="150")  # streams of one token
+        self.refuse("generate", run, "--prompt", "", says="--prompt")
+        self.refuse("generate", run, "--top-p", "2", says="--top-p")
+        self.refuse("generate", run, "--tokens", "-1", says="--tokens")
+
+    def test_no_run(self):
+        for verb in ("eval", "generate", "info"):
+            self.refuse(verb, self.folder / "none", says=[str(self.folder / "none"), "no such"])
+            self.refuse(verb, self.folder, says=[str(self.folder), "lapse train --out"])
+        text = shared / "text.txt"
+        self.refuse("info", text, says=[str(text), "truncated or altered"])
+        self.refuse("eval", shared / "run", "--data", self.folder / "none.txt", says="none.txt")
+
+
+class Configuration(ProgramTest):
+    def train(self, content, *arguments, **expected):
+        """A configuration that is refused, before anything is written."""
+        path = self.write("config.toml", content)
+        self.refuse("train", path, "--out", self.folder / "out", *arguments, **expected)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_keys(self):
+        self.train("[train]\nbatch = 2\nblokc = 8\n", says=["config.toml:3:", "'blokc'", "did you mean 'block'"])
+        self.train("[trian]\nbatch = 2\n", says=["config.toml:1:", "[trian]", "did you mean 'train'"])
+        self.train("[train]\nwidth = 8\n", says=["config.toml:2:", "belongs to [model]"])
+        self.train('[forgetting]\nmethod = "expire_spam"\n', says=["config.toml:2:", "did you mean 'expire_span'"])
+
+    def test_values(self):
+        self.train('[model]\n\nwidth = "16"\n', says=["config.toml:3:", "model.width", "expected an integer"])
+        self.train("[model]\nlayers = 0\n", says=["config.toml:2:", "model.layers", "0 is out of range", "1 ... 1024"])
+        self.train("[optimiser]\nrate = nan\n", says=["config.toml:2:", "optimiser.rate"])
+        self.train("[model]\nwidth = 10\nheads = 4\n", says=["model.width = 10", "model.heads = 4"])
+        self.train("[train]\nbatch = 3\nparts = 2\n", says=["train.batch = 3", "train.parts = 2"])
+        self.train("[data]\npath = 'a'\nsplit = [0.5, 0.6, 0.1]\n", says="fractions of sum 1")
+        self.train("[data]\npath = 'a'\ntrain = 'b'\n", says="not both")
+        self.train("[train]\nbatch = 2\n", says="no training text")
+
+    def test_toml(self):
+        self.train("[train]\nbatch = 2\nblock = [\n", says="config.toml:")
+        self.train("[train]\nbatch = 2\nbatch = 3\n", says="config.toml:3:")
+        self.train("\n\n[train\n", says="config.toml:3:")
+        self.train(b"[data]\npath = \"\xff\xfe\"\n", says="config.toml:2:")
+        self.train(b"\x00\x01\x02", says="config.toml:1:")
+        self.refuse("train", self.folder / "none.toml", "--out", self.folder / "out", says=["none.toml", "No such file"])
+        self.refuse("train", self.folder, "--out", self.folder / "out", says=str(self.folder))
+
+    def test_set(self):
+        good = (shared / "config.toml").read_bytes()
+        self.train(good, "--set", "train.updtaes=2", says=["'train.updtaes=2'", "did you mean 'updates'"])
+        self.train(good, "--set", "updates=2", says="section.key=value")
+        self.train(good, "--set", "train.updates=two", says=["train.updates", "expected an integer"])
+        self.train(good, "--set", "model.dropout=1.5", says=["model.dropout", "1.5 is out of range"])
+        self.train(good, "--set", "optimiser.rate=1e20", says=["optimiser.rate", "out of range"])
+
+
+class Text(ProgramTest):
+    def refuse_text(self, content, says, **data):
+        path = self.write("corpus", content)
+        config = self.config(path, {"data": data})
+        self.refuse("train", config, "--out", self.folder / "out", says=says)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_empty_and_tiny(self):
+        self.refuse_text(b"", ["corpus", "empty"])
+        self.refuse_text(gzip.compress(b""), ["corpus", "empty"])
+        self.refuse_text(b"x", "tokens")
+        self.refuse_text(TEXT[:35], ["tokens", "batch = 2", "need 34"])  # 31 of them to train on
+        # The validation part alone is too short for a block of each stream: said before hours of training.
+        self.refuse_text(TEXT[:300], "validation")
+
+    def test_damaged(self):
+        whole = gzip.compress(TEXT.encode())
+        self.refuse_text(whole[:-20], "corpus")
+        self.refuse_text(whole[:30] + b"\x55" + whole[31:], "corpus")
+        self.refuse_text(TEXT.encode()[:2000] + b"\xc3\x28" + b"text " * 200, ["corpus", "UTF-8", "2000"], unit="character")
+        self.refuse_text(b"\xff\xfe" + TEXT.encode("utf-16le"), ["corpus", "UTF-8"], unit="word")
+
+    def test_missing(self):
+        config = self.config(self.folder / "none.txt")
+        self.refuse("train", config, "--out", self.folder / "out", says=["none.txt", "No such file"])
+        self.refuse("train", self.config(self.folder), "--out", self.folder / "out", says=str(self.folder))
+
+    def test_evaluation(self):
+        run = shared / "run"
+        empty = self.write("empty.txt", "")
+        self.refuse("eval", run, "--data", empty, says=["empty.txt", "empty"])
+        self.refuse("eval", run, "--data", self.write("one.txt", "a"), "--split", "all", says="tokens")
+        cut = self.write("cut.gz", gzip.compress(TEXT.encode())[:500])
+        self.refuse("eval", run, "--data", cut, says="cut.gz")
+
+
+class Folder(ProgramTest):
+    """What --out may be."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.folder / "run"
+        shutil.copytree(shared / "run", self.run_folder)
+
+    def state(self):
+        return {path: path.read_bytes() for path in self.run_folder.rglob("*") if path.is_file()}
+
+    def refuse_train(self, *arguments, says):
+        before = self.state()
+        self.refuse("train", shared / "config.toml", "--out", self.run_folder, *arguments, says=says)
+        self.assertEqual(self.state(), before)
+
+    def test_a_run_is_not_overwritten(self):
+        self.refuse_train(says=[str(self.run_folder), "--resume"])
+
+    def test_a_resumed_run_keeps_its_model(self):
+        more = ("--resume", "--set", "train.updates=30", "--set")
+        self.refuse_train(*more, "model.width=32", says=["model.width = 16, not 32"])
+        self.refuse_train(*more, "forgetting.method=fixed_span", says="forgetting.method")
+        self.refuse_train(*more, "train.seed=2", says="train.seed")
+
+    def test_a_resumed_run_keeps_its_text(self):
+        other = self.write("other.txt", english(5000, seed=2))
+        self.refuse_train("--resume", "--set", f"data.path={other}", says="tokens")
+
+    def test_a_file_in_the_way(self):
+        file = self.write("file", "mine")
+        self.refuse("train", shared / "config.toml", "--out", file, says=str(file))
+        self.refuse("train", shared / "config.toml", "--out", file / "run", says=str(file))
+        self.assertEqual(file.read_text(), "mine")
+
+    def test_tuning_from_what_does_not_fit(self):
+        out = self.folder / "tuned"
+        for change, words in {"model.width=32": "weight.", "optimiser.name=rmsprop": "optimiser.square_avg"}.items():
+            arguments = ("--set", f"train.from={self.run_folder}", "--set", change)
+            self.refuse("train", shared / "config.toml", "--out", out, *arguments, says=[str(self.run_folder), words])
+            self.assertFalse(out.exists())
+        self.refuse("train", shared / "config.toml", "--out", out, "--set", "train.from=nowhere", says="nowhere")
+        self.assertFalse(out.exists())
+
+
+class DamagedCheckpoint(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.folder / "run"
+        shutil.copytree(shared / "run", self.run_folder)
+        self.newest, self.older = checkpoints(self.run_folder)
+
+    def truncate(self, path):
+        path.write_bytes(path.read_bytes()[:-1000])
+
+    def flip(self, path):
+        content = bytearray(path.read_bytes())
+        content[len(content) * 2 // 3] ^= 4  # a bit of a number: only the checksum can tell
+        path.write_bytes(content)
+
+    def check_fallback(self):
+        done = self.succeed("info", self.run_folder, "--json")
+        self.assertEqual(json.loads(done.stdout)["update"], 10)
+        self.assertIn(f"lapse: warning: {self.newest}", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        done = self.succeed("eval", self.run_folder)
+        self.assertIn("lapse: warning: ", done.stderr)
+        self.refuse("generate", self.newest, says=[str(self.newest), "truncated or altered"])
+
+    def check_resumes_to_the_same_end(self):
+        self.newest.write_bytes(b"")
+        done = self.succeed("train", shared / "config.toml", "--out", self.run_folder, "--resume")
+        self.assertIn(f"lapse: warning: {self.newest}", done.stderr)
+        self.assertEqual(self.newest.read_bytes(), checkpoints(shared / "run")[0].read_bytes())
+
+    def test_truncated(self):
+        self.truncate(self.newest)
+        self.check_fallback()
+
+    def test_one_bit(self):
+        self.flip(self.newest)
+        self.check_fallback()
+        self.check_resumes_to_the_same_end()
+
+    def test_none_left(self):
+        self.truncate(self.newest)
+        self.flip(self.older)
+        for arguments in (("info", self.run_folder), ("train", shared / "config.toml", "--out", self.run_folder, "--resume")):
+            done = self.refuse(*arguments, says=[str(self.run_folder), "no usable checkpoint"], warns=True)
+            self.assertEqual(len(done.stderr.splitlines()), 3, "two warnings and the error")
+
+
+class Divergence(ProgramTest):
+    def test_a_loss_that_is_not_finite_stops(self):
+        # Weight decay of 10 at a rate of 50 multiplies all weights by -499, update by update.
+        wild = {"optimiser": {"name": "sgd", "rate": 50.0, "weight_decay": 10.0, "clip": 0.0, "warmup": 0}}
+        often = {"train": {"log_every": 1, "checkpoint_every": 1, "updates": 100, "keep": 3, "validate_every": 0}}
+        config = self.config(shared / "text.txt", wild, often)
+        run = self.folder / "run"
+        done = self.refuse("train", config, "--out", run, says="the last good checkpoint is ", warns=True)
+        error = done.stderr.splitlines()[-1]
+        self.assertRegex(error, r"update \d+: the (loss|gradient norm) is -?(nan|inf)")
+        stopped = int(error.split("update ")[1].split(":")[0])
+        lines = metrics(run)
+        self.assertEqual([line["update"] for line in lines], list(range(1, stopped)))
+        self.assertNotIn("null", (run / "metrics.jsonl").read_text(), "every recorded number is finite")
+        named = pathlib.Path(error.split("the last good checkpoint is ")[1].split(". ")[0])
+        self.assertIn(named, checkpoints(run))
+        last = json.loads(self.succeed("eval", named, "--split", "train", "--json").stdout)
+        self.assertIsInstance(last["loss"], float)  # NaN would be null
+
+    def test_without_a_checkpoint(self):
+        wild = {"optimiser": {"name": "sgd", "rate": 100.0, "weight_decay": 10.0, "clip": 0.0, "warmup": 0}}
+        config = self.config(shared / "text.txt", wild, {"train": {"checkpoint_every": 0, "validate_every": 0, "updates": 100}})
+        says = ["update ", "there is no checkpoint", "optimiser.rate"]
+        self.refuse("train", config, "--out", self.folder / "run", says=says, warns=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
