@@ -1,4 +1,7 @@
-# find_package(Lapse) gives Lapse::lapse (the library) and Lapse::lapse_ops (the operators alone). The application finds
-# the same libtorch by LAPSE_TORCH_DIR or the environment's LAPSE_TORCH.
+# find_package(Lapse) gives Lapse::lapse (the library) and Lapse::lapse_ops (the operators alone). libtorch is the one that Lapse
+# was built with, unless LAPSE_TORCH_DIR or the environment's LAPSE_TORCH says otherwise. lapse/train/metrics.h needs nlohmann-json.
+if(NOT LAPSE_TORCH_DIR AND NOT DEFINED ENV{LAPSE_TORCH})
+  set(LAPSE_TORCH_DIR "@lapse_torch@")
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/LapseTorch.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/LapseTargets.cmake)

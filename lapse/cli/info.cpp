@@ -64,19 +64,21 @@ int run(const std::string& path, bool json) {
   const auto model = checkpoint.model();
   const auto memory = checkpoint.memory();
   const auto state = Json::parse(checkpoint.state(), nullptr, false);
-  if (!state.is_object()) fail(checkpoint.file().path().string() + ": its state is not JSON");
+  if (!state.is_object() || !state.contains("update") || !state["update"].is_number_integer() ||
+      !state.value("history", Json()).is_array())
+    fail(checkpoint.path().string() + ": its state is not of the expected form");
   int64_t bytes = 0;
   for (const auto& part : memory) bytes += part.bytes();
   const std::string config = config_to_toml(checkpoint.config().sections());
-  const Json info = {{"checkpoint", checkpoint.file().path().string()},
+  const Json info = {{"checkpoint", checkpoint.path().string()},
                      {"parameters", model->parameter_count()},
                      {"method", checkpoint.config().method_name},
                      {"unit", checkpoint.vocabulary().unit()},
                      {"vocabulary", checkpoint.vocabulary().size()},
-                     {"update", state.value("update", int64_t{0})},
+                     {"update", state["update"]},
                      {"memory_bytes", bytes},
                      {"layers", describe_memory(*model, memory)},
-                     {"history", state.value("history", Json::array())},
+                     {"history", state["history"]},
                      {"config", config}};
   if (json)
     std::cout << info.dump(2) << '\n';

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace lapse {
@@ -35,7 +36,9 @@ int64_t resident_memory() {
 void wait_politely(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "10000", 0);
-  execv("/proc/self/exe", argv);  // returns only if it fails; then we go on as we are
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) execv(program.c_str(), argv);  // returns only if it fails; then we go on as we are
 }
 
 void catch_interrupts() {

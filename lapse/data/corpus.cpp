@@ -1,6 +1,7 @@
 #include "lapse/data/corpus.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -112,6 +113,8 @@ void Tokens::append(const std::vector<int32_t>& ids) {
   }
 }
 
+uint32_t Tokens::checksum() const { return static_cast<uint32_t>(crc32_z(0, bytes_.data(), bytes_.size())); }
+
 int32_t Tokens::operator[](int64_t i) const {
   int32_t id = 0;
   for (int64_t k = 0; k < width_; ++k) id |= static_cast<int32_t>(bytes_[i * width_ + k]) << 8 * k;
@@ -119,6 +122,8 @@ int32_t Tokens::operator[](int64_t i) const {
 }
 
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
+  if (known && known->unit() != config.unit)
+    fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   if (!config.path.empty()) return load_one_file(config, known);

@@ -21,6 +21,7 @@ class Tokens {
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
+  uint32_t checksum() const;  ///< CRC-32: tells one text from another
 
  private:
   int64_t width_ = 1;

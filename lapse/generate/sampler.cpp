@@ -7,11 +7,15 @@
 #include <numeric>
 #include <vector>
 
+#include "lapse/core/error.h"
+
 namespace lapse {
 
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, Random& random) {
   if (options.temperature == 0) return logits.argmax().item<int64_t>();
   const at::Tensor probabilities = at::softmax(logits.to(at::kDouble) / options.temperature, 0).contiguous();
+  if (!probabilities.isfinite().all().item<bool>())
+    fail("the model gives no finite probabilities: its weights are damaged, or the temperature is too low");
   const auto* p = probabilities.const_data_ptr<double>();
   std::vector<int64_t> order(probabilities.size(0));
   std::iota(order.begin(), order.end(), 0);

@@ -157,8 +157,8 @@ class GoldenRun {
   }
 
   void compare_layer(const std::string& suffix, const LayerReport& report, const MemoryTable& table) {
-    if (has("span" + suffix))
-      comparison_.compare("span", "span" + suffix, report.told.at("span"), load("span" + suffix));
+    for (const auto& [name, values] : report.told)
+      if (has(name + suffix)) comparison_.compare(name, name + suffix, values, load(name + suffix));
     if (!has("alive" + suffix)) return;
     const Tensor sample = table.sample().masked_select(table.time() >= 0);  // start vectors do not count
     const Tensor alive = at::bincount(sample, {}, table.samples());

@@ -1,4 +1,4 @@
-// Fresh weights (docs/equations.md, "Initialisation"), the same on every machine for a seed.
+// Fresh weights (docs/equations.md, "Initialisation"), the same for a seed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

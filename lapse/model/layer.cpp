@@ -1,6 +1,7 @@
 #include "lapse/model/layer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
@@ -19,6 +20,14 @@ constexpr int64_t kDeadShare = 8;
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEpsilon);
+}
+
+/// Zeroes each element with probability p and scales the others by 1 / (1 - p). Of the seed alone, not of libtorch's
+/// global state.
+Tensor dropout(const Tensor& x, double p, uint64_t seed) {
+  const Tensor keep = at::empty_like(x, x.options().requires_grad(false));
+  keep.bernoulli_(1 - p, at::detail::createCPUGenerator(seed)).div_(1 - p);
+  return x * keep;
 }
 
 /// |C_t| of each query: [B, K]. A row is readable at times time + 1 ... time + last_age.
@@ -121,9 +130,10 @@ void Layer::begin(MemoryTable& table, int64_t rows, bool training) const {
   table.append(start, training ? Columns{{"hidden", zeros}} : cached(zeros));
 }
 
-Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options) const {
+Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_t seed) const {
   const Tensor x = config_.norm == "pre" ? layer_norm(u, norm2_weight_, norm2_bias_) : u;
-  const Tensor inner = at::dropout(at::relu(at::linear(x, ff1_weight_, ff1_bias_)), config_.dropout, options.training);
+  Tensor inner = at::relu(at::linear(x, ff1_weight_, ff1_bias_));
+  if (options.training && config_.dropout > 0) inner = dropout(inner, config_.dropout, seed);
   const Tensor sum = u + at::linear(inner, ff2_weight_, ff2_bias_);
   return config_.norm == "pre" ? sum : layer_norm(sum, norm2_weight_, norm2_bias_);
 }
@@ -166,7 +176,7 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
     Reading reading = method_->read(query, rows);
     const Tensor sum = h + at::linear(reading.out.reshape({B, K, -1}), out_);
     const Tensor u = config_.norm == "pre" ? sum : layer_norm(sum, norm1_weight_, norm1_bias_);
-    result.h = feed_forward(u, options);
+    result.h = feed_forward(u, options, mix64(draws.seed));
     result.cost = reading.cost;
   }
   forget(table, rows, start, K, options, result.report);

@@ -20,7 +20,7 @@ struct BlockOptions {
 /// A layer's random draws in a training block.
 struct LayerDraws {
   double uniform = 1;    ///< Query::uniform
-  uint64_t seed = 0;     ///< of the dropout on attention weights
+  uint64_t seed = 0;     ///< of the dropout
   bool dropped = false;  ///< layer drop: the table is updated, h and the cost are not
 };
 
@@ -60,7 +60,7 @@ class Layer {
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
   Columns cached(const at::Tensor& h) const;     // the columns of h's rows that evaluation keeps: [..., features]
   Rows rows(const MemoryTable& table) const;
-  at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options) const;
+  at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options, uint64_t seed) const;
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;
 

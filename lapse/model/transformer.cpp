@@ -80,7 +80,6 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
                                          const BlockDraws& draws) {
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
-  if (options.training && config_.dropout > 0) at::manual_seed(draws.seed);
   Result result;
   Tensor h = at::embedding(embedding_, tokens);
   result.cost = at::zeros({}, h.options());

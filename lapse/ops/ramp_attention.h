@@ -41,7 +41,7 @@ struct RampOutputs {
   at::Tensor stats;  ///< [B, K, H, 2]: log-sum-exp of the visible logits, and Z below. No gradient; backward reads it.
 };
 
-/// Expire-Span, Eqs. 2, 4, 5 (spec/expire-span.md, "The layer" 2-8):
+/// Expire-Span, Eqs. 2, 4, 5 (docs/equations.md, 2-8):
 ///
 ///   logit_ti = (q_t . k_i + q_t . p_a [a <= P]) / sqrt(D) + logit_i
 ///   m_ti     = clamp(1 + (span - a) / R, 0, 1), or 1 without spans

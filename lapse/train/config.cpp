@@ -8,7 +8,7 @@
 namespace lapse {
 
 Fields TrainConfig::fields() {
-  constexpr double kMany = 1e12;
+  constexpr double kMany = 99'999'999;  // checkpoints' names have eight digits
   return {
       field("batch", batch, "parallel streams of text").in(1, 1 << 20).unit("streams"),
       field("block", block, "K: timesteps processed at once, and back-propagated through")

@@ -16,15 +16,18 @@ using Json = nlohmann::ordered_json;
 
 /// The path of the lines, cut after `update`. A line that a killed process left half written is later than its
 /// checkpoint.
-fs::path cut(const fs::path& run, int64_t update) {
+fs::path cut(const fs::path& run, int64_t update, bool validates) {
   make_folder(run);
   const fs::path path = run / "metrics.jsonl";
   std::string kept;
   if (update > 0 && fs::exists(path)) {
     std::istringstream lines(read_file(path));
     for (std::string line; std::getline(lines, line);) {
-      const auto values = nlohmann::json::parse(line, nullptr, false);
-      if (values.is_object() && values.value("update", update + 1) <= update) kept += line + "\n";
+      const Json values = Json::parse(line, nullptr, false);
+      if (!values.is_object() || !values.contains("update") || !values["update"].is_number_integer()) continue;
+      const int64_t n = values["update"];
+      const bool repeated = n == update && validates && values.value("split", Json()) == "valid";
+      if (n <= update && !repeated) kept += line + "\n";
     }
   }
   write_file(path, kept);
@@ -41,8 +44,8 @@ void add_scalars(TensorBoard& board, const std::string& tag, int64_t update, con
 
 }  // namespace
 
-Metrics::Metrics(const fs::path& run, int64_t update)
-    : path_(cut(run, update)), board_((make_folder(run / "tensorboard"), run / "tensorboard"), update + 1) {}
+Metrics::Metrics(const fs::path& run, int64_t update, bool validates)
+    : path_(cut(run, update, validates)), board_((make_folder(run / "tensorboard"), run / "tensorboard"), update + 1) {}
 
 void Metrics::record(int64_t update, const std::string& split, const Json& values) {
   Json line = {{"update", update}, {"split", split}};

@@ -12,8 +12,9 @@ namespace lapse {
 
 class Metrics {
  public:
-  /// `update`: what is recorded of later updates is cut away first, so that a resumed run repeats it (0: everything).
-  Metrics(const fs::path& run, int64_t update);
+  /// `update`: what is recorded of later updates is cut away first, so that a resumed run repeats it (0: everything);
+  /// with `validates` also the validation of that update, which is to come.
+  Metrics(const fs::path& run, int64_t update, bool validates = false);
 
   /// A line of one update and split ("train", "valid"). Numbers nested as {"layers": [{"span_mean": ..}]} become
   /// TensorBoard tags "train/layers/0/span_mean".
@@ -24,6 +25,7 @@ class Metrics {
   TensorBoard board_;
 };
 
+/// Of one block, the last before the line (losses are means over all updates since the line before).
 /// Mean and maximum over the parts of a batch, per layer, as the JSON array "layers" of a metrics line: memory_mean,
 /// memory_max, deleted, and NAME_mean, NAME_max of what the method tells.
 nlohmann::ordered_json summarise(const std::vector<std::vector<LayerReport>>& parts);
