@@ -1,0 +1,94 @@
+"""Configures the project where no CUDA toolkit is, and a project of someone else that uses it by find_package(Lapse)."""
+
+import glob
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ROOT / "build" / "release"))
+TOOLKITS = glob.glob("/usr/local/cuda*") + glob.glob("/opt/cuda*") + glob.glob("/usr/lib/cuda*")
+
+CONSUMER = """
+cmake_minimum_required(VERSION 3.25)
+project(Consumer LANGUAGES CXX)
+find_package(Lapse REQUIRED CONFIG)
+foreach(target Lapse::lapse Lapse::lapse_ops)
+  if(NOT TARGET ${target})
+    message(FATAL_ERROR "no target ${target}")
+  endif()
+  get_target_property(location ${target} IMPORTED_LOCATION_NOCONFIG)
+  get_target_property(release ${target} IMPORTED_LOCATION_RELEASE)
+  message(STATUS "found ${target}: ${location} ${release}")
+endforeach()
+add_executable(consumer main.cpp)
+target_link_libraries(consumer PRIVATE Lapse::lapse)
+"""
+
+MAIN = """
+#include <cstdio>
+
+#include "lapse/forgetting/table.h"
+#include "lapse/model/transformer.h"
+
+int main() {
+  for (const auto& entry : lapse::method_table()) std::printf("%s ", entry.name.c_str());
+  const auto options = lapse::default_method().options();
+  lapse::Transformer model({}, *options, 256, 16, lapse::Random(1, "weights"));
+  std::printf("%d\\n", model.parameter_count() > 256);
+}
+"""
+
+
+def without_cuda():
+    """This environment, as on a machine that has no CUDA toolkit."""
+    kept = {name: value for name, value in os.environ.items() if "CUDA" not in name and not name.startswith("CMAKE_")}
+    return {**kept, "PATH": "/usr/bin:/bin"}
+
+
+class Configure(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_command(self, *command, **options):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, **options)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def configure(self, source, *arguments):
+        cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
+        self.assertTrue(cmake and ninja, "cmake and ninja are needed; scripts/setup.sh installs them")
+        build = self.folder / "build"
+        ignored = f"-DCMAKE_IGNORE_PREFIX_PATH={';'.join(TOOLKITS)}"
+        basics = ("-S", source, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_BUILD_TYPE=Release")
+        return self.run_command(cmake, *basics, ignored, *arguments, env=without_cuda()), build
+
+    def test_without_a_cuda_toolkit(self):
+        self.assertIsNone(shutil.which("nvcc", path=without_cuda()["PATH"]), "this test must not find the toolkit")
+        _, build = self.configure(ROOT)
+        self.assertTrue((build / "build.ninja").exists())
+        self.assertTrue((build / "LapseConfig.cmake").exists())
+        cache = (build / "CMakeCache.txt").read_text()
+        self.assertNotRegex(cache, r"CMAKE_CUDA_COMPILER\S*=/", "the CUDA language needs a toolkit")
+
+    def test_another_project_uses_the_library(self):
+        source = self.folder / "consumer"
+        source.mkdir()
+        (source / "CMakeLists.txt").write_text(CONSUMER)
+        (source / "main.cpp").write_text(MAIN)
+        printed, build = self.configure(source, f"-DLapse_DIR={BUILD}")
+        for library in ("liblapse.so", "liblapse_ops.so"):
+            self.assertIn(str(BUILD / library), printed)
+        self.run_command(shutil.which("cmake"), "--build", build)
+        methods = self.run_command(build / "consumer", env={**os.environ, "OMP_WAIT_POLICY": "passive"})
+        self.assertEqual(methods.split()[-1], "1")
+        self.assertIn("expire_span", methods)
+
+
+if __name__ == "__main__":
+    unittest.main()
