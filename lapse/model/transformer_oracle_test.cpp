@@ -242,5 +242,25 @@ TEST_P(DenseOracle, CountsTheReportedMemories) {
   }
 }
 
+// Saturated spans are whole numbers, at which m reaches 0 exactly: age L + R is not read, not counted, and deleted.
+TEST(SpansAtTheirLimit, AreCountedAndDeletedToTheTimestep) {
+  const auto options = method_options("expire_span", {{"max_span", "9"}, {"ramp", "4"}});
+  for (auto type : {at::kFloat, at::kDouble}) {
+    const auto model = tiny_model(tiny_config("post"), *options, type);
+    for (auto& [name, tensor] : model->parameters())
+      if (name.ends_with("span.bias")) tensor->detach().fill_(60);
+    at::NoGradGuard no_grad;
+    ModelMemory memory = model->begin(2, true);
+    for (int64_t i = 0; i < 4; ++i) {
+      const auto y = model->forward(random_tokens(2, kBlock, i), memory, {.training = true, .observe = true});
+      for (const auto& report : y.reports) {
+        EXPECT_TRUE(report.told.at("span").equal(at::full({2, kBlock}, 9., type)));
+        EXPECT_EQ(report.memory_max, std::min<double>(9 + 4 - 1, kBlock * (i + 1) - 1));
+      }
+    }
+    for (const auto& table : memory.layers) EXPECT_EQ(table.rows(), 2 * (9 + 4 - 1));
+  }
+}
+
 }  // namespace
 }  // namespace lapse

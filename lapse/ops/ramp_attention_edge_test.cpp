@@ -81,6 +81,30 @@ TEST(RampAttentionBlind, OneBlindQueryLeavesTheOthersAlone) {
   EXPECT_TRUE(c.inputs.q.grad().select(1, 0).equal(at::zeros({2, 3, 4}, at::kDouble)));
 }
 
+// Nearly all of the softmax lies on a row beyond the head's span, so that the 1e-8 beside Z counts, forward and back:
+// with z = exp(-18), out = z / (z + 1e-8) v and its derivative by the row's logit is z 1e-8 / (z + 1e-8)^2 v.
+TEST(RampAttentionBlind, TheEpsilonBesideZCounts) {
+  RampInputs x = {at::zeros({1, 1, 1, 1}, at::kDouble), at::zeros({2, 1, 1}, at::kDouble),
+                  at::full({2, 1, 1}, 3., at::kDouble), at::full({2}, 0, at::kLong),
+                  at::full({1}, 20, at::kLong),         at::full({2}, 19, at::kLong)};
+  x.offsets[1] = 2;
+  x.time[0] = 0;
+  RampOptions o;
+  o.head_span = at::full({1}, 5., at::kDouble);
+  o.logit = at::zeros({2, 1}, at::kDouble);
+  o.logit->index_put_({at::zeros({1}, at::kLong)}, at::full({1}, 18., at::kDouble));
+  o.logit->requires_grad_(true);
+  const auto y = ramp_attention(x, o);
+  const double z = 1 / (1 + std::exp(18.)), whole = z + 1e-8;
+  EXPECT_NEAR(y.out.item<double>(), 3 * z / whole, 1e-12);
+  y.out.sum().backward();
+  // d z / d logit of the near row is z (1 - z), of the far row the opposite.
+  const double slope = 3 * 1e-8 / (whole * whole) * z * (1 - z);
+  EXPECT_NEAR(o.logit->grad()[1].item<double>(), slope, 1e-12);
+  EXPECT_NEAR(o.logit->grad()[0].item<double>(), -slope, 1e-12);
+  EXPECT_GT(slope, 0.5);
+}
+
 // ----- ill-shaped inputs
 // -----------------------------------------------------------------------------------------------
 
