@@ -87,9 +87,11 @@ class Configuration(ProgramTest):
         self.train("[train]\nbatch = 2\nblock = [\n", says="config.toml:")
         self.train("[train]\nbatch = 2\nbatch = 3\n", says="config.toml:3:")
         self.train("\n\n[train\n", says="config.toml:3:")
-        self.train(b"[data]\npath = \"\xff\xfe\"\n", says="config.toml:2:")
+        self.train(b'[data]\npath = "\xff\xfe"\n', says="config.toml:2:")
         self.train(b"\x00\x01\x02", says="config.toml:1:")
-        self.refuse("train", self.folder / "none.toml", "--out", self.folder / "out", says=["none.toml", "No such file"])
+        self.refuse(
+            "train", self.folder / "none.toml", "--out", self.folder / "out", says=["none.toml", "No such file"]
+        )
         self.refuse("train", self.folder, "--out", self.folder / "out", says=str(self.folder))
 
     def test_set(self):
@@ -120,7 +122,9 @@ class Text(ProgramTest):
         whole = gzip.compress(TEXT.encode())
         self.refuse_text(whole[:-20], "corpus")
         self.refuse_text(whole[:30] + b"\x55" + whole[31:], "corpus")
-        self.refuse_text(TEXT.encode()[:2000] + b"\xc3\x28" + b"text " * 200, ["corpus", "UTF-8", "2000"], unit="character")
+        self.refuse_text(
+            TEXT.encode()[:2000] + b"\xc3\x28" + b"text " * 200, ["corpus", "UTF-8", "2000"], unit="character"
+        )
         self.refuse_text(b"\xff\xfe" + TEXT.encode("utf-16le"), ["corpus", "UTF-8"], unit="word")
 
     def test_missing(self):
@@ -163,8 +167,12 @@ class Folder(ProgramTest):
         self.refuse_train(*more, "train.seed=2", says="train.seed")
 
     def test_a_resumed_run_keeps_its_text(self):
-        other = self.write("other.txt", english(5000, seed=2))
-        self.refuse_train("--resume", "--set", f"data.path={other}", says="tokens")
+        for size in (len(TEXT), 5000):
+            other = self.write("other.txt", english(size, seed=2))
+            self.refuse_train("--resume", "--set", f"data.path={other}", says="another text")
+        same = self.write("moved.txt", TEXT)
+        config = shared / "config.toml"
+        self.succeed("train", config, "--out", self.run_folder, "--resume", "--set", f"data.path={same}")
 
     def test_a_file_in_the_way(self):
         file = self.write("file", "mine")
@@ -224,7 +232,10 @@ class DamagedCheckpoint(ProgramTest):
     def test_none_left(self):
         self.truncate(self.newest)
         self.flip(self.older)
-        for arguments in (("info", self.run_folder), ("train", shared / "config.toml", "--out", self.run_folder, "--resume")):
+        for arguments in (
+            ("info", self.run_folder),
+            ("train", shared / "config.toml", "--out", self.run_folder, "--resume"),
+        ):
             done = self.refuse(*arguments, says=[str(self.run_folder), "no usable checkpoint"], warns=True)
             self.assertEqual(len(done.stderr.splitlines()), 3, "two warnings and the error")
 
@@ -250,7 +261,9 @@ class Divergence(ProgramTest):
 
     def test_without_a_checkpoint(self):
         wild = {"optimiser": {"name": "sgd", "rate": 100.0, "weight_decay": 10.0, "clip": 0.0, "warmup": 0}}
-        config = self.config(shared / "text.txt", wild, {"train": {"checkpoint_every": 0, "validate_every": 0, "updates": 100}})
+        config = self.config(
+            shared / "text.txt", wild, {"train": {"checkpoint_every": 0, "validate_every": 0, "updates": 100}}
+        )
         says = ["update ", "there is no checkpoint", "optimiser.rate"]
         self.refuse("train", config, "--out", self.folder / "run", says=says, warns=True)
 

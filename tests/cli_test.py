@@ -1,4 +1,4 @@
-"""Every verb of the program as a process, on a tiny text and a tiny model: what must work. Bad input: cli_error_test.py."""
+"""Every verb of the program as a process, on a tiny text and model: what must work. Bad input: cli_error_test.py."""
 
 import gzip
 import json
@@ -9,7 +9,6 @@ import pty
 import shutil
 import signal
 import tempfile
-import time
 import tomllib
 import unittest
 
@@ -50,7 +49,9 @@ class Train(ProgramTest):
 
     def test_a_run_leaves_its_files(self):
         for run in (shared / "expire", shared / "fixed"):
-            self.assertEqual({path.name for path in run.iterdir()}, set("checkpoints config.toml metrics.jsonl tensorboard".split()))
+            self.assertEqual(
+                {path.name for path in run.iterdir()}, set("checkpoints config.toml metrics.jsonl tensorboard".split())
+            )
             names = [path.name for path in checkpoints(run)]
             self.assertEqual(names, ["update-00000020.safetensors", "update-00000010.safetensors"])
             self.assertLess(losses(run)[-1], losses(run)[0])
@@ -69,7 +70,9 @@ class Train(ProgramTest):
                 self.assertEqual(list(line), fields + times)
                 self.assertEqual(line["rate"], 3e-3)
                 self.assertLess(line["cost"], 0)  # Eq. 7 is never positive
-                self.assertEqual(set(line["layers"][0]), set("memory_mean memory_max deleted span_mean span_max".split()))
+                self.assertEqual(
+                    set(line["layers"][0]), set("memory_mean memory_max deleted span_mean span_max".split())
+                )
             else:
                 self.assertEqual(list(line), "update split loss bpb layers tokens_per_second".split())
                 self.assertEqual(set(line["layers"][0]), {"memory_mean", "memory_max"})
@@ -126,7 +129,13 @@ class Train(ProgramTest):
         self.assertEqual(listed, {section: list(fields) for section, fields in resolved.items()})
 
     def test_set_is_stronger_than_the_file(self):
-        sets = ["train.updates=4", "model.norm=pre", "optimiser.rate = 1e-4", "data.split=[0.8, 0.1, 0.1]", "train.log_every=1"]
+        sets = [
+            "train.updates=4",
+            "model.norm=pre",
+            "optimiser.rate = 1e-4",
+            "data.split=[0.8, 0.1, 0.1]",
+            "train.log_every=1",
+        ]
         run, _ = self.train(arguments=[a for s in sets for a in ("--set", s)])
         resolved = tomllib.loads((run / "config.toml").read_text())
         self.assertEqual((resolved["train"]["updates"], resolved["model"]["norm"]), (4, "pre"))
@@ -169,7 +178,9 @@ class Train(ProgramTest):
             with self.subTest(optimiser=name):
                 method = "fixed_span" if name == "sgd" else "expire_span"
                 changes = {"optimiser": {"name": name, **optimiser}, "model": model, "forgetting": {"method": method}}
-                random = {"expire_span": {"random_drop": True, "initial_memory": "zeros", "divide": "all", "divisor": 2}}
+                random = {
+                    "expire_span": {"random_drop": True, "initial_memory": "zeros", "divide": "all", "divisor": 2}
+                }
                 run, _ = self.train(changes, random, out=name)
                 self.assertLess(losses(run, "valid")[-1], losses(run)[0])
                 rates = [line["rate"] for line in metrics(run) if line["split"] == "train"]
@@ -238,7 +249,10 @@ class Eval(ProgramTest):
 
     def test_block_size_changes_nothing(self):
         for name in ("expire", "fixed"):
-            results = [self.succeed_json("eval", shared / name, "--data", shared / "text.txt", "--block", block) for block in (8, 3, 61)]
+            results = [
+                self.succeed_json("eval", shared / name, "--data", shared / "text.txt", "--block", block)
+                for block in (8, 3, 61)
+            ]
             for other in results[1:]:
                 self.assertTrue(math.isclose(results[0]["loss"], other["loss"], rel_tol=1e-5))
                 for a, b in zip(results[0]["layers"], other["layers"]):

@@ -1,4 +1,4 @@
-"""Configures the project where no CUDA toolkit is, and a project of someone else that uses it by find_package(Lapse)."""
+"""Configures the project where no CUDA toolkit is, and a project that uses it by find_package(Lapse)."""
 
 import glob
 import os
@@ -65,7 +65,16 @@ class Configure(unittest.TestCase):
         self.assertTrue(cmake and ninja, "cmake and ninja are needed; scripts/setup.sh installs them")
         build = self.folder / "build"
         ignored = f"-DCMAKE_IGNORE_PREFIX_PATH={';'.join(TOOLKITS)}"
-        basics = ("-S", source, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_BUILD_TYPE=Release")
+        basics = (
+            "-S",
+            source,
+            "-B",
+            build,
+            "-G",
+            "Ninja",
+            f"-DCMAKE_MAKE_PROGRAM={ninja}",
+            "-DCMAKE_BUILD_TYPE=Release",
+        )
         return self.run_command(cmake, *basics, ignored, *arguments, env=without_cuda()), build
 
     def test_without_a_cuda_toolkit(self):

@@ -69,7 +69,9 @@ class Reference(unittest.TestCase):
             error = (ours[key] - tensors[key].double()).abs().max().item() / largest
             # Theirs is float32: a few roundings of 6e-8, more in the long sums of gradients.
             self.assertLess(error, 2e-6 if key.startswith("grad") else 1e-6, key)
-        wanted = {n for n in tensors if n.split(".")[0] in ("log_prob", "task_loss", "aux_loss", "span", "alive", "grad")}
+        wanted = {
+            n for n in tensors if n.split(".")[0] in ("log_prob", "task_loss", "aux_loss", "span", "alive", "grad")
+        }
         self.assertLessEqual(wanted, ours.keys())
 
     def test_fixed_span(self):

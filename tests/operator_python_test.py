@@ -1,4 +1,4 @@
-"""The operators as PyTorch sees them: loaded into Python, differentiated, inspected and compiled by PyTorch's own tools."""
+"""The operators as PyTorch sees them: loaded, differentiated, inspected and compiled by PyTorch's own tools."""
 
 import os
 import pathlib
@@ -32,7 +32,14 @@ def inputs(dtype=torch.float64, seed=0):
     # Off the corners: m is 0 or 1 where the span plus a whole age is a multiple of the ramp, never at a fraction.
     spans = (torch.randint(0, 8, (rows,), generator=draw) + 0.37).to(dtype)
     spans[DEAD] = -RAMP - 0.5
-    positional = [normal(B, K, H, D), normal(rows, H, D), normal(rows, H, D), torch.tensor([0, ROWS[0], sum(ROWS)]), starts, times]
+    positional = [
+        normal(B, K, H, D),
+        normal(rows, H, D),
+        normal(rows, H, D),
+        torch.tensor([0, ROWS[0], sum(ROWS)]),
+        starts,
+        times,
+    ]
     named = {"row_span": spans.requires_grad_(), "position": normal(P, D), "ramp": RAMP}
     return positional, named
 
@@ -85,7 +92,7 @@ class Operator(unittest.TestCase):
                 self.assertTrue(torch.autograd.gradcheck(function, leaves))
 
     def test_opcheck(self):
-        """Schema, autograd registration, shapes without data, and what torch.compile needs, also with dynamic shapes."""
+        """Schema, autograd, shapes without data, and what torch.compile needs, also with dynamic shapes."""
         for kind, make in KINDS.items():
             for gradients in (True, False):
                 with self.subTest(kind=kind, gradients=gradients):
