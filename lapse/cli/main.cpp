@@ -45,7 +45,9 @@ int run(int argc, char** argv) {
     report(error.what());
     return 2;
   }
-  return action();
+  const int status = action();
+  if (!std::cout.flush()) return report("cannot write to standard output (is the disk full?)");
+  return status;
 }
 
 }  // namespace
