@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pathlib
 import shutil
 import tempfile
@@ -50,6 +51,16 @@ class Arguments(ProgramTest):
         self.refuse("generate", run, "--prompt", "", says="--prompt")
         self.refuse("generate", run, "--top-p", "2", says="--top-p")
         self.refuse("generate", run, "--tokens", "-1", says="--tokens")
+
+    def test_output_that_nobody_reads(self):
+        """Where writing fails, and no signal ends the program for it."""
+        for arguments in (("info", shared / "run"), ("eval", shared / "run", "--json"), ("generate", shared / "run")):
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = lapse(*arguments, stdout=writer, restore_signals=False)  # Python ignores SIGPIPE, and so will it
+            os.close(writer)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("lapse: error: cannot write to standard output", done.stderr)
 
     def test_no_run(self):
         for verb in ("eval", "generate", "info"):
