@@ -50,6 +50,7 @@ int main(int argc, char** argv) try {
 
   lapse::Generator generator(model, {.temperature = 0.7}, /*seed=*/1);
   generator.feed(corpus.vocabulary.encode("The "));
+  std::fputs("The ", stdout);
   for (int i = 0; i < 200; ++i) std::fputs(corpus.vocabulary.decode(generator.next()).c_str(), stdout);
   std::puts("");
 } catch (const std::exception& error) {

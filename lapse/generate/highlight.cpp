@@ -14,7 +14,7 @@ bool continues_character(const std::string& piece) {
 /// From pale to strong green of the 256-colour palette.
 std::string background(int32_t count, int32_t layers) {
   static constexpr int kGreens[] = {194, 157, 120, 83, 46};
-  const int32_t step = std::min<int32_t>(4, (count * 5 - 1) / std::max(1, layers));
+  const int32_t step = layers == 1 ? 4 : (count - 1) * 4 / (layers - 1);
   return fmt::format("\x1b[30;48;5;{}m", kGreens[step]);
 }
 

@@ -13,7 +13,8 @@ const at::Tensor kLogits = at::log(at::tensor({0.1, 0.4, 0.2, 0.3}, at::kDouble)
 std::vector<double> shares(const SamplingOptions& options, int draws = 20000) {
   Random random(3, "test");
   std::vector<double> counts(4);
-  for (int i = 0; i < draws; ++i) counts[sample(kLogits, options, random)] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i) ++counts[sample(kLogits, options, random)];
+  for (double& count : counts) count /= draws;
   return counts;
 }
 
@@ -34,7 +35,7 @@ TEST(Sampler, TemperatureSharpens) {
   EXPECT_NEAR(p[0], 0.01 / 0.3, kSpread);
 }
 
-TEST(Sampler, TemperatureZeroTakesTheLikeliest) { EXPECT_EQ(shares({.temperature = 0}, 50)[1], 1); }
+TEST(Sampler, TemperatureZeroTakesTheLikeliest) { EXPECT_DOUBLE_EQ(shares({.temperature = 0}, 50)[1], 1); }
 
 TEST(Sampler, TopKKeepsTheLikeliest) {
   const auto p = shares({.top_k = 2});
@@ -43,11 +44,11 @@ TEST(Sampler, TopKKeepsTheLikeliest) {
 }
 
 TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
-  EXPECT_EQ(shares({.top_p = 0.4}, 200)[1], 1);
+  EXPECT_DOUBLE_EQ(shares({.top_p = 0.4}, 200)[1], 1);
   const auto p = shares({.top_p = 0.75});  // 0.4 + 0.3 falls short: 0.2 comes too
   EXPECT_EQ(p[0], 0);
   EXPECT_NEAR(p[2], 0.2 / 0.9, kSpread);
-  EXPECT_EQ(shares({.top_p = 0}, 200)[1], 1) << "at least one token stays";
+  EXPECT_DOUBLE_EQ(shares({.top_p = 0}, 200)[1], 1) << "at least one token stays";
 }
 
 TEST(Sampler, TopKComesBeforeTopP) {
