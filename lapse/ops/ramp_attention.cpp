@@ -162,6 +162,16 @@ void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ra
   shaped(y.stats, {B, K, H, 2}, "stats");
 }
 
+void check_ramp_attention_offsets(const RampInputs& x) {
+  const Tensor offsets = x.offsets;
+  TORCH_CHECK(offsets.device().is_cpu() && offsets.is_contiguous(),
+              "ramp_attention: offsets must be contiguous on the CPU");
+  const auto* o = offsets.const_data_ptr<int64_t>();
+  const int64_t B = x.q.size(0);
+  TORCH_CHECK(o[0] >= 0 && o[B] <= x.k.size(0), "ramp_attention: offsets must lie in 0 ... ", x.k.size(0));
+  for (int64_t b = 0; b < B; ++b) TORCH_CHECK(o[b] <= o[b + 1], "ramp_attention: offsets must not decrease");
+}
+
 TORCH_LIBRARY_FRAGMENT(lapse, m) {
   m.def("ramp_attention(" LAPSE_RAMP_SCHEMA ", bool received=False) -> (Tensor, Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});

@@ -75,5 +75,7 @@ RampGradients ramp_attention_backward_reference(const at::Tensor& grad_out, cons
 void check_ramp_attention(const RampInputs& inputs, const RampOptions& options);
 void check_ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
                                    const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs);
+/// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
+void check_ramp_attention_offsets(const RampInputs& inputs);
 
 }  // namespace lapse

@@ -1,8 +1,10 @@
-// ramp_attention on the CPU. For now every call takes the reference, its samples spread over the cores.
+// ramp_attention on the CPU: which kernel takes a call.
 #include <ATen/ATen.h>
+#include <ATen/native/CPUBlas.h>
 #include <torch/library.h>
 
 #include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/ramp_cpu.h"
 
 namespace lapse {
 namespace {
@@ -10,15 +12,52 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
+/// float64 is for checking numbers, not for speed.
+bool tiled(const RampInputs& x) {
+  const auto type = x.q.scalar_type();
+  return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
+}
+
+/// Whether the processor multiplies bfloat16 itself, and libtorch's brgemm uses it.
+bool has_bfloat16_products() {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512bf16")) return false;
+  try {
+    alignas(64) at::BFloat16 a[16 * 16] = {};
+    alignas(64) float c[16 * 16];
+    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, a, c, true);
+    return true;
+  } catch (const c10::Error&) {
+  }
+#endif
+  return false;
+}
+
+/// Elsewhere bfloat16 is computed in float32.
+bool computes_bfloat16(const RampInputs& x) {
+  static const bool can = has_bfloat16_products();
+  return can && x.q.scalar_type() == at::kBFloat16;
+}
+
+Tensor as(const Tensor& x, const Optional& like) { return like ? x.to(like->scalar_type()) : x; }
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                                    const Tensor& offsets, const Tensor& start, const Tensor& time,
                                                    const Optional& row_span, const Optional& head_span,
                                                    const Optional& position, const Optional& logit,
                                                    const Optional& seed, double ramp, int64_t min_age, int64_t max_age,
                                                    double dropout, bool received) {
-  auto y = ramp_attention_reference({q, k, v, offsets, start, time}, {row_span, head_span, position, logit, seed, ramp,
-                                                                      min_age, max_age, dropout, received});
-  return {y.out, y.ramp_sum, y.received, y.stats};
+  const RampInputs x{q, k, v, offsets, start, time};
+  const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, received};
+  if (!tiled(x)) {
+    auto y = ramp_attention_reference(x, o);
+    return {y.out, y.ramp_sum, y.received, y.stats};
+  }
+  check_ramp_attention(x, o);
+  check_ramp_attention_offsets(x);
+  at::AutoDispatchBelowADInplaceOrView below;
+  auto y = ramp_attention_tiled(x, o, computes_bfloat16(x));
+  return {y.out.to(q.scalar_type()), y.ramp_sum, y.received, y.stats};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
@@ -26,10 +65,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
     const Tensor& k, const Tensor& v, const Tensor& offsets, const Tensor& start, const Tensor& time,
     const Optional& row_span, const Optional& head_span, const Optional& position, const Optional& logit,
     const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout) {
-  auto g = ramp_attention_backward_reference(
-      grad_out, grad_ramp_sum, {q, k, v, offsets, start, time},
-      {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, false}, {out, {}, {}, stats});
-  return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit};
+  const RampInputs x{q, k, v, offsets, start, time};
+  const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, false};
+  const RampOutputs y{out, {}, {}, stats};
+  if (!tiled(x)) {
+    auto g = ramp_attention_backward_reference(grad_out, grad_ramp_sum, x, o, y);
+    return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit};
+  }
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y);
+  check_ramp_attention_offsets(x);
+  at::AutoDispatchBelowADInplaceOrView below;
+  auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, computes_bfloat16(x));
+  const auto type = q.scalar_type();
+  const Tensor absent = q.new_empty({0});
+  auto given = [&](const Tensor& gradient, const Optional& input) { return input ? as(gradient, input) : absent; };
+  return {g.q.to(type),
+          g.k.to(type),
+          g.v.to(type),
+          given(g.row_span, row_span),
+          given(g.head_span, head_span),
+          given(g.position, position),
+          given(g.logit, logit)};
 }
 
 }  // namespace

@@ -112,16 +112,6 @@ struct Sample {
   }
 };
 
-void check_offsets(const RampInputs& x) {
-  const Tensor offsets = x.offsets;
-  TORCH_CHECK(offsets.device().is_cpu() && offsets.is_contiguous(),
-              "ramp_attention: offsets must be contiguous on the CPU");
-  const auto* o = offsets.const_data_ptr<int64_t>();
-  const int64_t B = x.q.size(0);
-  TORCH_CHECK(o[0] >= 0 && o[B] <= x.k.size(0), "ramp_attention: offsets must lie in 0 ... ", x.k.size(0));
-  for (int64_t b = 0; b < B; ++b) TORCH_CHECK(o[b] <= o[b + 1], "ramp_attention: offsets must not decrease");
-}
-
 /// Samples write to disjoint slices, so that they may run on different threads with the same result.
 template <class F>
 void for_each_sample(int64_t batch, const F& f) {
@@ -135,7 +125,7 @@ void for_each_sample(int64_t batch, const F& f) {
 
 RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) {
   check_ramp_attention(x, o);
-  check_offsets(x);
+  check_ramp_attention_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
   const auto wide = x.q.options().dtype(compute_type(x.q));
@@ -170,7 +160,7 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
 RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_ramp_sum,
                                                 const RampInputs& x, const RampOptions& o, const RampOutputs& y) {
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y);
-  check_offsets(x);
+  check_ramp_attention_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), H = x.q.size(2);
   const auto type = compute_type(x.q);

@@ -1,0 +1,290 @@
+// The backward pass in tiles. Weights are computed again from the saved statistics; products go through brgemm. All
+// gradients of a tile are kept transposed, rows by queries, as the scores are.
+#include <ATen/ATen.h>
+
+#include "lapse/ops/ramp_cpu.h"
+#include "lapse/ops/ramp_work.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+template <class T>
+class Backward {
+ public:
+  Backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x, const RampOptions& o,
+           const RampOutputs& y)
+      : call_(x, o), options_(o) {
+    const auto type = call_.q_tensor.scalar_type();
+    grad_out_ = grad_out.to(type).contiguous(), out_ = y.out.to(type).contiguous();
+    grad_sum_ = grad_ramp_sum.to(at::kFloat).contiguous(), stats_ = y.stats.to(at::kFloat).contiguous();
+    g_.q = at::empty(x.q.sizes(), call_.q_tensor.options());
+    g_.k = at::empty(x.k.sizes(), call_.q_tensor.options());
+    g_.v = at::empty(x.k.sizes(), call_.q_tensor.options());
+    const auto wide = x.q.options().dtype(at::kFloat);
+    g_.row_span = at::zeros({o.row_span ? call_.N : 0}, wide);
+    g_.head_span = at::zeros({o.head_span ? call_.H : 0}, wide);
+    g_.logit = o.logit ? at::zeros({call_.N, call_.H}, wide) : at::empty({0}, wide);
+  }
+
+  RampGradients run() {
+    const auto& tasks = call_.plan.tasks;
+    const auto n = static_cast<int64_t>(tasks.size());
+    partial_q_.resize(n);
+    span_sums_.resize(n), ramp_counts_.resize(n);
+    // Gradients of positions are summed within groups of tasks, then over these: few, for the tables may be large.
+    const int64_t table = std::max<int64_t>(1, call_.ages * call_.width);
+    const int64_t groups = std::min(n, std::clamp<int64_t>((int64_t{1} << 22) / table, 8, 32));
+    position_sums_.resize(groups);
+    for_each_task(groups, [&](int64_t g) {
+      if (call_.position != nullptr) position_sums_[g].assign(call_.ages * call_.width, 0.f);
+      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) differentiate(i, position_sums_[g]);
+    });
+    for_each_task(n, [&](int64_t i) {
+      if (tasks[i].chunk == 0 && tasks[i].chunks > 1) merge(i);
+    });
+    for_each_task(call_.B + 1, [&](int64_t b) { clear_unseen(b); });
+    if (call_.spans()) sum_spans();
+    sum_positions();
+    return g_;
+  }
+
+ private:
+  struct Buffers {
+    T *v, *kt, *grad, *grad_t, *weight, *weight_right, *line, *line_right;
+    T *grad_room, *q_room;  // room for the next two
+    const T *grad_right, *q_right;
+    float *score, *ds, *dk, *dv, *dq, *by_age, *turned;
+    float *span, *on_ramp, *logit;
+  };
+
+  Buffers take(const RampWork<T>& work, const RampTask& task, Scratch& scratch) const {
+    const int64_t n = task.end - task.begin, w = call_.width, lanes = call_.queries;
+    Buffers m{};
+    for (T** x : {&m.v, &m.kt}) *x = scratch.take<T>(n * w);
+    for (T** x : {&m.grad, &m.grad_t, &m.grad_room, &m.q_room}) *x = scratch.take<T>(lanes * w);
+    for (T** x : {&m.weight, &m.weight_right, &m.line, &m.line_right}) *x = scratch.take<T>(kTileRows * lanes);
+    for (float** x : {&m.score, &m.ds}) *x = scratch.take<float>(kTileRows * lanes);
+    for (float** x : {&m.dk, &m.dv}) *x = scratch.take<float>(n * w), std::fill_n(*x, n * w, 0.f);
+    for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
+    for (float** x : {&m.span, &m.on_ramp, &m.logit}) *x = scratch.take<float>(n), std::fill_n(*x, n, 0.f);
+    if (call_.position != nullptr) m.by_age = scratch.take<float>(work.most_lines() * lanes);
+    pack(call_.v + task.head * call_.D, call_.H * call_.D, work.rows_of(0), n, call_.D, m.v, n, w);
+    for (int64_t i = 0; i < work.tiles(); ++i) transposed(work.k(i), kTileRows, w, m.kt + i * kTileRows * w);
+    return m;
+  }
+
+  void differentiate(int64_t number, std::vector<float>& position_sum) {
+    const RampTask& task = call_.plan.tasks[number];
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    RampWork<T> work(call_, task, scratch);
+    Buffers m = take(work, task, scratch);
+    const int64_t lanes = call_.queries, w = call_.width;
+    alignas(64) float lse2[kTileQueries], dot[kTileQueries];
+    if (task.chunks > 1) partial_q_[number].resize(call_.query_blocks() * lanes * w);
+    for (int64_t j = 0; j < call_.query_blocks(); ++j) {
+      work.begin_queries(j * lanes);
+      begin_queries(task, work, m, j, lse2, dot);
+      for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot);
+      if (work.lines() > 0) positions(work, m, position_sum);
+      finish_queries(number, m, j);
+    }
+    finish_rows(number, work, m);
+  }
+
+  /// The operands that belong to a block of queries, and c_t = dout_t . out_t.
+  void begin_queries(const RampTask& task, const RampWork<T>& work, Buffers& m, int64_t j, float* lse2,
+                     float* dot) const {
+    const int64_t lanes = call_.queries, w = call_.width;
+    const int64_t at = call_.query_at(task.sample, j * lanes, task.head), stride = call_.H * call_.D;
+    const T* grad = grad_out_.const_data_ptr<T>() + at;
+    const T* out = out_.const_data_ptr<T>() + at;
+    pack<T>(grad, stride, nullptr, work.valid(), call_.D, m.grad, lanes, w);
+    transposed_right(m.grad, lanes, w, m.grad_t);
+    m.grad_right = right(m.grad, lanes, w, m.grad_room);
+    m.q_right = right(work.q(), lanes, w, m.q_room);
+    for (int64_t t = 0; t < lanes; ++t) {
+      float sum = 0;
+      if (t < work.valid())
+        for (int64_t d = 0; d < call_.D; ++d)
+          sum += static_cast<float>(grad[t * stride + d]) * static_cast<float>(out[t * stride + d]);
+      dot[t] = sum;
+    }
+    softmax_base(call_, task, stats_.const_data_ptr<float>(), j, lse2);
+    std::fill_n(m.dq, w * lanes, 0.f);
+    if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
+  }
+
+  void rows(RampWork<T>& work, const Buffers& m, int64_t i, const float* lse2, const float* dot) const {
+    RampTile tile;
+    if (!work.tile(i, tile)) return;
+    const int64_t lanes = call_.queries, w = call_.width, at = i * kTileRows;
+    work.scores(i, m.score);
+    multiply(kTileRows, lanes, w, m.v + at * w, w, m.grad_t, m.ds, false);
+    ramp_tile_backward(tile, lse2, dot, m.score, m.ds,
+                       {m.span + at, m.on_ramp + at, call_.logit != nullptr ? m.logit + at : nullptr});
+    const T* weight = rounded(m.score, kTileRows * lanes, m.weight);
+    multiply(kTileRows, w, lanes, weight, lanes, m.grad_right, m.dv + at * w, true);
+    const T* ds = rounded(m.ds, kTileRows * lanes, m.weight);
+    multiply(kTileRows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, true);
+    multiply(w, lanes, kTileRows, m.kt + at * w, kTileRows, rounded_right(m.ds, kTileRows, lanes, m.weight_right), m.dq,
+             true);
+    if (tile.by_age == nullptr) return;
+    for (int64_t r = 0; r < kTileRows; ++r)
+      if (tile.age_at[r] >= 0) std::memcpy(m.by_age + tile.age_at[r] * lanes, m.ds + r * lanes, lanes * sizeof(float));
+  }
+
+  /// From the gradient by row and query to that by age and query, and on to q and the table.
+  void positions(const RampWork<T>& work, const Buffers& m, std::vector<float>& sum) const {
+    const int64_t lanes = call_.queries, w = call_.width;
+    unskew(m.by_age, static_cast<int>(work.lines()), static_cast<int>(lanes));
+    const int64_t blocks = (work.lines() - 2 * lanes) / kTileRows;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const float* lines = m.by_age + (lanes + b * kTileRows) * lanes;
+      const int64_t age = (work.first_age_block() + b) * kTileRows;
+      multiply(w, lanes, kTileRows, call_.position_t + age, call_.ages,
+               rounded_right(lines, kTileRows, lanes, m.line_right), m.dq, true);
+      multiply(kTileRows, w, lanes, rounded(lines, kTileRows * lanes, m.line), lanes, m.q_right, sum.data() + age * w,
+               true);
+    }
+  }
+
+  float scale() const { return 1 / std::sqrt(static_cast<float>(call_.D)); }
+
+  void finish_queries(int64_t number, const Buffers& m, int64_t j) {
+    const RampTask& task = call_.plan.tasks[number];
+    const int64_t lanes = call_.queries, w = call_.width;
+    transpose(m.dq, static_cast<int>(lanes), m.turned, static_cast<int>(w), static_cast<int>(w),
+              static_cast<int>(lanes));
+    if (task.chunks > 1)
+      std::copy_n(m.turned, lanes * w, partial_q_[number].data() + j * lanes * w);
+    else
+      store_q(task, j, m.turned, m.grad);
+  }
+
+  void store_q(const RampTask& task, int64_t j, float* dq, T* narrow) {
+    T* to = g_.q.template mutable_data_ptr<T>();
+    const int64_t lanes = call_.queries;
+    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
+      store_line(dq + t * call_.width, scale(), narrow, to + call_.query_at(task.sample, j * lanes + t, task.head));
+  }
+
+  void store_line(float* x, float factor, T* narrow, T* to) const {
+    for (int64_t d = 0; d < call_.width; ++d) x[d] *= factor;
+    store(x, call_.width, narrow);
+    std::memcpy(to, narrow, call_.D * sizeof(T));
+  }
+
+  void finish_rows(int64_t number, const RampWork<T>& work, const Buffers& m) {
+    const RampTask& task = call_.plan.tasks[number];
+    T* dk = g_.k.template mutable_data_ptr<T>();
+    T* dv = g_.v.template mutable_data_ptr<T>();
+    const int64_t n = task.end - task.begin;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t row = work.rows_of(0)[i];
+      if (row < 0) continue;
+      const int64_t at = (row * call_.H + task.head) * call_.D;
+      store_line(m.dk + i * call_.width, scale(), m.grad, dk + at);
+      store_line(m.dv + i * call_.width, 1, m.grad, dv + at);
+      if (call_.logit != nullptr) g_.logit.template mutable_data_ptr<float>()[row * call_.H + task.head] = m.logit[i];
+    }
+    if (!call_.spans()) return;
+    span_sums_[number].assign(m.span, m.span + n);
+    if (task.head == 0) ramp_counts_[number].assign(m.on_ramp, m.on_ramp + n);
+  }
+
+  void merge(int64_t first) {
+    const RampTask& task = call_.plan.tasks[first];
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    T* narrow = scratch.take<T>(call_.width);
+    auto& all = partial_q_[first];
+    for (int64_t c = 1; c < task.chunks; ++c)
+      for (size_t i = 0; i < all.size(); ++i) all[i] += partial_q_[first + c][i];
+    const int64_t lanes = call_.queries;
+    for (int64_t j = 0; j < call_.query_blocks(); ++j) store_q(task, j, all.data() + j * lanes * call_.width, narrow);
+  }
+
+  /// Zero gradients of sample b's rows that no query sees; b = B: of the rows that belong to no sample. Without any
+  /// row, also those of its queries.
+  void clear_unseen(int64_t b) {
+    const int64_t line = call_.H * call_.D;
+    T* dk = g_.k.template mutable_data_ptr<T>();
+    T* dv = g_.v.template mutable_data_ptr<T>();
+    auto clear = [&](int64_t begin, int64_t end) {
+      if (begin >= end) return;
+      std::memset(static_cast<void*>(dk + begin * line), 0, (end - begin) * line * sizeof(T));
+      std::memset(static_cast<void*>(dv + begin * line), 0, (end - begin) * line * sizeof(T));
+    };
+    const int64_t* offsets = call_.offsets;
+    if (b == call_.B) {
+      clear(0, offsets[0]);
+      clear(offsets[b], call_.N);
+      return;
+    }
+    const RampRows& rows = call_.plan.rows[b];
+    int64_t next = offsets[b];
+    for (int64_t i = 0; i < rows.count; ++i) {
+      clear(next, rows.index[i]);
+      next = rows.index[i] + 1;
+    }
+    clear(next, offsets[b + 1]);
+    if (rows.count == 0) g_.q[b].zero_();
+  }
+
+  void sum_spans() {
+    const auto ramp = static_cast<float>(options_.ramp);
+    float* row_span = g_.row_span.template mutable_data_ptr<float>();
+    float* head_span = g_.head_span.template mutable_data_ptr<float>();
+    const float* grad_sum = grad_sum_.const_data_ptr<float>();
+    for (size_t number = 0; number < call_.plan.tasks.size(); ++number) {
+      const RampTask& task = call_.plan.tasks[number];
+      const int64_t* index = call_.plan.rows[task.sample].index.data() + task.begin;
+      const auto& sums = span_sums_[number];
+      if (options_.head_span) {
+        double sum = 0;
+        for (float x : sums) sum += x;
+        head_span[task.head] += static_cast<float>(sum) / ramp;
+        continue;
+      }
+      for (size_t i = 0; i < sums.size(); ++i) {
+        if (index[i] < 0) continue;
+        row_span[index[i]] += sums[i] / ramp;
+        if (task.head == 0) row_span[index[i]] += ramp_counts_[number][i] * grad_sum[task.sample];
+      }
+    }
+  }
+
+  void sum_positions() {
+    if (call_.position == nullptr) {
+      g_.position = at::zeros({options_.position ? call_.P : 0, options_.position ? call_.D : 0},
+                              call_.q_tensor.options().dtype(at::kFloat));
+      return;
+    }
+    Tensor sum = at::zeros({call_.ages, call_.width}, call_.q_tensor.options().dtype(at::kFloat));
+    float* to = sum.mutable_data_ptr<float>();
+    for (const auto& group : position_sums_)
+      for (size_t i = 0; i < group.size(); ++i) to[i] += group[i];
+    g_.position = sum.narrow(0, 0, call_.P).narrow(1, 0, call_.D).mul(scale());
+  }
+
+  const RampCall<T> call_;
+  const RampOptions& options_;
+  Tensor grad_out_, out_, grad_sum_, stats_;
+  RampGradients g_;
+  std::vector<std::vector<float>> partial_q_;                // [task][K, rounded up][width], with more than one chunk
+  std::vector<std::vector<float>> span_sums_, ramp_counts_;  // [task][row]
+  std::vector<std::vector<float>> position_sums_;            // [group][ages][width]
+};
+
+}  // namespace
+
+RampGradients ramp_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
+                                            const RampOptions& o, const RampOutputs& y, bool bfloat16) {
+  return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_ramp_sum, x, o, y).run()
+                  : Backward<float>(grad_out, grad_ramp_sum, x, o, y).run();
+}
+
+}  // namespace lapse

@@ -1,0 +1,100 @@
+// Operands of the small matrix products: tiles copied into the layouts that libtorch's brgemm wants.
+#pragma once
+
+#include <ATen/native/CPUBlas.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "lapse/ops/ramp_tile.h"
+
+namespace lapse {
+
+/// A thread's working memory, kept between calls: fresh pages cost more than the arithmetic on small tiles.
+class Scratch {
+ public:
+  /// n elements of T, aligned, uninitialised; valid until `release`.
+  template <class T>
+  T* take(int64_t n) {
+    return static_cast<T*>(bytes(n * static_cast<int64_t>(sizeof(T))));
+  }
+  void release() { used_ = 0; }
+  static Scratch& of_thread();
+
+ private:
+  void* bytes(int64_t n);
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  struct Block {
+    std::unique_ptr<void, Free> memory;
+    int64_t size = 0;
+  };
+  std::vector<Block> blocks_;
+  size_t used_ = 0;
+};
+
+/// C [m][n] (+)= A [m][k] B [k][n]. bfloat16: pairs of B's lines are interleaved, [k / 2][n][2].
+inline void multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, float* c, bool add) {
+  at::native::cpublas::brgemm(m, n, k, lda, n, n, add, a, b, c, false);
+}
+inline void multiply(int64_t m, int64_t n, int64_t k, const at::BFloat16* a, int64_t lda, const at::BFloat16* b,
+                     float* c, bool add) {
+  at::native::cpublas::brgemm(m, n, k, lda, n, n, add, a, b, c, true);
+}
+
+/// Lines of x, `stride` elements apart: `count` of them, or those that `index` names (negative: none); what is missing
+/// up to `rows` lines and `width` columns is zero. to: [rows][width].
+template <class T>
+void pack(const T* x, int64_t stride, const int64_t* index, int64_t count, int64_t columns, T* to, int64_t rows,
+          int64_t width) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t line = i >= count ? -1 : index == nullptr ? i : index[i];
+    if (line >= 0) std::memcpy(to + i * width, x + line * stride, columns * sizeof(T));
+    const int64_t from = line >= 0 ? columns : 0;
+    if (from < width) std::memset(static_cast<void*>(to + i * width + from), 0, (width - from) * sizeof(T));
+  }
+}
+
+/// x [rows][width] transposed, as a left operand: to [width][rows].
+inline void transposed(const float* x, int64_t rows, int64_t width, float* to) {
+  transpose(x, width, to, rows, rows, width);
+}
+inline void transposed(const at::BFloat16* x, int64_t rows, int64_t width, at::BFloat16* to) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < width; ++j) to[j * rows + i] = x[i * width + j];
+}
+
+/// x [rows][width] transposed, as a right operand [width][rows].
+inline void transposed_right(const float* x, int64_t rows, int64_t width, float* to) { transposed(x, rows, width, to); }
+inline void transposed_right(const at::BFloat16* x, int64_t rows, int64_t width, at::BFloat16* to) {
+  transpose(reinterpret_cast<const float*>(x), width / 2, reinterpret_cast<float*>(to), rows, rows, width / 2);
+}
+
+/// x [rows][width] as a right operand; for float32 it is one already.
+inline const float* right(const float* x, int64_t, int64_t, float*) { return x; }
+inline const at::BFloat16* right(const at::BFloat16* x, int64_t rows, int64_t width, at::BFloat16* to) {
+  for (int64_t i = 0; i < rows; i += 2)
+    for (int64_t j = 0; j < width; ++j)
+      to[i * width + 2 * j] = x[i * width + j], to[i * width + 2 * j + 1] = x[(i + 1) * width + j];
+  return to;
+}
+
+/// Results x [rows][columns] as a left and as a right operand; `to` is not used for float32.
+inline const float* rounded(const float* x, int64_t, float*) { return x; }
+inline const at::BFloat16* rounded(const float* x, int64_t n, at::BFloat16* to) {
+  to_bfloat16(x, reinterpret_cast<uint16_t*>(to), n);
+  return to;
+}
+inline const float* rounded_right(const float* x, int64_t, int64_t, float*) { return x; }
+inline const at::BFloat16* rounded_right(const float* x, int64_t rows, int64_t columns, at::BFloat16* to) {
+  to_pairs(x, reinterpret_cast<uint16_t*>(to), rows, columns);
+  return to;
+}
+
+inline void store(const float* x, int64_t n, float* to) { std::memcpy(to, x, n * sizeof(float)); }
+inline void store(const float* x, int64_t n, at::BFloat16* to) { to_bfloat16(x, reinterpret_cast<uint16_t*>(to), n); }
+
+}  // namespace lapse

@@ -1,0 +1,85 @@
+#include "lapse/ops/ramp_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/ops/ramp_tile.h"
+
+namespace lapse {
+namespace {
+
+constexpr int64_t kFar = int64_t{1} << 30;  // beyond every block; sums of two fit 32 bits
+
+/// The greatest age with span - age > -R in float32, which is when the reference finds m > 0.
+int64_t last_age(float span, float ramp) {
+  if (std::isnan(span)) return -kFar;
+  const double estimate = std::ceil(static_cast<double>(span) + ramp) - 1;
+  auto age = static_cast<int64_t>(std::clamp(estimate, -static_cast<double>(kFar), static_cast<double>(kFar)));
+  auto readable = [&](int64_t a) { return span - static_cast<float>(a) > -ramp; };
+  while (age < kFar && readable(age + 1)) ++age;
+  while (age > -kFar && !readable(age)) --age;
+  return age;
+}
+
+void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
+  auto narrow = [](int64_t x) { return static_cast<int32_t>(std::clamp(x, -kFar, kFar)); };
+  rows.index.push_back(index);
+  rows.age.push_back(narrow(age));
+  rows.first.push_back(narrow(first));
+  rows.last.push_back(narrow(last));
+  rows.full.push_back(narrow(full));
+  rows.span.push_back(span);
+}
+
+RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span, int64_t K,
+                 const RampOptions& o) {
+  RampRows rows;
+  const auto ramp = static_cast<float>(o.ramp);
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t age = start - time[i];
+    const int64_t first = o.min_age - age;
+    int64_t last = o.max_age == kNoLimit ? kFar : o.max_age - age, full = kFar;
+    if (span != nullptr) {
+      last = std::min(last, last_age(span[i], ramp) - age);
+      full = static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
+    }
+    last = std::min(last, K - 1);
+    if (std::max<int64_t>(first, 0) > last) continue;
+    add(rows, i, age, first, last, full, span != nullptr ? span[i] : 0);
+  }
+  rows.count = static_cast<int64_t>(rows.index.size());
+  while (rows.index.size() % kTileRows != 0) add(rows, -1, -kFar, kFar, -kFar, -kFar, 0);
+  return rows;
+}
+
+}  // namespace
+
+RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
+  RampPlan plan;
+  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2);
+  const at::Tensor start = x.start.contiguous(), time = x.time.contiguous();
+  const at::Tensor span = o.row_span ? o.row_span->to(at::kFloat).contiguous() : at::Tensor();
+  const auto* offsets = x.offsets.const_data_ptr<int64_t>();
+  int64_t sum = 0;
+  for (int64_t b = 0; b < B; ++b) {
+    plan.rows.push_back(rows_of(offsets[b], offsets[b + 1], start.const_data_ptr<int64_t>()[b],
+                                time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr, K,
+                                o));
+    sum += static_cast<int64_t>(plan.rows.back().index.size());
+  }
+  // Some 32 tasks or more, so that ragged samples and few heads still use all cores, unless that makes them tiny.
+  const int64_t tiles = std::max<int64_t>(2, (sum * H / 32 + kTileRows - 1) / kTileRows);
+  for (int64_t b = 0; b < B; ++b) {
+    const auto n = static_cast<int64_t>(plan.rows[b].index.size()) / kTileRows;
+    const int64_t chunks = (n + tiles - 1) / tiles;
+    for (int64_t h = 0; h < H; ++h)
+      for (int64_t c = 0; c < chunks; ++c)
+        plan.tasks.push_back({b, h, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
+  }
+  for (const auto& task : plan.tasks) plan.largest = std::max(plan.largest, task.end - task.begin);
+  return plan;
+}
+
+}  // namespace lapse

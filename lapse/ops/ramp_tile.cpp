@@ -1,0 +1,333 @@
+#include "lapse/ops/ramp_tile.h"
+
+#include <algorithm>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lapse/ops/ramp_tile.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lapse {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+constexpr D d;
+constexpr hn::RebindToSigned<D> di;
+constexpr hn::RebindToUnsigned<D> du;
+using V = hn::Vec<D>;
+constexpr int kN = static_cast<int>(hn::MaxLanes(d));
+
+constexpr float kHidden = -1e30f;  // the score of what a query does not see
+constexpr float kLeast = -1e29f;   // `largest` of a query that has seen nothing: exp2(kHidden - kLeast) = 0
+
+/// 2^x for x < 127, 0 below -125. The polynomial's relative error on [-1/2, 1/2] is 2e-9.
+HWY_INLINE V Exp2(V x) {
+  const V magic = hn::Set(d, 12582912.f);  // 1.5 x 2^23: adding it rounds to an integer, found in the low bits
+  const V shifted = hn::Add(x, magic);
+  const V f = hn::Sub(x, hn::Sub(shifted, magic));
+  V p = hn::Set(d, 1.5345811813e-04f);
+  p = hn::MulAdd(p, f, hn::Set(d, 1.3399931218e-03f));
+  p = hn::MulAdd(p, f, hn::Set(d, 9.6184889578e-03f));
+  p = hn::MulAdd(p, f, hn::Set(d, 5.5503287770e-02f));
+  p = hn::MulAdd(p, f, hn::Set(d, 2.4022646891e-01f));
+  p = hn::MulAdd(p, f, hn::Set(d, 6.9314720574e-01f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.f));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
+  const V y = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  return hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -125.f)), y);
+}
+
+/// Row i against the queries of one vector, the first of which is column t.
+struct Cell {
+  hn::Mask<D> visible;
+  V remaining;  // r = span - a
+  V m;
+
+  HWY_INLINE Cell(const RampTile& tile, int i, int t) {
+    const V query = hn::Iota(d, static_cast<float>(tile.first_query + t));
+    visible = hn::And(hn::Ge(query, hn::Set(d, static_cast<float>(tile.first[i]))),
+                      hn::Le(query, hn::Set(d, static_cast<float>(tile.last[i]))));
+    if (tile.span == nullptr) {
+      remaining = hn::Zero(d);
+      m = hn::Set(d, 1.f);
+      return;
+    }
+    const V age = hn::Iota(d, static_cast<float>(tile.age[i] + tile.first_query + t));
+    remaining = hn::Sub(hn::Set(d, tile.span[i]), age);
+    const V one = hn::Set(d, 1.f);
+    m = hn::Min(hn::Max(hn::MulAdd(remaining, hn::Set(d, 1 / tile.ramp), one), hn::Zero(d)), one);
+  }
+
+  HWY_INLINE hn::Mask<D> on_ramp(const RampTile& tile) const {
+    return hn::And(visible, hn::And(hn::Lt(remaining, hn::Zero(d)), hn::Gt(remaining, hn::Set(d, -tile.ramp))));
+  }
+};
+
+/// q . k with what is added to it.
+HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
+  V s = hn::Load(d, score + i * tile.queries + t);
+  if (tile.by_age != nullptr && tile.age_at[i] >= 0)
+    s = hn::Add(s, hn::Load(d, tile.by_age + int64_t{tile.age_at[i]} * tile.queries + t));
+  if (tile.logit != nullptr) s = hn::Add(s, hn::Set(d, tile.logit[i]));
+  return s;
+}
+
+/// Completes the scores of one vector of queries; their largest.
+HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
+  const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr;
+  for (int i = 0; i < kTileRows; ++i) {
+    V s = Score(tile, score, i, t);
+    if (tile.masked) s = hn::IfThenElse(Cell(tile, i, t).visible, s, hn::Set(d, kHidden));
+    if (!plain) hn::Store(s, d, score + i * tile.queries + t);
+    largest = hn::Max(largest, s);
+  }
+  return largest;
+}
+
+template <bool kMasked>
+HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& running, V* ramp_sum) {
+  const V scale = hn::Set(d, tile.scale), largest = hn::Mul(hn::Load(d, running.largest + t), scale);
+  V sum = hn::Load(d, running.sum + t), masked = hn::Load(d, running.masked + t);
+  for (int i = 0; i < kTileRows; ++i) {
+    float* cell = score + i * tile.queries + t;
+    V w = Exp2(hn::MulSub(hn::Load(d, cell), scale, largest));
+    sum = hn::Add(sum, w);
+    if (kMasked && tile.span != nullptr) {
+      const Cell c(tile, i, t);
+      w = hn::Mul(w, c.m);
+      *ramp_sum = hn::Add(*ramp_sum, hn::IfThenElseZero(c.on_ramp(tile), c.remaining));
+    }
+    masked = hn::Add(masked, w);
+    if (tile.dropout != nullptr) w = hn::Mul(w, hn::Load(d, tile.dropout + i * tile.queries + t));
+    hn::Store(w, d, cell);
+  }
+  hn::Store(sum, d, running.sum + t);
+  hn::Store(masked, d, running.masked + t);
+}
+
+void Forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum) {
+  V on_ramp = hn::Zero(d);
+  for (int t = 0; t < tile.queries; t += kN) {
+    const V before = hn::Load(d, running.largest + t);
+    const V largest = Complete(tile, score, t, before);
+    const V factor = Exp2(hn::Mul(hn::Sub(before, largest), hn::Set(d, tile.scale)));
+    hn::Store(factor, d, rescale + t);
+    hn::Store(largest, d, running.largest + t);
+    hn::Store(hn::Mul(hn::Load(d, running.sum + t), factor), d, running.sum + t);
+    hn::Store(hn::Mul(hn::Load(d, running.masked + t), factor), d, running.masked + t);
+    if (tile.masked)
+      Weights<true>(tile, score, t, running, &on_ramp);
+    else
+      Weights<false>(tile, score, t, running, &on_ramp);
+  }
+  if (ramp_sum != nullptr) *ramp_sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, on_ramp)));
+}
+
+// With p = a / (Z + 1e-8) and b = da' - c, a' = m p, the gradient of the span is p b / R on the ramp and that of the
+// logit p (m b - c 1e-8); where m = 1 the last term is below float32's precision (docs/equations.md).
+template <bool kMasked>
+HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
+                          const RampTileGradients& sums) {
+  const V scale = hn::Set(d, tile.scale);
+  for (int t = 0; t < tile.queries; t += kN) {
+    const V lse = hn::Load(d, lse2 + t), c = hn::Load(d, dot + t);
+    for (int i = 0; i < kTileRows; ++i) {
+      const int at = i * tile.queries + t;
+      V p = Exp2(hn::MulSub(Score(tile, score, i, t), scale, lse));
+      V b = hn::Load(d, grad + at), applied = p;
+      if (tile.dropout != nullptr) b = hn::Mul(b, hn::Load(d, tile.dropout + at));
+      b = hn::Sub(b, c);
+      if (kMasked) {
+        const Cell cell(tile, i, t);
+        p = hn::IfThenElseZero(cell.visible, p);
+        applied = hn::Mul(p, cell.m);
+        if (tile.span != nullptr) {
+          const auto on_ramp = cell.on_ramp(tile);
+          if (!hn::AllFalse(d, on_ramp)) {
+            const V one = hn::IfThenElseZero(on_ramp, hn::Set(d, 1.f));
+            sums.span[i] += hn::GetLane(hn::SumOfLanes(d, hn::IfThenElseZero(on_ramp, hn::Mul(p, b))));
+            sums.on_ramp[i] += hn::GetLane(hn::SumOfLanes(d, one));
+          }
+          b = hn::NegMulAdd(c, hn::Set(d, 1e-8f), hn::Mul(cell.m, b));
+        }
+      }
+      const V ds = hn::Mul(p, b);
+      if (tile.dropout != nullptr) applied = hn::Mul(applied, hn::Load(d, tile.dropout + at));
+      hn::Store(applied, d, score + at);
+      hn::Store(ds, d, grad + at);
+      if (sums.logit != nullptr) sums.logit[i] += hn::GetLane(hn::SumOfLanes(d, ds));
+    }
+  }
+}
+
+void Backward(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
+              const RampTileGradients& sums) {
+  if (tile.masked)
+    Gradients<true>(tile, lse2, dot, score, grad, sums);
+  else
+    Gradients<false>(tile, lse2, dot, score, grad, sums);
+}
+
+void Received(const RampTile& tile, const float* lse2, float* score, float* received) {
+  for (int t = 0; t < tile.queries; t += kN) {
+    const V lse = hn::Load(d, lse2 + t);
+    for (int i = 0; i < kTileRows; ++i) {
+      V p = Exp2(hn::MulSub(Score(tile, score, i, t), hn::Set(d, tile.scale), lse));
+      const Cell cell(tile, i, t);
+      p = hn::IfThenElseZero(cell.visible, hn::Mul(p, cell.m));
+      received[i] += hn::GetLane(hn::SumOfLanes(d, p));
+    }
+  }
+}
+
+/// Lanes whose number within the vector has this bit.
+HWY_INLINE hn::Mask<D> LanesWith(int bit) {
+  return hn::MaskFromVec(
+      hn::BitCast(d, hn::VecFromMask(di, hn::Ne(hn::And(hn::Iota(di, 0), hn::Set(di, bit)), hn::Zero(di)))));
+}
+
+// Column t moves by t lines: by its vector's first column at once, then by the bits of what remains.
+void Skew(float* x, int lines, int queries) {
+  for (int t = 0; t < queries; t += kN) {
+    int valid = lines - t;
+    if (t > 0)
+      for (int a = 0; a < valid; ++a) hn::Store(hn::Load(d, x + (a + t) * queries + t), d, x + a * queries + t);
+    for (int bit = 1; bit < kN; bit *= 2) {
+      const auto moves = LanesWith(bit);
+      valid -= bit;
+      for (int a = 0; a < valid; ++a) {
+        float* at = x + a * queries + t;
+        hn::Store(hn::IfThenElse(moves, hn::Load(d, at + bit * queries), hn::Load(d, at)), d, at);
+      }
+    }
+  }
+}
+
+void Unskew(float* x, int lines, int queries) {
+  for (int t = 0; t < queries; t += kN) {
+    int from = t;
+    if (t > 0)
+      for (int a = lines - 1; a >= from; --a) hn::Store(hn::Load(d, x + (a - t) * queries + t), d, x + a * queries + t);
+    for (int bit = 1; bit < kN; bit *= 2) {
+      const auto moves = LanesWith(bit);
+      from += bit;
+      for (int a = lines - 1; a >= from; --a) {
+        float* at = x + a * queries + t;
+        hn::Store(hn::IfThenElse(moves, hn::Load(d, at - bit * queries), hn::Load(d, at)), d, at);
+      }
+    }
+  }
+}
+
+void ScaleColumns(float* x, const float* factor, int rows, int columns) {
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; j += kN)
+      hn::Store(hn::Mul(hn::Load(d, x + i * columns + j), hn::Load(d, factor + j)), d, x + i * columns + j);
+}
+
+#if HWY_TARGET == HWY_SCALAR  // has no vectors of four
+void Transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j) to[int64_t{j} * to_stride + i] = from[int64_t{i} * from_stride + j];
+}
+#else
+// 4 x 4 at a time, in vectors of four.
+void Transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::RepartitionToWide<decltype(d4)> d2;
+  auto wide = [&](auto v) HWY_ATTR { return hn::BitCast(d2, v); };
+  for (int i = 0; i < rows; i += 4)
+    for (int j = 0; j < columns; j += 4) {
+      const float* a = from + int64_t{i} * from_stride + j;
+      const auto r0 = hn::LoadU(d4, a), r1 = hn::LoadU(d4, a + from_stride), r2 = hn::LoadU(d4, a + 2 * from_stride),
+                 r3 = hn::LoadU(d4, a + 3 * from_stride);
+      const auto lo01 = wide(hn::InterleaveLower(d4, r0, r1)), hi01 = wide(hn::InterleaveUpper(d4, r0, r1));
+      const auto lo23 = wide(hn::InterleaveLower(d4, r2, r3)), hi23 = wide(hn::InterleaveUpper(d4, r2, r3));
+      float* b = to + int64_t{j} * to_stride + i;
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, b);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, b + to_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, hi01, hi23)), d4, b + 2 * to_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, hi01, hi23)), d4, b + 3 * to_stride);
+    }
+}
+#endif
+
+/// The nearest bfloat16 in the high half of each lane; the low half is left over.
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Rounded(V x) {
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
+}
+
+void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
+  const hn::Rebind<uint16_t, D> d16;
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN)
+    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(Rounded(hn::LoadU(d, x + i)))), d16, to + i);
+  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
+}
+
+void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
+  auto* pairs = reinterpret_cast<uint32_t*>(to);
+  for (int i = 0; i < rows; i += 2)
+    for (int j = 0; j < columns; j += kN) {
+      const auto even = Rounded(hn::Load(d, x + i * columns + j)),
+                 odd = Rounded(hn::Load(d, x + (i + 1) * columns + j));
+      const auto joined = hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(du, 0xFFFF0000u)));
+      hn::StoreU(joined, du, pairs + i / 2 * columns + j);
+    }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lapse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lapse {
+
+HWY_EXPORT(Forward);
+HWY_EXPORT(Backward);
+HWY_EXPORT(Received);
+HWY_EXPORT(Skew);
+HWY_EXPORT(Unskew);
+HWY_EXPORT(ScaleColumns);
+HWY_EXPORT(Transpose);
+HWY_EXPORT(ToBfloat16);
+HWY_EXPORT(ToPairs);
+
+void ramp_begin(RampRunning& running) {
+  std::fill_n(running.largest, kTileQueries, -1e29f);  // kLeast
+  std::fill_n(running.sum, kTileQueries, 0.f);
+  std::fill_n(running.masked, kTileQueries, 0.f);
+}
+void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum) {
+  HWY_DYNAMIC_DISPATCH(Forward)(tile, score, running, rescale, ramp_sum);
+}
+void ramp_tile_backward(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
+                        const RampTileGradients& sums) {
+  HWY_DYNAMIC_DISPATCH(Backward)(tile, lse2, dot, score, grad, sums);
+}
+void ramp_tile_received(const RampTile& tile, const float* lse2, float* score, float* received) {
+  HWY_DYNAMIC_DISPATCH(Received)(tile, lse2, score, received);
+}
+void skew(float* x, int lines, int queries) { HWY_DYNAMIC_DISPATCH(Skew)(x, lines, queries); }
+void unskew(float* x, int lines, int queries) { HWY_DYNAMIC_DISPATCH(Unskew)(x, lines, queries); }
+void scale_columns(float* x, const float* factor, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(ScaleColumns)(x, factor, rows, columns);
+}
+void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, to, to_stride, rows, columns);
+}
+void to_bfloat16(const float* x, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBfloat16)(x, to, n); }
+void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(ToPairs)(x, to, rows, columns);
+}
+
+}  // namespace lapse
+#endif  // HWY_ONCE

@@ -1,0 +1,74 @@
+// The arithmetic of ramp_attention between its matrix products: vector passes over one tile of scores. No torch here.
+#pragma once
+
+#include <cstdint>
+
+namespace lapse {
+
+constexpr int kTileRows = 64;     ///< rows of a tile
+constexpr int kTileQueries = 64;  ///< most queries of a tile: a multiple of 16, which every vector length divides
+
+/// Scores of 64 rows (first index) by `queries` queries, so that what belongs to a query is a vector and what belongs
+/// to a row is a scalar. Queries are numbered from the block's first; a row's age is that at this query 0. Rows that
+/// only fill the tile up are visible to none: first > last.
+struct RampTile {
+  int queries;      ///< columns: a multiple of 16, at most kTileQueries
+  int first_query;  ///< the number of column 0
+  bool masked;      ///< false: every query sees every row with m = 1
+
+  const int32_t* age;    ///< [64]
+  const int32_t* first;  ///< [64] the first and the last query that sees the row
+  const int32_t* last;   ///< [64]
+  const float* span;     ///< [64], null without spans
+  float ramp;
+
+  // What is added to q . k, null where there is none.
+  const float* logit;     ///< [64] times sqrt(D)
+  const float* by_age;    ///< [.][queries]: q . p_age of successive ages at column 0
+  const int32_t* age_at;  ///< [64]: the row's line of by_age, or -1
+
+  const float* dropout;  ///< [64][queries] factors, null without
+  float scale;           ///< log2(e) / sqrt(D): exponents are of 2
+};
+
+/// What the forward pass knows of each query after some tiles: softmax relative to `largest`, not yet normalised.
+struct RampRunning {
+  float largest[kTileQueries];  ///< of the scores, before `scale`
+  float sum[kTileQueries];      ///< of exp
+  float masked[kTileQueries];   ///< of m exp
+};
+void ramp_begin(RampRunning& running);
+
+/// Completes the products `score` [64][queries] by position and logit and turns them into weights m exp(s - largest),
+/// dropped out if asked for, in place. Updates `running`, and returns in `rescale` [queries] what everything summed
+/// with earlier values of `largest` is to be multiplied by. ramp_sum: the sum of r over the ramp is added, unless null.
+void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum);
+
+/// Turns products `score` into normalised weights (dropped out: what v was multiplied by) and `grad` = dout . v into
+/// the gradient of q . k times sqrt(D), both in place. lse2: log2 of the softmax's sum, and of Z + 1e-8 with spans;
+/// dot: dout . out; both [queries]. Where not null, the gradients of span times R, of the logits, and the number of
+/// queries that have the row on their ramp are added to [64].
+struct RampTileGradients {
+  float *span, *on_ramp, *logit;
+};
+void ramp_tile_backward(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
+                        const RampTileGradients& sums);
+
+/// The sum over queries of a' of each row, before dropout, added to received [64].
+void ramp_tile_received(const RampTile& tile, const float* lse2, float* score, float* received);
+
+/// x[a][t] = y[a + t][t] for a in 0 ... lines - queries - 1, in place, and the inverse, which adds nothing: x[a][t] =
+/// y[a - t][t] for a in queries ... lines - 1. x: [lines][queries].
+void skew(float* x, int lines, int queries);
+void unskew(float* x, int lines, int queries);
+
+/// x [rows][columns] times factor [columns], in place.
+void scale_columns(float* x, const float* factor, int rows, int columns);
+/// to [columns][rows] = from [rows][columns]; both multiples of 4; strides in elements.
+void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns);
+/// bfloat16 to the nearest, ties to even; to_pairs joins lines 2i and 2i + 1 of x [rows][columns] to [rows /
+/// 2][columns][2].
+void to_bfloat16(const float* x, uint16_t* to, int64_t n);
+void to_pairs(const float* x, uint16_t* to, int rows, int columns);
+
+}  // namespace lapse

@@ -1,0 +1,221 @@
+// The tiled kernels on every instruction set, at sizes of several tiles and chunks, against the reference in float64.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/ramp_attention_testing.h"
+#include "lapse/ops/ramp_tile.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// The instruction sets that this machine has, one at a time; the best one again at the end of the scope.
+class InstructionSet {
+ public:
+  explicit InstructionSet(int64_t target) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+  }
+  InstructionSet(const InstructionSet&) = delete;
+  ~InstructionSet() {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().DeInit();
+  }
+  static std::vector<int64_t> all() {
+    std::vector<int64_t> targets;
+    for (int64_t bit = 1; bit > 0; bit <<= 1)
+      if ((hwy::SupportedTargets() & bit) != 0 && bit != (int64_t{1} << 62)) targets.push_back(bit);
+    return targets;
+  }
+};
+
+/// Ragged samples of up to 700 rows with gaps, up to 150 queries.
+RampCase large_case(uint64_t seed, bool dropout) {
+  Random random(seed, "tiled case");
+  const int64_t B = 3, H = pick<int64_t>(random, {1, 2, 3}), D = pick<int64_t>(random, {1, 16, 17, 64, 80});
+  const auto K = pick<int64_t>(random, {1, 7, 64, 65, 150});
+  std::vector<int64_t> offsets = {0}, start, times;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto rows = pick<int64_t>(random, {0, 1, 63, 64, 65, 331, 700});
+    start.push_back(static_cast<int64_t>(random.below(1000)));
+    add_times(times, rows, start.back() + K - 1, K, random);
+    offsets.push_back(static_cast<int64_t>(times.size()));
+  }
+  const int64_t N = offsets.back();
+  RampCase c;
+  c.inputs = {random_normal({B, K, H, D}, random), random_normal({N, H, D}, random), random_normal({N, H, D}, random),
+              at::tensor(offsets, at::kLong),      at::tensor(start, at::kLong),     at::tensor(times, at::kLong)};
+  auto& o = c.options;
+  o.ramp = pick(random, {1., 7., 64.});
+  // Spans that float32 holds exactly, clear of the corners: both precisions then see the same rows.
+  const auto spans = random.below(3);
+  if (spans == 1) o.row_span = clear_spans(N, random, 600, o.ramp, 1e-3).to(at::kFloat).to(at::kDouble);
+  if (spans == 2) o.head_span = clear_spans(H, random, 600, o.ramp, 1e-3).to(at::kFloat).to(at::kDouble);
+  if (random.below(3) > 0) o.position = random_normal({pick<int64_t>(random, {1, 64, 65, 200, 800}), D}, random);
+  if (random.below(2)) o.logit = random_normal({N, H}, random);
+  o.min_age = static_cast<int64_t>(random.below(2));
+  o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(500));
+  o.received = random.below(2);
+  if (dropout) o.dropout = 0.25, o.seed = at::full({1}, static_cast<int64_t>(seed), at::kLong);
+  c.text = "seed " + std::to_string(seed) + ": K " + std::to_string(K) + ", H " + std::to_string(H) + ", D " +
+           std::to_string(D) + ", N " + std::to_string(N) + ", spans " + std::to_string(spans);
+  return c;
+}
+
+RampCase converted(const RampCase& c, at::ScalarType type) {
+  RampCase y = c;
+  for (Tensor* x : {&y.inputs.q, &y.inputs.k, &y.inputs.v}) *x = x->to(type);
+  for (auto* x : {&y.options.row_span, &y.options.head_span})
+    if (*x) *x = (*x)->to(at::kFloat);
+  for (auto* x : {&y.options.position, &y.options.logit})
+    if (*x) *x = (*x)->to(type);
+  return y;
+}
+
+/// Of everything the operator returns and its gradients, the largest error in units of the largest value.
+double worst_error(const RampCase& fast, const RampCase& exact) {
+  Random random(1, "incoming");
+  const Tensor grad_out = random_normal(fast.inputs.q.sizes(), random);
+  const Tensor grad_sum = random_normal({fast.inputs.q.size(0)}, random).to(at::kFloat).to(at::kDouble);
+  const auto type = fast.inputs.q.scalar_type();
+  const Tensor narrow = grad_out.to(type);
+  const auto y = ramp_attention(fast.inputs, fast.options);
+  const auto g = ramp_attention_backward(narrow, grad_sum.to(y.ramp_sum.scalar_type()), fast.inputs, fast.options, y);
+  const auto z = ramp_attention_reference(exact.inputs, exact.options);
+  const auto f = ramp_attention_backward_reference(narrow.to(at::kDouble), grad_sum, exact.inputs, exact.options, z);
+  const std::pair<Tensor, Tensor> pairs[] = {{y.out, z.out},
+                                             {y.ramp_sum, z.ramp_sum},
+                                             {y.received, z.received},
+                                             {y.stats, z.stats},
+                                             {g.q, f.q},
+                                             {g.k, f.k},
+                                             {g.v, f.v},
+                                             {g.row_span, f.row_span},
+                                             {g.logit, f.logit},
+                                             {g.head_span, f.head_span},
+                                             {g.position, f.position}};
+  double worst = 0;
+  for (const auto& [a, b] : pairs) worst = std::max(worst, error_between(a, b));
+  return worst;
+}
+
+TEST(RampAttentionTiled, AgreesWithTheReferenceOnEveryInstructionSet) {
+  const auto targets = InstructionSet::all();
+  ASSERT_FALSE(targets.empty());
+  for (int64_t target : targets) {
+    const InstructionSet scope(target);
+    for (uint64_t seed = 0; seed < 24; ++seed) {
+      const Threads threads(1 + static_cast<int>(seed % 2));
+      const RampCase exact = large_case(seed, seed % 4 == 0), fast = converted(exact, at::kFloat);
+      // The reference reads what float32 holds.
+      RampCase same = converted(fast, at::kDouble);
+      for (auto* x : {&same.options.row_span, &same.options.head_span})
+        if (*x) *x = (*x)->to(at::kDouble);
+      EXPECT_LE(worst_error(fast, same), 1e-5) << same.text << ", target " << target;
+    }
+  }
+}
+
+TEST(RampAttentionTiled, AgreesInBfloat16) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    const RampCase fast = converted(large_case(seed, seed % 4 == 0), at::kBFloat16);
+    RampCase same = converted(fast, at::kDouble);
+    for (auto* x : {&same.options.row_span, &same.options.head_span})
+      if (*x) *x = (*x)->to(at::kDouble);
+    // Weights and their gradients are rounded to 2^-9, then summed over queries or rows, whose signs differ.
+    EXPECT_LE(worst_error(fast, same), 0.03) << same.text;
+  }
+}
+
+TEST(RampAttentionTiled, TakesStridedAndExpandedTensors) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const RampCase plain = converted(large_case(seed, false), at::kFloat);
+    if (plain.inputs.k.size(0) == 0) continue;
+    RampCase strided = plain;
+    auto& x = strided.inputs;
+    x.q = x.q.transpose(1, 2).contiguous().transpose(1, 2);
+    x.k = at::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
+    x.v = x.v.select(0, 0).expand_as(x.v);
+    RampCase same = plain;
+    same.inputs.v = x.v.contiguous();
+    for (int64_t i = 0; i < 2; ++i) {
+      const auto y = ramp_attention(x, strided.options), z = ramp_attention(same.inputs, same.options);
+      EXPECT_TRUE(y.out.equal(z.out)) << plain.text;
+      const Tensor grad = at::ones({1}).expand_as(y.out), sum = at::ones({1}).expand_as(y.ramp_sum);
+      const auto g = ramp_attention_backward(grad, sum, x, strided.options, y);
+      const auto f = ramp_attention_backward(grad.contiguous(), sum.contiguous(), same.inputs, same.options, z);
+      EXPECT_TRUE(g.q.equal(f.q) && g.k.equal(f.k) && g.v.equal(f.v)) << plain.text;
+    }
+  }
+}
+
+// A stream's rows that no query sees must cost nothing, and change nothing.
+TEST(RampAttentionTiled, ExpiredRowsChangeNothing) {
+  Random random(6, "expired");
+  const int64_t B = 2, K = 70, H = 2, D = 16, n = 500;
+  RampCase all;
+  all.inputs = {random_normal({B, K, H, D}, random).to(at::kFloat),
+                random_normal({B * n, H, D}, random).to(at::kFloat),
+                random_normal({B * n, H, D}, random).to(at::kFloat),
+                at::arange(B + 1, at::kLong) * n,
+                at::full({B}, n - K, at::kLong),
+                at::arange(n, at::kLong).repeat({B})};
+  all.options.ramp = 8;
+  Tensor span = at::full({B * n}, 1000.);
+  for (int64_t i = 0; i < B * n; ++i)
+    if (i % n < n - K - 10 && random.below(2)) span[i] = -8.5;
+  all.options.row_span = span;
+  RampCase left = all;
+  const Tensor kept = (span > 0).nonzero().squeeze(1);
+  for (Tensor* x : {&left.inputs.k, &left.inputs.v, &left.inputs.time}) *x = x->index_select(0, kept);
+  left.options.row_span = span.index_select(0, kept);
+  const auto counts = (span > 0).view({B, n}).sum(1).cumsum(0);
+  left.inputs.offsets = at::constant_pad_nd(counts, {1, 0}).contiguous();
+  const auto y = ramp_attention(all.inputs, all.options), z = ramp_attention(left.inputs, left.options);
+  EXPECT_TRUE(y.out.equal(z.out));
+  const Tensor grad = at::ones_like(y.out), sum = at::ones_like(y.ramp_sum);
+  const auto g = ramp_attention_backward(grad, sum, all.inputs, all.options, y);
+  const auto f = ramp_attention_backward(grad, sum, left.inputs, left.options, z);
+  EXPECT_TRUE(g.q.equal(f.q));
+  EXPECT_TRUE(g.k.index_select(0, kept).equal(f.k));
+  EXPECT_EQ(g.k.abs().sum().item<float>(), f.k.abs().sum().item<float>());
+}
+
+TEST(RampTile, SkewAndUnskewMoveEachColumnByItsNumber) {
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int queries : {16, 32, 64}) {
+      const int lines = 2 * queries + 64;
+      alignas(64) static float x[(2 * 64 + 64) * 64];
+      auto value = [&](int a, int t) { return static_cast<float>(a * queries + t); };
+      auto fill = [&] {
+        for (int i = 0; i < lines * queries; ++i) x[i] = static_cast<float>(i);
+      };
+      fill();
+      skew(x, lines, queries);
+      for (int a = 0; a < lines - queries; ++a)
+        for (int t = 0; t < queries; ++t) ASSERT_EQ(x[a * queries + t], value(a + t, t));
+      fill();
+      unskew(x, lines, queries);
+      for (int a = queries; a < lines; ++a)
+        for (int t = 0; t < queries; ++t) ASSERT_EQ(x[a * queries + t], value(a - t, t));
+    }
+  }
+}
+
+TEST(RampTile, RoundsToTheNearestBfloat16) {
+  Random random(7, "rounding");
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    const Tensor x = random_normal({2, 37, 16}, random).to(at::kFloat).contiguous();
+    Tensor y = at::empty_like(x, at::kBFloat16);
+    to_bfloat16(x.const_data_ptr<float>(), reinterpret_cast<uint16_t*>(y.data_ptr<at::BFloat16>()), x.numel());
+    EXPECT_TRUE(y.equal(x.to(at::kBFloat16)));
+  }
+}
+
+}  // namespace
+}  // namespace lapse

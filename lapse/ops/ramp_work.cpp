@@ -1,0 +1,65 @@
+#include "lapse/ops/ramp_work.h"
+
+#include <ATen/ATen.h>
+
+namespace lapse {
+namespace {
+
+int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+at::ScalarType type_of(float) { return at::kFloat; }
+at::ScalarType type_of(at::BFloat16) { return at::kBFloat16; }
+
+}  // namespace
+
+void* Scratch::bytes(int64_t n) {
+  constexpr size_t kAlignment = 64;
+  n = rounded_up(std::max<int64_t>(n, 1), kAlignment);
+  if (used_ == blocks_.size()) blocks_.emplace_back();
+  auto& block = blocks_[used_++];
+  if (block.size < n) {
+    block.memory.reset(std::aligned_alloc(kAlignment, n));
+    block.size = n;
+    if (block.memory == nullptr) throw std::bad_alloc();
+  }
+  return block.memory.get();
+}
+
+Scratch& Scratch::of_thread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+template <class T>
+RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
+    : options(o), B(x.q.size(0)), K(x.q.size(1)), H(x.q.size(2)), D(x.q.size(3)), N(x.k.size(0)) {
+  const auto type = type_of(T());
+  q_tensor = x.q.to(type).contiguous(), k_tensor = x.k.to(type).contiguous(), v_tensor = x.v.to(type).contiguous();
+  q = q_tensor.const_data_ptr<T>(), k = k_tensor.const_data_ptr<T>(), v = v_tensor.const_data_ptr<T>();
+  offsets = x.offsets.const_data_ptr<int64_t>();
+  width = rounded_up(D, 16);
+  queries = static_cast<int>(std::min<int64_t>(rounded_up(std::max<int64_t>(K, 1), 16), kTileQueries));
+  P = o.position ? o.position->size(0) : 0;
+  ages = rounded_up(P, kTileRows);
+  if (P > 0) {
+    position_tensor = at::constant_pad_nd(o.position->to(type), {0, width - D, 0, ages - P});
+    position_t_tensor = position_tensor.t().contiguous();
+    position = position_tensor.const_data_ptr<T>();
+    position_t = position_t_tensor.const_data_ptr<T>();
+  }
+  if (o.logit) {
+    logit_tensor = o.logit->to(at::kFloat).contiguous();
+    logit = logit_tensor.const_data_ptr<float>();
+  }
+  if (o.head_span) {
+    const at::Tensor spans = o.head_span->to(at::kFloat).contiguous();
+    head_span.assign(spans.const_data_ptr<float>(), spans.const_data_ptr<float>() + H);
+  }
+  if (o.dropout > 0) seed = mix64(static_cast<uint64_t>(o.seed->item<int64_t>()));
+  plan = plan_ramp(x, o);
+}
+
+template struct RampCall<float>;
+template struct RampCall<at::BFloat16>;
+
+}  // namespace lapse
