@@ -24,10 +24,11 @@ class MemoryTable {
   int64_t samples() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t rows() const { return offsets_.back(); }
   int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
-  at::Tensor offsets() const;                                ///< [B + 1] int64, a copy
-  at::Tensor sample() const;                                 ///< [N] int64: the sample of each row
-  const at::Tensor& time() const { return column("time"); }  ///< [N] int64
-  const at::Tensor& column(const std::string& name) const;   ///< [N, ...]; c10::Error if absent
+  int64_t first_row(int64_t sample) const { return offsets_[sample]; }  ///< sample B: the number of rows
+  at::Tensor offsets() const;                                           ///< [B + 1] int64, a copy
+  at::Tensor sample() const;                                            ///< [N] int64: the sample of each row
+  const at::Tensor& time() const { return column("time"); }             ///< [N] int64
+  const at::Tensor& column(const std::string& name) const;              ///< [N, ...]; c10::Error if absent
   const Columns& columns() const { return columns_; }
 
   /// K new rows per sample, at times start[b] ... start[b] + K - 1, after the sample's older rows. block: [B, K, ...]

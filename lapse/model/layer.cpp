@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/model/initialise.h"
+#include "lapse/ops/linear.h"
 
 namespace lapse {
 namespace {
@@ -93,17 +94,26 @@ Columns Layer::cached(const Tensor& h) const {
     shape.insert(shape.begin(), B);
     columns[name] = values.view(shape);
   }
-  columns["key"] = at::linear(x, key_).view({B, K, shape_.heads, shape_.head_dim});
-  columns["value"] = at::linear(x, value_).view({B, K, shape_.heads, shape_.head_dim});
+  const std::vector<int64_t> shape = {B, K, shape_.heads, shape_.head_dim};
+  const auto projected = lapse::linear(x, {key_, value_});
+  columns["key"] = projected[0].view(shape);
+  columns["value"] = projected[1].view(shape);
   return columns;
 }
 
-Rows Layer::rows(const MemoryTable& table) const {
+Rows Layer::rows(const MemoryTable& table, int64_t fresh) const {
   const auto& columns = table.columns();
   if (const auto hidden = columns.find("hidden"); hidden != columns.end()) {
     const Tensor x = normed(hidden->second);
     const std::vector<int64_t> shape = {table.rows(), shape_.heads, shape_.head_dim};
-    return {table, at::linear(x, key_).view(shape), at::linear(x, value_).view(shape), method_->describe(x)};
+    LinearOptions options;
+    if (config_.norm == "post" && fresh > 0)  // else norm1 learns from all rows
+      for (int64_t b = 0; b < table.samples(); ++b) {
+        const int64_t end = table.first_row(b + 1);
+        options.gradient_rows.emplace_back(end - fresh, end);
+      }
+    const auto projected = lapse::linear(x, {key_, value_}, options);
+    return {table, projected[0].view(shape), projected[1].view(shape), method_->describe(x)};
   }
   Columns described = columns;
   for (const char* own : {"time", "key", "value"}) described.erase(own);
@@ -132,9 +142,9 @@ void Layer::begin(MemoryTable& table, int64_t rows, bool training) const {
 
 Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_t seed) const {
   const Tensor x = config_.norm == "pre" ? layer_norm(u, norm2_weight_, norm2_bias_) : u;
-  Tensor inner = at::relu(at::linear(x, ff1_weight_, ff1_bias_));
+  Tensor inner = lapse::linear(x, ff1_weight_, {.bias = ff1_bias_, .relu = true});
   if (options.training && config_.dropout > 0) inner = dropout(inner, config_.dropout, seed);
-  const Tensor sum = u + at::linear(inner, ff2_weight_, ff2_bias_);
+  const Tensor sum = u + lapse::linear(inner, ff2_weight_, {.bias = ff2_bias_});
   return config_.norm == "pre" ? sum : layer_norm(sum, norm2_weight_, norm2_bias_);
 }
 
@@ -163,10 +173,10 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
                              const BlockOptions& options, const LayerDraws& draws) {
   const int64_t B = h.size(0), K = h.size(1);
   table.append(start, options.training ? Columns{{"hidden", h}} : cached(h));
-  const Rows rows = this->rows(table);
+  const Rows rows = this->rows(table, K);
   Result result{h, {}, {}};
   if (!draws.dropped) {
-    Query query{at::linear(normed(h), query_).view({B, K, shape_.heads, shape_.head_dim}), start, position};
+    Query query{lapse::linear(normed(h), query_).view({B, K, shape_.heads, shape_.head_dim}), start, position};
     query.training = options.training;
     query.uniform = draws.uniform;
     if (options.training && config_.dropout > 0) {
@@ -174,7 +184,7 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
       query.seed = at::full({1}, static_cast<int64_t>(draws.seed), at::kLong);
     }
     Reading reading = method_->read(query, rows);
-    const Tensor sum = h + at::linear(reading.out.reshape({B, K, -1}), out_);
+    const Tensor sum = h + lapse::linear(reading.out.reshape({B, K, -1}), out_);
     const Tensor u = config_.norm == "pre" ? sum : layer_norm(sum, norm1_weight_, norm1_bias_);
     result.h = feed_forward(u, options, mix64(draws.seed));
     result.cost = reading.cost;

@@ -59,7 +59,8 @@ class Layer {
  private:
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
   Columns cached(const at::Tensor& h) const;     // the columns of h's rows that evaluation keeps: [..., features]
-  Rows rows(const MemoryTable& table) const;
+  /// `fresh`: how many of each sample's newest rows have gradients.
+  Rows rows(const MemoryTable& table, int64_t fresh = 0) const;
   at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options, uint64_t seed) const;
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;

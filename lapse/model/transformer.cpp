@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "lapse/model/initialise.h"
+#include "lapse/ops/linear.h"
 
 namespace lapse {
 
@@ -93,7 +94,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     if (options.observe) result.reports.push_back(std::move(layer.report));
   }
   if (norm_weight_.defined()) h = at::layer_norm(h, {h.size(-1)}, norm_weight_, norm_bias_, 1e-5);
-  result.logits = at::linear(h, output_weight_, output_bias_);
+  result.logits = lapse::linear(h, output_weight_, {.bias = output_bias_});
   memory.clock = memory.clock + tokens.size(1);
   return result;
 }

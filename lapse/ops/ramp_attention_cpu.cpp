@@ -1,8 +1,8 @@
 // ramp_attention on the CPU: which kernel takes a call.
 #include <ATen/ATen.h>
-#include <ATen/native/CPUBlas.h>
 #include <torch/library.h>
 
+#include "lapse/ops/linear.h"
 #include "lapse/ops/ramp_attention.h"
 #include "lapse/ops/ramp_cpu.h"
 
@@ -18,26 +18,8 @@ bool tiled(const RampInputs& x) {
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
 }
 
-/// Whether the processor multiplies bfloat16 itself, and libtorch's brgemm uses it.
-bool has_bfloat16_products() {
-#if defined(__x86_64__)
-  if (!__builtin_cpu_supports("avx512bf16")) return false;
-  try {
-    alignas(64) at::BFloat16 a[16 * 16] = {};
-    alignas(64) float c[16 * 16];
-    at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, a, c, true);
-    return true;
-  } catch (const c10::Error&) {
-  }
-#endif
-  return false;
-}
-
 /// Elsewhere bfloat16 is computed in float32.
-bool computes_bfloat16(const RampInputs& x) {
-  static const bool can = has_bfloat16_products();
-  return can && x.q.scalar_type() == at::kBFloat16;
-}
+bool computes_bfloat16(const RampInputs& x) { return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16; }
 
 Tensor as(const Tensor& x, const Optional& like) { return like ? x.to(like->scalar_type()) : x; }
 

@@ -4,6 +4,7 @@
 
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
+#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {
@@ -172,9 +173,13 @@ class Backward {
   }
 
   void store_line(float* x, float factor, T* narrow, T* to) const {
-    for (int64_t d = 0; d < call_.width; ++d) x[d] *= factor;
-    store(x, call_.width, narrow);
-    std::memcpy(to, narrow, call_.D * sizeof(T));
+    if constexpr (std::is_same_v<T, float>) {
+      for (int64_t d = 0; d < call_.D; ++d) to[d] = x[d] * factor;
+    } else {
+      for (int64_t d = 0; d < call_.width; ++d) x[d] *= factor;
+      store(x, call_.width, narrow);
+      std::memcpy(to, narrow, call_.D * sizeof(T));
+    }
   }
 
   void finish_rows(int64_t number, const RampWork<T>& work, const Buffers& m) {

@@ -4,6 +4,7 @@
 
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
+#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {

@@ -62,13 +62,4 @@ void ramp_tile_received(const RampTile& tile, const float* lse2, float* score, f
 void skew(float* x, int lines, int queries);
 void unskew(float* x, int lines, int queries);
 
-/// x [rows][columns] times factor [columns], in place.
-void scale_columns(float* x, const float* factor, int rows, int columns);
-/// to [columns][rows] = from [rows][columns]; both multiples of 4; strides in elements.
-void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns);
-/// bfloat16 to the nearest, ties to even; to_pairs joins lines 2i and 2i + 1 of x [rows][columns] to [rows /
-/// 2][columns][2].
-void to_bfloat16(const float* x, uint16_t* to, int64_t n);
-void to_pairs(const float* x, uint16_t* to, int rows, int columns);
-
 }  // namespace lapse

@@ -6,6 +6,7 @@
 #include "lapse/ops/ramp_attention.h"
 #include "lapse/ops/ramp_attention_testing.h"
 #include "lapse/ops/ramp_tile.h"
+#include "lapse/ops/vector.h"
 
 namespace lapse {
 namespace {

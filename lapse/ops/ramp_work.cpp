@@ -12,24 +12,6 @@ at::ScalarType type_of(at::BFloat16) { return at::kBFloat16; }
 
 }  // namespace
 
-void* Scratch::bytes(int64_t n) {
-  constexpr size_t kAlignment = 64;
-  n = rounded_up(std::max<int64_t>(n, 1), kAlignment);
-  if (used_ == blocks_.size()) blocks_.emplace_back();
-  auto& block = blocks_[used_++];
-  if (block.size < n) {
-    block.memory.reset(std::aligned_alloc(kAlignment, n));
-    block.size = n;
-    if (block.memory == nullptr) throw std::bad_alloc();
-  }
-  return block.memory.get();
-}
-
-Scratch& Scratch::of_thread() {
-  thread_local Scratch scratch;
-  return scratch;
-}
-
 template <class T>
 RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
     : options(o), B(x.q.size(0)), K(x.q.size(1)), H(x.q.size(2)), D(x.q.size(3)), N(x.k.size(0)) {

@@ -7,10 +7,11 @@
 #include <cmath>
 
 #include "lapse/core/random.h"
+#include "lapse/ops/panel.h"
 #include "lapse/ops/ramp_attention.h"
-#include "lapse/ops/ramp_panel.h"
 #include "lapse/ops/ramp_plan.h"
 #include "lapse/ops/ramp_tile.h"
+#include "lapse/ops/scratch.h"
 
 namespace lapse {
 

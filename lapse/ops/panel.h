@@ -1,40 +1,13 @@
-// Operands of the small matrix products: tiles copied into the layouts that libtorch's brgemm wants.
+// Operands of small matrix products: tiles copied into the layouts that libtorch's brgemm wants.
 #pragma once
 
 #include <ATen/native/CPUBlas.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <vector>
 
-#include "lapse/ops/ramp_tile.h"
+#include "lapse/ops/vector.h"
 
 namespace lapse {
-
-/// A thread's working memory, kept between calls: fresh pages cost more than the arithmetic on small tiles.
-class Scratch {
- public:
-  /// n elements of T, aligned, uninitialised; valid until `release`.
-  template <class T>
-  T* take(int64_t n) {
-    return static_cast<T*>(bytes(n * static_cast<int64_t>(sizeof(T))));
-  }
-  void release() { used_ = 0; }
-  static Scratch& of_thread();
-
- private:
-  void* bytes(int64_t n);
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  struct Block {
-    std::unique_ptr<void, Free> memory;
-    int64_t size = 0;
-  };
-  std::vector<Block> blocks_;
-  size_t used_ = 0;
-};
 
 /// C [m][n] (+)= A [m][k] B [k][n]. bfloat16: pairs of B's lines are interleaved, [k / 2][n][2].
 inline void multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, float* c, bool add) {

@@ -1,0 +1,64 @@
+#include "bench/library_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "bench/eager_model.h"
+#include "lapse/core/error.h"
+
+namespace lapse::bench {
+
+using at::Tensor;
+
+LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision)
+    : shape_(shape),
+      model_(make_model(shape, precision)),
+      optimiser_({.rate = kRate, .clip = kClip}, without_spans(model_.parameters())),
+      memory_(model_.begin(shape.batch, true)),
+      draws_(1, "blocks") {}
+
+double LibraryStep::update(const Tensor& input, const Tensor& target) {
+  optimiser_.zero_gradients();
+  const auto y = model_.forward(input, memory_, {.training = true}, model_.draw(draws_));
+  const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten());
+  (loss + y.cost).backward();
+  const double value = loss.item<double>(), norm = optimiser_.clip();
+  if (!std::isfinite(value) || !std::isfinite(norm)) fail(fmt::format("loss {}, gradient norm {}", value, norm));
+  optimiser_.step(kRate);
+  model_.after_update();
+  return value;
+}
+
+void LibraryStep::fill() {
+  const at::NoGradGuard no_grad;
+  for (int64_t seen = 0; seen < shape_.memory; seen += shape_.block)
+    model_.forward(random_tokens(shape_, shape_.block), memory_, {.training = true}, model_.draw(draws_));
+  require_full();
+}
+
+void LibraryStep::require_full() const {
+  for (size_t l = 0; l < memory_.layers.size(); ++l)
+    for (int64_t b = 0; b < shape_.batch; ++b)
+      if (const int64_t rows = memory_.layers[l].rows_of(b); rows != shape_.memory)
+        fail(fmt::format("layer {} keeps {} rows of sample {}, not {}", l, rows, b, shape_.memory));
+}
+
+void check_step() {
+  constexpr double kTolerance = 1e-4;  // float32, and Adam amplifies the rounding of gradients that are nearly 0
+  const StepShape shape = tiny_shape();
+  LibraryStep library(shape, "float32");
+  EagerModel eager(shape, library.model().parameters());
+  for (int update = 1; update <= 6; ++update) {  // of 8 timesteps each: the memory of 24 fills, then rolls
+    const Tensor tokens = random_tokens(shape, shape.block + 1);
+    const Tensor input = tokens.narrow(1, 0, shape.block), target = tokens.narrow(1, 1, shape.block);
+    const double got = library.update(input, target), expected = eager.update(input, target);
+    if (!(std::abs(got - expected) <= kTolerance * std::abs(expected)))
+      fail(fmt::format("update {}: the library's loss is {}, the eager model's {}", update, got, expected));
+  }
+  library.require_full();
+}
+
+}  // namespace lapse::bench

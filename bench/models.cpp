@@ -1,0 +1,126 @@
+#include "bench/models.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/table.h"
+
+namespace lapse::bench {
+namespace {
+
+// Below e = M + 1 - R, far more than float32 rounds sigmoid by and far less than a timestep: at age M + 1 m is 0.
+constexpr double kBelow = 0.01;
+
+using Settings = std::map<std::string, std::string>;
+
+void set_fields(const Fields& fields, const Settings& settings) {
+  for (const auto& [name, value] : settings) {
+    bool found = false;
+    for (const auto& field : fields)
+      if (field.name == name) set_field(field, value, name), found = true;
+    if (!found) fail(fmt::format("the library has no setting '{}'", name));
+  }
+}
+
+ModelConfig model_config(const StepShape& shape, const std::string& precision) {
+  ModelConfig config;
+  config.width = shape.width, config.layers = shape.layers, config.heads = shape.heads;
+  config.feed_forward = shape.feed_forward;
+  if (!precisions().empty()) set_fields(config.fields(), {{"precision", precision}});
+  return config;
+}
+
+/// b of e = L sigmoid(w x + b) with w = 0.
+double span_bias(const StepShape& shape) {
+  const double e = static_cast<double>(shape.memory + 1 - shape.ramp) - kBelow, L = static_cast<double>(shape.max_span);
+  return std::log(e / (L - e));
+}
+
+}  // namespace
+
+StepShape step_shape(const std::string& name, bool quick) {
+  const std::vector<StepShape> shapes = {
+      {"1", 8, 256, 1024, 4, 256, 8, 512, 4096, 64, 205, 147},
+      {"2", 4, 128, 512, 4, 128, 16, 256, 1024, 32, 256, 18.7},
+      {"3", 12, 512, 2048, 8, 512, 2, 4608, 16384, 128, 205, 935},
+  };
+  for (StepShape shape : shapes) {
+    if (shape.name != name) continue;
+    if (quick) shape = tiny_shape(), shape.name = name;
+    return shape;
+  }
+  fail(fmt::format("there is no step '{}', only 1, 2 and 3", name));
+}
+
+StepShape tiny_shape() { return {"tiny", 2, 32, 64, 2, 8, 2, 24, 64, 4, 11}; }
+
+double step_flops(const StepShape& s) {
+  const auto d = static_cast<double>(s.width), ff = static_cast<double>(s.feed_forward);
+  const auto K = static_cast<double>(s.block), B = static_cast<double>(s.batch), M = static_cast<double>(s.memory);
+  const double rows = B * K, detached = B * M;
+  const double q_out_ff = 6 * rows * (2 * d * d + 2 * d * ff);
+  const double key_value = (6 * rows + 4 * detached) * 2 * d * d;
+  const double attention = d * (14 * rows * (M + K) + 6 * rows * K);  // d = H D
+  const double output = 6 * rows * d * static_cast<double>(s.vocabulary);
+  const double flops = static_cast<double>(s.layers) * (q_out_ff + key_value + attention) + output;
+  if (s.gflop > 0 && std::abs(flops * 1e-9 / s.gflop - 1) > 0.01)
+    fail(fmt::format("step {}: {:.1f} GFLOP by the formula, but {} are stated", s.name, flops * 1e-9, s.gflop));
+  return flops;
+}
+
+std::vector<std::string> precisions() {
+  ModelConfig config;
+  for (const auto& field : config.fields())
+    if (field.name == "precision") return field.choices;
+  return {};
+}
+
+at::ScalarType precision_type(const std::string& precision) {
+  return precision.starts_with("bf") ? at::kBFloat16 : at::kFloat;
+}
+
+Transformer make_model(const StepShape& shape, const std::string& precision) {
+  const auto method = find_method("expire_span").options();
+  set_fields(method->fields(), {{"max_span", std::to_string(shape.max_span)},
+                                {"ramp", std::to_string(shape.ramp)},
+                                {"loss", fmt::format("{}", kSpanLoss)},
+                                {"divide", "input"},
+                                {"divisor", "1"}});
+  Transformer model(model_config(shape, precision), *method, shape.vocabulary, shape.block, Random(1, "weights"));
+  for (auto& [name, parameter] : model.parameters())
+    if (of_spans(name)) parameter->detach().fill_(name.ends_with("bias") ? span_bias(shape) : 0);
+  model.after_update();
+  return model;
+}
+
+bool of_spans(const std::string& parameter) { return parameter.find(".span.") != std::string::npos; }
+
+NamedTensors without_spans(const NamedTensors& parameters) {
+  NamedTensors others;
+  for (const auto& parameter : parameters)
+    if (!of_spans(parameter.first)) others.push_back(parameter);
+  return others;
+}
+
+at::Tensor random_tokens(const StepShape& shape, int64_t length) {
+  return at::randint(shape.vocabulary, {shape.batch, length}, at::kLong);
+}
+
+void require_rows(const Transformer& model, const ModelMemory& memory, int64_t rows) {
+  for (size_t l = 0; l < memory.layers.size(); ++l) {
+    const auto& table = memory.layers[l];
+    const at::Tensor alive = model.layers()[l].alive(table, memory.clock);
+    const at::Tensor counts = at::bincount(table.sample().masked_select(alive), {}, table.samples());
+    const auto least = counts.min().item<int64_t>(), most = counts.max().item<int64_t>();
+    if (least != rows || most != rows)
+      fail(fmt::format("layer {} remembers {} to {} rows of a sample where the benchmark wants {}", l, least, most,
+                       rows));
+  }
+}
+
+}  // namespace lapse::bench

@@ -1,0 +1,54 @@
+// The models of the step benchmarks: their shapes, their FLOPs, and the library's transformer with frozen spans.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <string>
+#include <vector>
+
+#include "lapse/model/transformer.h"
+
+namespace lapse::bench {
+
+// Of every model here.
+constexpr double kSpanLoss = 1e-6, kClip = 0.3, kRate = 7e-4;
+
+struct StepShape {
+  std::string name;
+  int64_t layers, width, feed_forward, heads;
+  int64_t block, batch, memory;  ///< K, B, M: rows that each layer keeps of each sample
+  int64_t max_span, ramp;        ///< L, R
+  int64_t vocabulary;
+  double gflop = 0;  ///< of a whole training step, as the issue states it; 0: not stated
+
+  int64_t tokens() const { return batch * block; }
+};
+
+/// Steps "1", "2", "3"; `quick`: small ones under the same names.
+StepShape step_shape(const std::string& name, bool quick);
+
+/// A small model to compare paths with each other, or to run for long.
+StepShape tiny_shape();
+
+/// FLOPs of a training step: 2 forward and 4 backward per use of a weight, but 2 backward for k and v of detached rows;
+/// attention as Call::flops. Error if they differ from `gflop` by more than 1 %.
+double step_flops(const StepShape& shape);
+
+/// The spellings of the model's precision; empty while models have no such field.
+std::vector<std::string> precisions();
+at::ScalarType precision_type(const std::string& precision);  ///< that its products run in
+
+/// Fresh weights. Every span is that which keeps `shape.memory` rows: w = 0 and e = M + 1 - R.
+Transformer make_model(const StepShape& shape, const std::string& precision);
+
+/// Whether the parameter is one of the span predictor's.
+bool of_spans(const std::string& parameter);
+/// All others: what an optimiser moves while spans stay as they are.
+NamedTensors without_spans(const NamedTensors& parameters);
+
+at::Tensor random_tokens(const StepShape& shape, int64_t length);  ///< [B, length]
+
+/// Error unless each layer holds exactly `rows` rows of each sample that the next query can read.
+void require_rows(const Transformer& model, const ModelMemory& memory, int64_t rows);
+
+}  // namespace lapse::bench

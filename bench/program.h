@@ -1,0 +1,37 @@
+// The frame that the benchmark programs share: options, errors, and the JSON that each writes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+
+namespace lapse::bench {
+
+struct Common {
+  int threads = 0;     ///< 0: one for each core
+  bool quick = false;  ///< tiny shapes, one repeat: tells that the program works, not how fast it is
+  std::string json;    ///< file to write
+  std::string child;   ///< in a child process: the path that it measures
+
+  /// What a child process needs of these to do the same work.
+  std::vector<std::string> child_arguments(const std::string& path) const;
+};
+
+struct Program {
+  std::string name;
+  std::string about;
+  std::function<void(CLI::App&)> add_options;
+  std::function<Json(const Common&)> run;    ///< prints results, and returns them for the file
+  std::function<void(const Common&)> child;  ///< does the work of one path; may be absent
+};
+
+/// The whole of main. Exit status 2 for a wrong command line, 1 for other errors, each with one line on stderr.
+int run_program(const Program& program, int argc, char** argv);
+
+/// Declares --precision if models have a field for it.
+void add_precision(CLI::App& app, std::string& precision);
+
+}  // namespace lapse::bench

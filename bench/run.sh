@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Runs the benchmarks one after another and writes bench/results/NAME.json.
+#
+#   bench/run.sh                      all, with the settings that the results in README.md come from
+#   bench/run.sh NAME [OPTION...]     one of attention, step, generation, memory, with these options
+#
+# LAPSE_BUILD: the build folder, by default build/release. On a busy machine the numbers mean nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=${LAPSE_BUILD:-build/release}
+names=(attention step generation memory)
+
+usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+
+run() {
+  local name=$1
+  shift
+  "$build/bench/$name" --json "bench/results/$name.json" "$@"
+  echo
+}
+
+case ${1:-} in
+  "") ;;
+  -h | --help) usage; exit 0 ;;
+  *)
+    if [[ " ${names[*]} " != *" $1 "* ]]; then
+      printf 'run.sh: unknown benchmark: %s\n' "$1" >&2
+      usage >&2
+      exit 2
+    fi
+    ;;
+esac
+for name in "${names[@]}"; do
+  [[ -x $build/bench/$name ]] || {
+    printf 'run.sh: %s is missing; build it with scripts/build.sh release bench_%s\n' "$build/bench/$name" "$name" >&2
+    exit 1
+  }
+done
+mkdir -p bench/results
+if (($# > 0)); then
+  run "$@"
+else
+  run attention --repeat 25
+  run step
+  run generation --tokens 200000
+  run memory
+fi

@@ -1,0 +1,157 @@
+// A whole training step against eager PyTorch and the machine's peak: issue 4's steps 1, 2 and 3.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+
+#include "bench/eager_model.h"
+#include "bench/library_step.h"
+#include "bench/peak.h"
+#include "bench/program.h"
+#include "bench/report.h"
+#include "lapse/core/error.h"
+
+namespace lapse::bench {
+namespace {
+
+using at::Tensor;
+
+struct Options {
+  std::string only = "all";
+  std::string precision = "float32";
+  int64_t updates = 10, warm = 2;
+  int64_t eager_updates = -1;  // -1: 3, but 1 of step 3, which takes half a minute
+  bool no_eager = false;
+
+  std::vector<StepShape> chosen(const Common& common) const {
+    std::vector<StepShape> some;
+    for (const char* name : {"1", "2", "3"})
+      if (only == "all" || only == name) some.push_back(step_shape(name, common.quick));
+    return some;
+  }
+};
+
+/// A full step of LibraryStep or EagerModel on fresh random tokens.
+template <class Model>
+std::function<void()> stepper(const StepShape& shape, std::shared_ptr<Model> model) {
+  return [=] {
+    const Tensor tokens = random_tokens(shape, shape.block + 1);
+    model->update(tokens.narrow(1, 0, shape.block), tokens.narrow(1, 1, shape.block));
+  };
+}
+
+std::vector<Path> paths_of(const StepShape& shape, const Options& options, bool quick) {
+  auto fused = [=, precision = options.precision]() -> std::function<void()> {
+    auto step = std::make_shared<LibraryStep>(shape, precision);
+    step->fill();
+    return [step, update = stepper(shape, step)] {
+      update();
+      step->require_full();
+    };
+  };
+  auto eager = [=]() -> std::function<void()> {
+    auto model = std::make_shared<EagerModel>(shape, make_model(shape, "float32").parameters());
+    model->fill();
+    return stepper(shape, model);
+  };
+  std::vector<Path> paths = {{"fused", fused, quick ? 1 : options.updates, quick ? 0 : options.warm}};
+  const bool slow = shape.name == "3";
+  if (options.no_eager || (quick && slow)) return paths;
+  const int64_t updates = options.eager_updates > 0 ? options.eager_updates : slow ? 1 : 3;
+  paths.push_back({"eager", eager, quick ? 1 : updates, slow || quick ? 0 : 1});
+  return paths;
+}
+
+struct Outcome {
+  StepShape shape;
+  std::vector<Measured> paths;
+};
+
+Outcome measure(const StepShape& shape, const Common& common, const Options& options) {
+  Outcome outcome{shape, {}};
+  const auto paths = paths_of(shape, options, common.quick);
+  for (const auto& path : paths) {
+    note(fmt::format("step {}: the memory of {}", shape.name, path.name));
+    auto arguments = common.child_arguments(path.name);
+    arguments.insert(arguments.end(), {"--case", shape.name});
+    if (!precisions().empty()) arguments.insert(arguments.end(), {"--precision", options.precision});
+    outcome.paths.push_back({path.name, step_flops(shape), {}, run_child(arguments)["peak_memory"]});
+  }
+  note(fmt::format("step {}: times", shape.name));
+  const auto times = take_turns(paths);
+  for (size_t i = 0; i < paths.size(); ++i) outcome.paths[i].seconds = times[i];
+  return outcome;
+}
+
+Json report(const Outcome& outcome, double peak, const std::string& precision) {
+  const auto& s = outcome.shape;
+  const std::string about =
+      fmt::format("{} layers, width {}, ffn {}, {} heads, K {}, B {}, M {}, L {}, R {}, V {}", s.layers, s.width,
+                  s.feed_forward, s.heads, s.block, s.batch, s.memory, s.max_span, s.ramp, s.vocabulary);
+  Json json = {{"case", s.name},
+               {"about", about},
+               {"precision", precision},
+               {"gflop", step_flops(s) * 1e-9},
+               {"paths", paths_json(outcome.paths, peak)}};
+  std::cout << fmt::format("\nstep {}: {}; {:.4g} GFLOP\n{}", s.name, about, json["gflop"].get<double>(),
+                           paths_table(json["paths"]));
+  for (const auto& path : outcome.paths) {
+    const double rate = static_cast<double>(s.tokens()) / median(path.seconds);
+    json["paths"][path.name]["tokens_per_second"] = rate;
+    std::cout << fmt::format("  {}: {:.0f} tokens/s\n", path.name, rate);
+  }
+  return json;
+}
+
+Json run(const Common& common, const Options& options) {
+  check_step();
+  for (const char* name : {"1", "2", "3"}) step_flops(step_shape(name, false));  // are as stated
+  Peaks peaks(common.quick);
+  const auto type = precision_type(options.precision);
+  std::vector<Outcome> outcomes;
+  for (const auto& shape : options.chosen(common)) {
+    peaks.measure(type);
+    outcomes.push_back(measure(shape, common, options));
+  }
+  peaks.measure_again();
+  std::cout << peaks.text();
+  Json results = Json::array();
+  for (const auto& outcome : outcomes) results.push_back(report(outcome, peaks.flops(type), options.precision));
+  return {{"peak", peaks.json()}, {"results", results}};
+}
+
+/// Enough updates of one path for its memory to reach its height.
+void run_alone(const Common& common, const Options& options) {
+  for (const auto& shape : options.chosen(common))
+    for (const auto& path : paths_of(shape, options, common.quick))
+      if (path.name == common.child) {
+        const auto work = path.prepare();
+        const int updates = common.quick || path.name == "eager" ? 1 : 3;
+        for (int i = 0; i < updates; ++i) work();
+        return;
+      }
+  fail("there is no path " + common.child);
+}
+
+}  // namespace
+}  // namespace lapse::bench
+
+int main(int argc, char** argv) {
+  using namespace lapse::bench;
+  Options options;
+  Program program{"step", "Times whole training steps; see bench/README.md"};
+  program.add_options = [&](CLI::App& app) {
+    app.add_option("--case", options.only, "which step")
+        ->check(CLI::IsMember({"all", "1", "2", "3"}))
+        ->capture_default_str();
+    app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
+    app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(0, 100000))->capture_default_str();
+    app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager model; default 3, step 3: 1")
+        ->check(CLI::Range(1, 100000));
+    app.add_flag("--no-eager", options.no_eager, "without the eager model");
+    add_precision(app, options.precision);
+  };
+  program.run = [&](const Common& common) { return run(common, options); };
+  program.child = [&](const Common& common) { run_alone(common, options); };
+  return run_program(program, argc, argv);
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Prints the results of the benchmarks as Markdown: bench/summarise.py [FILE...], by default bench/results/*.json."""
+import json
+import pathlib
+import sys
+
+
+def table(heading: list[str], rows: list[list[str]]) -> str:
+    lines = [heading, ["---"] + ["---:"] * (len(heading) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def megabytes(path: dict, key: str = "peak_memory") -> str:
+    return f"{path[key] / 1e6:.0f} MB" if key in path else ""
+
+
+def machine(data: dict) -> str:
+    commit = f", commit {data['commit']}" if data["commit"] else ""
+    quick = " **A --quick run: these are no measurements.**" if data["quick"] else ""
+    build = f"libtorch {data['libtorch']}, {data['date']}{commit}"
+    text = f"{data['processor']}, {data['threads']} threads, {build}.{quick}"
+    for precision, peak in data.get("peak", {}).items():
+        text += f" Peak {precision}: {peak['gflops']:.0f} GFLOP/s ({peak['by']})."
+    return text + "\n"
+
+
+def paths(data: dict) -> str:
+    """attention and step: a line for each path of each case."""
+    tokens = any("tokens_per_second" in p for r in data["results"] for p in r["paths"].values())
+    rows = []
+    for result in data["results"]:
+        for name, path in result["paths"].items():
+            first = name == next(iter(result["paths"]))
+            row = [
+                f"`{result['case']}` {result['precision']}" if first else "",
+                name,
+                f"{path['ms']:.1f}",
+                f"{path['gflops']:.0f}",
+                f"{path['of_peak'] * 100:.0f} %",
+                f"{path['fused_over_this']:.2f}" if "fused_over_this" in path else "",
+                megabytes(path),
+            ]
+            if tokens:
+                row.append(f"{path['tokens_per_second']:,.0f}")
+            elif first:
+                share, of_peak = result["visible_pairs"], result["of_peak_over_visible_pairs"]
+                row.append(f"{share * 100:.0f} % ({of_peak * 100:.0f} %)")
+            else:
+                row.append("")
+            rows.append(row)
+    last = "tokens/s" if tokens else "pairs with m > 0 (of peak over them)"
+    return table(["case", "path", "ms", "GFLOP/s", "of peak", "fused/this", "peak memory", last], rows)
+
+
+def generation(data: dict) -> str:
+    rows = [
+        [
+            f"{point['seen']:,}",
+            f"{point['fused']['ms']:.2f}",
+            f"{point['eager']['ms']:.2f}",
+            f"{point['fused_over_eager']:.3f}",
+            megabytes(point, "resident_memory"),
+        ]
+        for point in data["results"]
+    ]
+    text = table(["tokens seen", "ms per token", "eager ms", "fused/eager", "resident"], rows)
+    ratio = data["slowest_over_fastest"]
+    return f"{text}\n|C_t| = {data['memory']}, {data['precision']}; slowest / fastest point: {ratio:.3f}\n"
+
+
+def memory(data: dict) -> str:
+    rows = [[str(point["update"]), megabytes(point, "resident_memory")] for point in data["results"]]
+    r = data["rows"]
+    return (
+        table(["update", "resident"], rows)
+        + f"\nLargest after update {data['first']} / at it: {data['largest_over_first']:.3f}; "
+        f"tables of {r['least']} to {r['most']} rows, {r['distinct']} sizes, {data['precision']}\n"
+    )
+
+
+SECTIONS = {"attention": paths, "step": paths, "generation": generation, "memory": memory}
+
+
+def main() -> int:
+    if any(argument.startswith("-") for argument in sys.argv[1:]):
+        print(__doc__)
+        return 0 if sys.argv[1:] in (["--help"], ["-h"]) else 2
+    results = pathlib.Path(__file__).resolve().parent / "results"
+    files = [pathlib.Path(a) for a in sys.argv[1:]] or sorted(results.glob("*.json"))
+    if not files:
+        print(f"summarise.py: no results in {results}; bench/run.sh writes them", file=sys.stderr)
+        return 1
+    for file in files:
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            section = SECTIONS[data["benchmark"]]
+            print(f"### {file.stem}\n\n{machine(data)}\n{section(data)}")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            print(f"summarise.py: {file}: no results of a benchmark: {error!r}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+#include "lapse/ops/linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/native/CPUBlas.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cstring>
+
+#include "lapse/ops/matmul.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kFewRows = 16;  // up to which libtorch's own vector products are faster than tiles
+
+template <class T>
+Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
+  const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
+  const Panels<T> panels(weight.const_data_ptr<float>(), k, k, n, true);
+  Tensor y = at::empty({m, n}, x.options());
+  multiply(Left<T>::plain(x.const_data_ptr<float>(), nullptr, m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(),
+           false, bias, relu);
+  return y;
+}
+
+template <class T>
+Tensor gradient_of_x(const std::vector<Tensor>& dy, const Tensor& y, const variable_list& weights, int64_t k,
+                     const std::vector<RowRange>& rows) {
+  const int64_t m = dy[0].size(0);
+  Tensor dx = at::empty({m, k}, dy[0].options());
+  int64_t next = 0;
+  auto clear = [&](int64_t end) {
+    if (next < end) std::memset(dx.mutable_data_ptr<float>() + next * k, 0, (end - next) * k * sizeof(float));
+  };
+  for (const auto& range : rows) clear(range.begin), next = range.end;
+  clear(m);
+  for (size_t i = 0; i < dy.size(); ++i) {
+    const int64_t n = weights[i].size(0);
+    const Panels<T> panels(weights[i].const_data_ptr<float>(), k, n, k, false);
+    const float* mask = y.defined() ? y.const_data_ptr<float>() : nullptr;
+    multiply(Left<T>::plain(dy[i].const_data_ptr<float>(), mask, m, n), rows, panels, dx.mutable_data_ptr<float>(),
+             i > 0);
+  }
+  return dx;
+}
+
+template <class T>
+Tensor gradient_of_weight(const Tensor& dy, const Tensor& y, const Panels<T>& x, int64_t k) {
+  const int64_t m = dy.size(0), n = dy.size(1);
+  Tensor dw = at::empty({n, k}, dy.options());
+  const float* mask = y.defined() ? y.const_data_ptr<float>() : nullptr;
+  multiply(Left<T>::transposed(dy.const_data_ptr<float>(), mask, m, n), {{0, n}}, x, dw.mutable_data_ptr<float>(),
+           false);
+  return dw;
+}
+
+class Function : public torch::autograd::Function<Function> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& bias,
+                               at::TensorList weights, bool relu, bool bfloat16, const std::vector<int64_t>& rows) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    variable_list y;
+    for (const auto& weight : weights) {
+      const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+      y.push_back(bfloat16 ? product<at::BFloat16>(x, weight, b, relu) : product<float>(x, weight, b, relu));
+    }
+    variable_list saved = {x, bias.value_or(Tensor()), relu ? y[0] : Tensor()};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["bfloat16"] = bfloat16;
+    ctx->saved_data["rows"] = rows;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return ctx->saved_data["bfloat16"].toBool() ? backward_in<at::BFloat16>(ctx, grads)
+                                                : backward_in<float>(ctx, grads);
+  }
+
+ private:
+  template <class T>
+  static variable_list backward_in(AutogradContext* ctx, const variable_list& grads) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &bias = saved[1], &y = saved[2];
+    const variable_list weights(saved.begin() + 3, saved.end());
+    const int64_t m = x.size(0), k = x.size(1);
+    std::vector<Tensor> dy;
+    for (size_t i = 0; i < grads.size(); ++i)
+      dy.push_back(grads[i].defined() ? grads[i].contiguous() : at::zeros({m, weights[i].size(0)}, x.options()));
+    std::vector<RowRange> rows;
+    const auto given = ctx->saved_data["rows"].toIntVector();
+    for (size_t i = 0; i < given.size(); i += 2) rows.push_back({given[i], given[i + 1]});
+    if (rows.empty()) rows.push_back({0, m});
+
+    variable_list result(2 + weights.size() + 3);
+    if (ctx->needs_input_grad(0)) result[0] = gradient_of_x<T>(dy, y, weights, k, rows);
+    if (bias.defined() && ctx->needs_input_grad(1)) {
+      result[1] = at::empty_like(bias);
+      column_sums(dy[0].const_data_ptr<float>(), y.defined() ? y.const_data_ptr<float>() : nullptr, m, dy[0].size(1),
+                  result[1].mutable_data_ptr<float>());
+    }
+    const Panels<T> panels(x.const_data_ptr<float>(), k, m, k, false);
+    for (size_t i = 0; i < weights.size(); ++i) result[2 + i] = gradient_of_weight<T>(dy[i], y, panels, k);
+    return result;
+  }
+};
+
+void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  TORCH_CHECK(!weights.empty() && x.dim() >= 1, "linear: needs an input of at least one dimension, and a weight");
+  for (const auto& weight : weights)
+    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.scalar_type() == x.scalar_type(),
+                "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
+                " ", weight.sizes());
+  TORCH_CHECK(weights.size() == 1 || (!o.bias && !o.relu), "linear: bias and relu go with one weight");
+  if (o.bias)
+    TORCH_CHECK(o.bias->dim() == 1 && o.bias->size(0) == weights[0].size(0), "linear: the bias must be [",
+                weights[0].size(0), "], got ", o.bias->sizes());
+}
+
+}  // namespace
+
+bool has_bfloat16_products() {
+  static const bool has = [] {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx512bf16")) return false;
+    try {
+      alignas(64) at::BFloat16 a[16 * 16] = {};
+      alignas(64) float c[16 * 16];
+      at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, a, c, true);
+      return true;
+    } catch (const c10::Error&) {
+    }
+#endif
+    return false;
+  }();
+  return has;
+}
+
+std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  check(x, weights, o);
+  const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
+  std::vector<Tensor> y;
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || m <= kFewRows) {
+    for (const auto& weight : weights) {
+      y.push_back(at::linear(x, weight, o.bias));
+      if (o.relu) y.back() = at::relu(y.back());
+    }
+    return y;
+  }
+  std::vector<int64_t> rows;
+  for (const auto& [begin, end] : o.gradient_rows) rows.insert(rows.end(), {begin, end});
+  variable_list contiguous;
+  for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
+  const Tensor flat = x.reshape({m, k}).contiguous();
+  const auto bias = o.bias ? std::optional<Tensor>(o.bias->contiguous()) : std::nullopt;
+  y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+  auto shape = x.sizes().vec();
+  for (auto& result : y) {
+    shape.back() = result.size(1);
+    result = result.view(shape);
+  }
+  return y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const LinearOptions& o) {
+  return lapse::linear(x, std::vector{weight}, o)[0];
+}
+
+}  // namespace lapse

@@ -1,0 +1,144 @@
+#include "lapse/ops/vector.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lapse/ops/vector.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lapse {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+constexpr D d;
+constexpr hn::RebindToUnsigned<D> du;
+using V = hn::Vec<D>;
+constexpr int kN = static_cast<int>(hn::MaxLanes(d));
+
+void ScaleColumns(float* x, const float* factor, int rows, int columns) {
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; j += kN)
+      hn::Store(hn::Mul(hn::Load(d, x + i * columns + j), hn::Load(d, factor + j)), d, x + i * columns + j);
+}
+
+#if HWY_TARGET == HWY_SCALAR  // has no vectors of four
+void Transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j) to[int64_t{j} * to_stride + i] = from[int64_t{i} * from_stride + j];
+}
+#else
+// 4 x 4 at a time, in vectors of four.
+void Transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  const hn::FixedTag<float, 4> d4;
+  const hn::RepartitionToWide<decltype(d4)> d2;
+  auto wide = [&](auto v) HWY_ATTR { return hn::BitCast(d2, v); };
+  for (int i = 0; i < rows; i += 4)
+    for (int j = 0; j < columns; j += 4) {
+      const float* a = from + int64_t{i} * from_stride + j;
+      const auto r0 = hn::LoadU(d4, a), r1 = hn::LoadU(d4, a + from_stride), r2 = hn::LoadU(d4, a + 2 * from_stride),
+                 r3 = hn::LoadU(d4, a + 3 * from_stride);
+      const auto lo01 = wide(hn::InterleaveLower(d4, r0, r1)), hi01 = wide(hn::InterleaveUpper(d4, r0, r1));
+      const auto lo23 = wide(hn::InterleaveLower(d4, r2, r3)), hi23 = wide(hn::InterleaveUpper(d4, r2, r3));
+      float* b = to + int64_t{j} * to_stride + i;
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, b);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, b + to_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, hi01, hi23)), d4, b + 2 * to_stride);
+      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, hi01, hi23)), d4, b + 3 * to_stride);
+    }
+}
+#endif
+
+/// The nearest bfloat16 in the high half of each lane; the low half is left over.
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Rounded(V x) {
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
+}
+
+void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
+  const hn::Rebind<uint16_t, D> d16;
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN)
+    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(Rounded(hn::LoadU(d, x + i)))), d16, to + i);
+  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
+}
+
+void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
+  auto* pairs = reinterpret_cast<uint32_t*>(to);
+  for (int i = 0; i < rows; i += 2)
+    for (int j = 0; j < columns; j += kN) {
+      const auto even = Rounded(hn::Load(d, x + i * columns + j)),
+                 odd = Rounded(hn::Load(d, x + (i + 1) * columns + j));
+      const auto joined = hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(du, 0xFFFF0000u)));
+      hn::StoreU(joined, du, pairs + i / 2 * columns + j);
+    }
+}
+
+HWY_INLINE V Biased(V x, const float* bias, int64_t j, bool relu) {
+  if (bias != nullptr) x = hn::Add(x, hn::LoadU(d, bias + j));
+  return relu ? hn::Max(x, hn::Zero(d)) : x;
+}
+
+void AddBias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu) {
+  for (int64_t i = 0; i < rows; ++i, x += stride) {
+    int64_t j = 0;
+    for (; j + kN <= columns; j += kN) hn::StoreU(Biased(hn::LoadU(d, x + j), bias, j, relu), d, x + j);
+    for (; j < columns; ++j) {
+      if (bias != nullptr) x[j] += bias[j];
+      if (relu && x[j] < 0) x[j] = 0;
+    }
+  }
+}
+
+void WherePositive(const float* x, const float* y, float* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN)
+    hn::StoreU(hn::IfThenElseZero(hn::Gt(hn::LoadU(d, y + i), hn::Zero(d)), hn::LoadU(d, x + i)), d, to + i);
+  for (; i < n; ++i) to[i] = y[i] > 0 ? x[i] : 0;
+}
+
+void AddTo(float* sum, const float* x, int64_t n) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, x + i)), d, sum + i);
+  for (; i < n; ++i) sum[i] += x[i];
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lapse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lapse {
+
+HWY_EXPORT(ScaleColumns);
+HWY_EXPORT(Transpose);
+HWY_EXPORT(ToBfloat16);
+HWY_EXPORT(ToPairs);
+HWY_EXPORT(AddBias);
+HWY_EXPORT(WherePositive);
+HWY_EXPORT(AddTo);
+
+void scale_columns(float* x, const float* factor, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(ScaleColumns)(x, factor, rows, columns);
+}
+void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, to, to_stride, rows, columns);
+}
+void to_bfloat16(const float* x, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBfloat16)(x, to, n); }
+void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
+  HWY_DYNAMIC_DISPATCH(ToPairs)(x, to, rows, columns);
+}
+void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu) {
+  HWY_DYNAMIC_DISPATCH(AddBias)(x, stride, rows, columns, bias, relu);
+}
+void where_positive(const float* x, const float* y, float* to, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
+}
+void add_to(float* sum, const float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(sum, x, n); }
+
+}  // namespace lapse
+#endif  // HWY_ONCE
