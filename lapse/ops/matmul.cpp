@@ -59,9 +59,6 @@ void store_right_turned(const float* block, int64_t from_stride, at::BFloat16* t
   transpose(block, from_stride, room, kPanel, kPanel, kPanel);
   store_right(room, to);
 }
-float* floats(float* x) { return x; }
-float* floats(at::BFloat16*) { return nullptr; }
-
 struct Blocks {
   float *block, *turned;
 };
@@ -73,28 +70,37 @@ Blocks blocks_of(Scratch& scratch) {
 
 template <class T>
 Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed)
-    : k_(filled(k)), n_(n), data_(buffer(T(), k_ * filled(n))) {
+    : k_(filled(k)), n_(n), x_(x), stride_(stride) {
+  // Lines far apart fall on the same sets of the cache; then a copy pays.
+  if (std::is_same_v<T, float> && !transposed && n % kPanel == 0 && stride <= 512) in_place_ = k / kPanel * kPanel;
+  const int64_t copied = k_ - in_place_, depth = copied / kPanel;
+  data_ = buffer(T(), copied * filled(n));
   T* to = data_.template mutable_data_ptr<T>();
-  const int64_t depth = k_ / kPanel;
   for_each_task(count() * depth, [&](int64_t task) {
-    const int64_t j = task / depth, r = task % depth;
+    const int64_t j = task / depth, r = in_place_ / kPanel + task % depth;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     const auto [block, turned] = blocks_of(scratch);
     const int64_t columns = std::min(kPanel, n - j * kPanel), lines = std::min(kPanel, k - r * kPanel);
     const bool whole = columns == kPanel && lines == kPanel;
-    T* panel = to + (j * k_ + r * kPanel) * kPanel;
+    T* panel = to + (j * copied + r * kPanel - in_place_) * kPanel;
     if (transposed) {
       const float* from = x + j * kPanel * stride + r * kPanel;
       if (!whole) copy_block(from, nullptr, stride, columns, lines, turned);
       store_right_turned(whole ? from : turned, whole ? stride : kPanel, panel, block);
     } else {
-      const float* from = x + r * kPanel * stride + j * kPanel;
-      if (whole && std::is_same_v<T, float>) return copy_block(from, nullptr, stride, lines, columns, floats(panel));
-      copy_block(from, nullptr, stride, lines, columns, block);
+      copy_block(x + r * kPanel * stride + j * kPanel, nullptr, stride, lines, columns, block);
       store_right(block, panel);
     }
   });
+}
+
+template <class T>
+typename Panels<T>::Piece Panels<T>::at(int64_t j, int64_t r) const {
+  if constexpr (std::is_same_v<T, float>)
+    if (r < in_place_) return {x_ + r * stride_ + j * kPanel, stride_, std::min(kDepth, in_place_ - r)};
+  const int64_t copied = k_ - in_place_;
+  return {data_.template const_data_ptr<T>() + (j * copied + r - in_place_) * kPanel, kPanel, std::min(kDepth, k_ - r)};
 }
 
 template <class T>
@@ -159,10 +165,14 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
       const bool direct = count == kPanel && width == kPanel;
       float* c = direct ? at : result;
       const int64_t ldc = direct ? columns : kPanel;
-      for (int64_t r = 0; r < depth; r += kDepth)
-        at::native::cpublas::brgemm(kPanel, kPanel, std::min(kDepth, depth - r), tile.stride, kPanel, ldc,
-                                    r > 0 || (add && direct), tile.data + r / kDepth * tile.block, right.at(j, r), c,
+      for (int64_t r = 0; r < depth;) {
+        const auto piece = right.at(j, r);
+        const int64_t lines = std::min(piece.lines, kDepth - r % kDepth);
+        at::native::cpublas::brgemm(kPanel, kPanel, lines, tile.stride, piece.stride, ldc, r > 0 || (add && direct),
+                                    tile.data + r / kDepth * tile.block + r % kDepth, piece.data, c,
                                     std::is_same_v<T, at::BFloat16>);
+        r += lines;
+      }
       if (!direct)
         for (int64_t i = 0; i < count; ++i) {
           if (add)

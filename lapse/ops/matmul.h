@@ -12,21 +12,30 @@ namespace lapse {
 constexpr int64_t kPanel = 64;   ///< rows and columns of a tile of a result
 constexpr int64_t kDepth = 256;  ///< how much of the inner dimension a tile takes at once
 
-/// A right operand [k][n], cut into panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros.
+/// A right operand [k][n] in panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros. Copied, or
+/// where it lies in memory as brgemm reads it, the whole blocks of 64 lines are read there.
 template <class T>
 class Panels {
  public:
-  /// x [k][n], or with `transposed` x [n][k]; lines are `stride` apart.
+  /// x [k][n], or with `transposed` x [n][k]; lines are `stride` apart. x must outlive this.
   Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed);
   int64_t depth() const { return k_; }
   int64_t columns() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
-  /// Lines r, r + 1, ... of panel j, as brgemm reads them.
-  const T* at(int64_t j, int64_t r) const { return data_.const_data_ptr<T>() + (j * k_ + r) * kPanel; }
+
+  /// Panel j from line r on: the first element, the stride of lines, and how many there are up to at most kDepth.
+  struct Piece {
+    const T* data;
+    int64_t stride, lines;
+  };
+  Piece at(int64_t j, int64_t r) const;
 
  private:
-  int64_t k_, n_;  // k_: filled up
-  at::Tensor data_;
+  int64_t k_, n_;         // k_: filled up
+  int64_t in_place_ = 0;  // lines that are read from x_
+  const float* x_;
+  int64_t stride_;
+  at::Tensor data_;  // the others: [count()][k_ - in_place_][64]
 };
 
 /// A left operand: x [m][k] as it lies in memory, or the transposed x [k][m]; where y is given, x counts only where

@@ -12,4 +12,7 @@ RampGradients ramp_attention_backward_tiled(const at::Tensor& grad_out, const at
                                             const RampInputs& inputs, const RampOptions& options,
                                             const RampOutputs& outputs, bool bfloat16);
 
+/// For a few queries in float32, without head spans and dropout.
+RampOutputs ramp_attention_decode(const RampInputs& inputs, const RampOptions& options);
+
 }  // namespace lapse

@@ -1,8 +1,8 @@
 // The tiled kernels on every instruction set, at sizes of several tiles and chunks, against the reference in float64.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
+#include "lapse/ops/instruction_set_testing.h"
 #include "lapse/ops/ramp_attention.h"
 #include "lapse/ops/ramp_attention_testing.h"
 #include "lapse/ops/ramp_tile.h"
@@ -12,26 +12,6 @@ namespace lapse {
 namespace {
 
 using at::Tensor;
-
-/// The instruction sets that this machine has, one at a time; the best one again at the end of the scope.
-class InstructionSet {
- public:
-  explicit InstructionSet(int64_t target) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().DeInit();
-  }
-  InstructionSet(const InstructionSet&) = delete;
-  ~InstructionSet() {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().DeInit();
-  }
-  static std::vector<int64_t> all() {
-    std::vector<int64_t> targets;
-    for (int64_t bit = 1; bit > 0; bit <<= 1)
-      if ((hwy::SupportedTargets() & bit) != 0 && bit != (int64_t{1} << 62)) targets.push_back(bit);
-    return targets;
-  }
-};
 
 /// Ragged samples of up to 700 rows with gaps, up to 150 queries.
 RampCase large_case(uint64_t seed, bool dropout) {

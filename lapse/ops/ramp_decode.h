@@ -1,0 +1,30 @@
+// Attention of single queries: no tiles, no copies; every row is read once, for all heads. No torch here.
+#pragma once
+
+#include <cstdint>
+
+namespace lapse {
+
+/// Some rows of one sample before one query. Rows lie `stride` elements apart, heads side by side within them.
+struct RampRowBlock {
+  int64_t rows, heads, width;  ///< width: D
+  const float* q;              ///< [heads][width]
+  const float *k, *v;
+  int64_t stride;
+  const float* logit;     ///< [rows][heads], or null
+  const float* position;  ///< [P][width]: of ages 1 ... P, or null
+  int64_t positions;      ///< P
+  const int32_t* age;     ///< [rows]
+  const float* weight;    ///< [rows]: m, negative for a row that the query does not see
+};
+
+/// What rows contribute to each head: softmax relative to 2^largest, not normalised. `values` [heads][width]; weights
+/// [heads][rows]: m exp.
+struct RampRowSums {
+  float *largest, *sum, *masked;  ///< [heads]
+  float* values;
+  float* weights;
+};
+void ramp_rows_forward(const RampRowBlock& block, const RampRowSums& sums);
+
+}  // namespace lapse
