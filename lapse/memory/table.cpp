@@ -3,15 +3,20 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
 
+int64_t row_bytes(const Tensor& x) {
+  return x.size(0) == 0 ? 0 : x.numel() / x.size(0) * static_cast<int64_t>(x.element_size());
+}
+
 int64_t capacity(const Tensor& x) {
-  const int64_t row = x.size(0) == 0 ? 0 : x.numel() / x.size(0);
-  return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes() / x.element_size()) / row;
+  const int64_t row = row_bytes(x);
+  return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes()) / row;
 }
 
 /// A copy of `rows` in storage with room for a quarter more, viewed at its own size.
@@ -48,7 +53,9 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
     shape[0] = n + more;
     // variable_data: to autograd, which may have saved `old`, what is written behind it is another tensor.
     Tensor view = old.variable_data().as_strided(shape, old.strides(), old.storage_offset());
-    view.narrow(0, n, more).copy_(rows);
+    const Tensor from = rows.contiguous();
+    std::memcpy(static_cast<char*>(view.mutable_data_ptr()) + n * row_bytes(old), from.const_data_ptr(),
+                more * row_bytes(old));
     return view;
   }
   // unbind and one cat: their backward is one stack and views, where 2B slices would each cost a zero-filled gradient.
@@ -94,11 +101,13 @@ void MemoryTable::append(const Tensor& start, const Columns& block) {
   columns_ = std::move(all);
   room_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
+  unsifted_ += samples() * K;
 }
 
 void MemoryTable::keep(const Tensor& mask) {
   TORCH_CHECK(mask.dim() == 1 && mask.size(0) == rows() && mask.scalar_type() == at::kBool,
               "keep: mask must be bool of ", rows(), " elements, got ", mask.scalar_type(), " ", mask.sizes());
+  unsifted_ = 0;
   const Tensor kept = mask.nonzero().squeeze(1);
   if (kept.size(0) == rows()) return;
   for (auto& [name, values] : columns_) {

@@ -40,6 +40,9 @@ class MemoryTable {
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
   void keep(const at::Tensor& mask);
 
+  /// How many rows have come since `keep` was last called.
+  int64_t unsifted() const { return unsifted_; }
+
   /// Deletes all rows of one sample, or of all.
   void reset(int64_t sample);
   void reset();
@@ -72,6 +75,7 @@ class MemoryTable {
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
 
   std::vector<int64_t> offsets_;
+  int64_t unsifted_ = 0;
   Ownership room_;
   Columns columns_;  // each a view of N rows; for one sample its storage may hold more
 };

@@ -15,9 +15,9 @@ namespace {
 using at::Tensor;
 
 constexpr double kNormEpsilon = 1e-5;
-// Outside training dead rows are skipped by attention anyway; they are released once they are this share of the table,
-// so that a stream that loses one row per token does not copy its memory at every token.
-constexpr int64_t kDeadShare = 8;
+// Outside training dead rows are skipped by attention anyway. Token by token they are looked for once this share of the
+// table is new, so that a stream that loses one row per token does not copy its memory at every token.
+constexpr int64_t kNewShare = 8;
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEpsilon);
@@ -151,8 +151,8 @@ Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_
 void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, int64_t K, const BlockOptions& options,
                    LayerReport& report) const {
   at::NoGradGuard no_grad;
+  if (!options.training && !options.observe && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
-  const int64_t total = table.rows(), kept = mask.sum().item<int64_t>();
   if (options.observe) {
     const Tensor sizes = memory_sizes(table, method_->last_age(rows), start, K);
     report.memory_mean = sizes.to(at::kDouble).mean().item<double>();
@@ -160,13 +160,12 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
     const Tensor first = start.index_select(0, table.sample()), recent = table.time() >= first;
     // Without the rows that were dead before the block and have yet to be released.
     const auto readable = at::logical_or(method_->keep(rows, first), recent).sum().item<double>();
-    report.deleted = (readable - kept) / readable;
+    report.deleted = (readable - mask.sum().item<double>()) / readable;
     for (const auto& [name, values] : method_->tell(rows))
       report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
   }
   table.detach();
-  const bool many = (total - kept) * kDeadShare > total;
-  if (kept < total && (options.training || K > 1 || many)) table.keep(mask);
+  table.keep(mask);
 }
 
 Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor& position, MemoryTable& table,

@@ -1,12 +1,15 @@
 #include "lapse/ops/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/native/CPUBlas.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstring>
 
 #include "lapse/ops/matmul.h"
+#include "lapse/ops/vector.h"
 
 namespace lapse {
 namespace {
@@ -15,7 +18,22 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kFewRows = 16;  // up to which libtorch's own vector products are faster than tiles
+constexpr int64_t kFewRows = 16;  // up to which tiles of 64 rows would mostly multiply zeros
+
+/// A few rows, as in generation: every weight is read once, by whichever core.
+Tensor few_rows(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
+  const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
+  Tensor y = at::empty({m, n}, x.options());
+  const float *from = x.const_data_ptr<float>(), *w = weight.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  auto lines = [&](int64_t begin, int64_t end) {
+    multiply_lines(from, w + begin * k, m, end - begin, k, to + begin, n);
+    if (bias != nullptr || relu) add_bias(to + begin, n, m, end - begin, bias == nullptr ? bias : bias + begin, relu);
+  };
+  constexpr int64_t kGrain = 1 << 14;  // multiplications that pay for waking another core
+  at::parallel_for(0, n, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, m * k)), lines);
+  return y;
+}
 
 template <class T>
 Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
@@ -145,7 +163,8 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   check(x, weights, o);
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
   std::vector<Tensor> y;
-  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || m <= kFewRows) {
+  const bool few = m <= kFewRows;
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || m == 0 || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias));
       if (o.relu) y.back() = at::relu(y.back());
@@ -158,7 +177,11 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = x.reshape({m, k}).contiguous();
   const auto bias = o.bias ? std::optional<Tensor>(o.bias->contiguous()) : std::nullopt;
-  y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+  if (few)
+    for (const auto& weight : contiguous)
+      y.push_back(few_rows(flat, weight, bias ? bias->const_data_ptr<float>() : nullptr, o.relu));
+  else
+    y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
   auto shape = x.sizes().vec();
   for (auto& result : y) {
     shape.back() = result.size(1);

@@ -18,10 +18,8 @@ using Linear = Tensors(const Tensor&, const Tensors&, const LinearOptions&);
 
 Tensors plain_linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   Tensors y;
-  for (const auto& weight : weights) {
-    const Tensor z = at::linear(x, weight, o.bias);
-    y.push_back(o.relu ? at::relu(z) : z);
-  }
+  for (const auto& weight : weights) y.push_back(at::linear(x, weight, o.bias));
+  if (o.relu) y[0] = at::relu(y[0]);
   return y;
 }
 
@@ -101,10 +99,9 @@ std::vector<Value> values_of(const Case& c, Linear* f, int64_t only = -1) {
 }
 
 /// A sum of n products of normal values has a deviation of sqrt(n). Its n additions in float32, each rounded by up to
-/// eps / 2 of a partial sum, add an error whose own deviation is sqrt(n) eps / 3 of that. The worst of many elements
-/// and the largest are equally many deviations out: hence sqrt(n) eps of the largest (of one deviation, where few
-/// values all happen to be small), and 2 eps for the products and the bias. float64 results: with its eps. In bfloat16
-/// the same holds against factors rounded to it (by up to 2^-8 each); the bias's gradient sums what was not rounded.
+/// eps / 2 of a partial sum, add an error that deviates by sqrt(n) eps / 3 of that; the worst of many errors and the
+/// largest of many values are equally many deviations out. Hence sqrt(n) eps of the largest (at least of a deviation),
+/// and 2 eps for products and bias. In bfloat16: against factors rounded to it, by 2^-8 each; the sum "db" rounds none.
 void expect_agreement(const std::vector<Value>& got, const std::vector<Value>& expected, bool bfloat16 = false) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -118,9 +115,7 @@ void expect_agreement(const std::vector<Value>& got, const std::vector<Value>& e
 }
 
 bool same_bits(const std::vector<Value>& a, const std::vector<Value>& b) {
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i) same = a[i].tensor.equal(b[i].tensor);
-  return same;
+  return std::ranges::equal(a, b, [](const Value& x, const Value& y) { return x.tensor.equal(y.tensor); });
 }
 
 void expect_exact_on_every_instruction_set(bool bfloat16) {
@@ -215,16 +210,21 @@ TEST(Linear, TakesOneResultOfTwo) {
   EXPECT_TRUE(x.grad().equal(values_of(c, lapse::linear)[2].tensor));
 }
 
-TEST(Linear, IsLibtorchsForFewRowsAndOtherTypes) {
-  for (uint64_t seed = 0; seed < 12; ++seed) {
-    Case c = random_case(seed);
-    const Case wide = converted(c, at::kDouble);
-    expect_agreement(values_of(wide, lapse::linear), values_of(wide, plain_linear));
-    for (int64_t m : {16, 1, 0}) {
-      for (auto* tensors : {&c.x, &c.grads.front(), &c.grads.back()}) *tensors = tensors->flatten(0, -2).slice(0, 0, m);
-      expect_agreement(values_of(c, lapse::linear), values_of(converted(c, at::kDouble), plain_linear));
+TEST(Linear, TakesFewRowsAndFloat64) {
+  for (int64_t target : InstructionSet::all())
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      const InstructionSet scope(target);
+      Case c = random_case(seed);
+      const Case wide = converted(c, at::kDouble);
+      expect_agreement(values_of(wide, lapse::linear), values_of(wide, plain_linear));
+      for (int64_t m : {16, 5, 1, 0}) {
+        for (auto* x : {&c.x, &c.grads.front(), &c.grads.back()}) *x = x->flatten(0, -2).slice(0, 0, m);
+        const auto exact = values_of(converted(c, at::kDouble), plain_linear);
+        expect_agreement(values_of(c, lapse::linear), exact);
+        const at::NoGradGuard no_grad;  // a path of its own
+        expect_agreement({{"y", lapse::linear(c.x, c.weights, c.options)[0], 0}}, {exact[0]});
+      }
     }
-  }
   EXPECT_TRUE(lapse::linear(at::ones({3}), at::ones({2, 3})).equal(at::full({2}, 3.)));
   EXPECT_TRUE(lapse::linear(at::ones({20, 0}), at::ones({2, 0})).equal(at::zeros({20, 2})));
 }

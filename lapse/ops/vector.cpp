@@ -79,7 +79,7 @@ void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
 
 HWY_INLINE V Biased(V x, const float* bias, int64_t j, bool relu) {
   if (bias != nullptr) x = hn::Add(x, hn::LoadU(d, bias + j));
-  return relu ? hn::Max(x, hn::Zero(d)) : x;
+  return relu ? hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x) : x;  // NaN stays
 }
 
 void AddBias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu) {
@@ -91,6 +91,47 @@ void AddBias(float* x, int64_t stride, int64_t rows, int64_t columns, const floa
       if (relu && x[j] < 0) x[j] = 0;
     }
   }
+}
+
+/// The products of lines a with kM lines x, which share what they read of a.
+template <int kM>
+HWY_INLINE void Dots(const float* a, const float* x, int64_t k, float* to, int64_t stride) {
+  V sums[kM];
+  for (int i = 0; i < kM; ++i) sums[i] = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + kN <= k; j += kN) {
+    const V line = hn::LoadU(d, a + j);
+    for (int i = 0; i < kM; ++i) sums[i] = hn::MulAdd(line, hn::LoadU(d, x + i * k + j), sums[i]);
+  }
+  for (int i = 0; i < kM; ++i) {
+    float sum = hn::GetLane(hn::SumOfLanes(d, sums[i]));
+    for (int64_t r = j; r < k; ++r) sum += a[r] * x[i * k + r];
+    to[i * stride] = sum;
+  }
+}
+
+/// The product of one line a with one line x, read strictly in order, which is how memory is fastest.
+HWY_INLINE float OneLine(const float* a, const float* x, int64_t k) {
+  V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + 4 * kN <= k; j += 4 * kN) {
+    s0 = hn::MulAdd(hn::LoadU(d, a + j), hn::LoadU(d, x + j), s0);
+    s1 = hn::MulAdd(hn::LoadU(d, a + j + kN), hn::LoadU(d, x + j + kN), s1);
+    s2 = hn::MulAdd(hn::LoadU(d, a + j + 2 * kN), hn::LoadU(d, x + j + 2 * kN), s2);
+    s3 = hn::MulAdd(hn::LoadU(d, a + j + 3 * kN), hn::LoadU(d, x + j + 3 * kN), s3);
+  }
+  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(hn::LoadU(d, a + j), hn::LoadU(d, x + j), s0);
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; j < k; ++j) sum += a[j] * x[j];
+  return sum;
+}
+
+void MultiplyLines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+  int64_t i = 0;
+  for (; i + 4 <= m; i += 4)
+    for (int64_t j = 0; j < n; ++j) Dots<4>(w + j * k, x + i * k, k, to + i * stride + j, stride);
+  for (; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) to[i * stride + j] = OneLine(w + j * k, x + i * k, k);
 }
 
 void WherePositive(const float* x, const float* y, float* to, int64_t n) {
@@ -119,6 +160,7 @@ HWY_EXPORT(Transpose);
 HWY_EXPORT(ToBfloat16);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
+HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(WherePositive);
 HWY_EXPORT(AddTo);
 
@@ -134,6 +176,9 @@ void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
 }
 void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu) {
   HWY_DYNAMIC_DISPATCH(AddBias)(x, stride, rows, columns, bias, relu);
+}
+void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyLines)(x, w, m, n, k, to, stride);
 }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);

@@ -16,6 +16,8 @@ void to_pairs(const float* x, uint16_t* to, int rows, int columns);
 
 /// x [rows][columns] + bias [columns] (unless null), then relu if asked for, in place.
 void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu);
+/// to [m][n], lines `stride` apart: x [m][k] times w [n][k] transposed, for small m.
+void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride);
 /// to = x where y > 0, else 0: the gradient of relu.
 void where_positive(const float* x, const float* y, float* to, int64_t n);
 /// sum += x; n elements.
