@@ -22,14 +22,12 @@ struct Options {
   int64_t tokens = 20000;
   int64_t window = 200;
   bool one_by_one = false;
-  std::string precision = "float32";
 };
 
 /// A stream of the library's model, read as generate/generator.cpp does.
 class Stream {
  public:
-  Stream(const StepShape& shape, const std::string& precision)
-      : shape_(shape), model_(make_model(shape, precision)), memory_(model_.begin(1, false)) {}
+  explicit Stream(const StepShape& shape) : shape_(shape), model_(make_model(shape)), memory_(model_.begin(1, false)) {}
 
   Tensor read(const Tensor& tokens) {
     const at::NoGradGuard no_grad;
@@ -73,7 +71,7 @@ StepShape decode_shape(bool quick) {
 void check_decoding() {
   constexpr double kTolerance = 1e-4;  // of the largest logit; float32, through all layers
   const StepShape shape = decode_shape(/*quick=*/true);
-  Stream stream(shape, "float32");
+  Stream stream(shape);
   EagerDecoder eager(shape, stream.model().parameters());
   for (int64_t i = 0; i < 3 * shape.memory; ++i) {
     const Tensor token = random_tokens(shape, 1), got = stream.read(token).detach();
@@ -113,8 +111,8 @@ Json run(const Common& common, const Options& options) {
   check_decoding();
   const StepShape shape = decode_shape(common.quick);
   const int64_t tokens = common.quick ? 100 : options.tokens, window = common.quick ? 4 : options.window;
-  Stream stream(shape, options.precision);
-  EagerDecoder eager(shape, make_model(shape, "float32").parameters());
+  Stream stream(shape);
+  EagerDecoder eager(shape, make_model(shape).parameters());
   eager.fill();
   for (int i = 0; i < (common.quick ? 1 : 10); ++i) eager.next(0);
 
@@ -139,10 +137,7 @@ Json run(const Common& common, const Options& options) {
   }
   stream.require_full();
   std::cout << fmt::format("slowest point / fastest: {:.3f}\n", slowest / fastest);
-  return {{"precision", options.precision},
-          {"memory", shape.memory},
-          {"results", results},
-          {"slowest_over_fastest", slowest / fastest}};
+  return {{"memory", shape.memory}, {"results", results}, {"slowest_over_fastest", slowest / fastest}};
 }
 
 }  // namespace
@@ -160,7 +155,6 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(4, 100000))
         ->capture_default_str();
     app.add_flag("--one-by-one", options.one_by_one, "read the tokens between the points one by one, not in blocks");
-    add_precision(app, options.precision);
   };
   program.run = [&](const Common& common) { return run(common, options); };
   return run_program(program, argc, argv);

@@ -15,14 +15,15 @@ using at::Tensor;
 
 LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision)
     : shape_(shape),
-      model_(make_model(shape, precision)),
+      model_(make_model(shape)),
       optimiser_({.rate = kRate, .clip = kClip}, without_spans(model_.parameters())),
       memory_(model_.begin(shape.batch, true)),
-      draws_(1, "blocks") {}
+      draws_(1, "blocks"),
+      options_{.training = true, .bfloat16 = precision == "bf16"} {}
 
 double LibraryStep::update(const Tensor& input, const Tensor& target) {
   optimiser_.zero_gradients();
-  const auto y = model_.forward(input, memory_, {.training = true}, model_.draw(draws_));
+  const auto y = model_.forward(input, memory_, options_, model_.draw(draws_));
   const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten());
   (loss + y.cost).backward();
   const double value = loss.item<double>(), norm = optimiser_.clip();
@@ -35,7 +36,7 @@ double LibraryStep::update(const Tensor& input, const Tensor& target) {
 void LibraryStep::fill() {
   const at::NoGradGuard no_grad;
   for (int64_t seen = 0; seen < shape_.memory; seen += shape_.block)
-    model_.forward(random_tokens(shape_, shape_.block), memory_, {.training = true}, model_.draw(draws_));
+    model_.forward(random_tokens(shape_, shape_.block), memory_, options_, model_.draw(draws_));
   require_full();
 }
 

@@ -29,6 +29,7 @@ class LibraryStep {
   Optimiser optimiser_;
   ModelMemory memory_;
   Random draws_;
+  BlockOptions options_;
 };
 
 /// Error if this step and the eager one give different losses over a few updates of a small model.

@@ -27,11 +27,10 @@ void set_fields(const Fields& fields, const Settings& settings) {
   }
 }
 
-ModelConfig model_config(const StepShape& shape, const std::string& precision) {
+ModelConfig model_config(const StepShape& shape) {
   ModelConfig config;
   config.width = shape.width, config.layers = shape.layers, config.heads = shape.heads;
   config.feed_forward = shape.feed_forward;
-  if (!precisions().empty()) set_fields(config.fields(), {{"precision", precision}});
   return config;
 }
 
@@ -73,25 +72,14 @@ double step_flops(const StepShape& s) {
   return flops;
 }
 
-std::vector<std::string> precisions() {
-  ModelConfig config;
-  for (const auto& field : config.fields())
-    if (field.name == "precision") return field.choices;
-  return {};
-}
-
-at::ScalarType precision_type(const std::string& precision) {
-  return precision.starts_with("bf") ? at::kBFloat16 : at::kFloat;
-}
-
-Transformer make_model(const StepShape& shape, const std::string& precision) {
+Transformer make_model(const StepShape& shape) {
   const auto method = find_method("expire_span").options();
   set_fields(method->fields(), {{"max_span", std::to_string(shape.max_span)},
                                 {"ramp", std::to_string(shape.ramp)},
                                 {"loss", fmt::format("{}", kSpanLoss)},
                                 {"divide", "input"},
                                 {"divisor", "1"}});
-  Transformer model(model_config(shape, precision), *method, shape.vocabulary, shape.block, Random(1, "weights"));
+  Transformer model(model_config(shape), *method, shape.vocabulary, shape.block, Random(1, "weights"));
   for (auto& [name, parameter] : model.parameters())
     if (of_spans(name)) parameter->detach().fill_(name.ends_with("bias") ? span_bias(shape) : 0);
   model.after_update();

@@ -1,8 +1,6 @@
 // The models of the step benchmarks: their shapes, their FLOPs, and the library's transformer with frozen spans.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <string>
 #include <vector>
 
@@ -34,12 +32,8 @@ StepShape tiny_shape();
 /// attention as Call::flops. Error if they differ from `gflop` by more than 1 %.
 double step_flops(const StepShape& shape);
 
-/// The spellings of the model's precision; empty while models have no such field.
-std::vector<std::string> precisions();
-at::ScalarType precision_type(const std::string& precision);  ///< that its products run in
-
 /// Fresh weights. Every span is that which keeps `shape.memory` rows: w = 0 and e = M + 1 - R.
-Transformer make_model(const StepShape& shape, const std::string& precision);
+Transformer make_model(const StepShape& shape);
 
 /// Whether the parameter is one of the span predictor's.
 bool of_spans(const std::string& parameter);

@@ -110,11 +110,9 @@ int run_program(const Program& program, int argc, char** argv) {
 }
 
 void add_precision(CLI::App& app, std::string& precision) {
-  const auto choices = precisions();
-  if (!choices.empty())
-    app.add_option("--precision", precision, "the model's precision")
-        ->check(CLI::IsMember(choices))
-        ->capture_default_str();
+  app.add_option("--precision", precision, "of the step's products, as train.precision")
+      ->check(CLI::IsMember({"float32", "bf16"}))
+      ->capture_default_str();
 }
 
 }  // namespace lapse::bench

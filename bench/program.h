@@ -31,7 +31,7 @@ struct Program {
 /// The whole of main. Exit status 2 for a wrong command line, 1 for other errors, each with one line on stderr.
 int run_program(const Program& program, int argc, char** argv);
 
-/// Declares --precision if models have a field for it.
+/// Declares --precision.
 void add_precision(CLI::App& app, std::string& precision);
 
 }  // namespace lapse::bench

@@ -50,7 +50,7 @@ std::vector<Path> paths_of(const StepShape& shape, const Options& options, bool 
     };
   };
   auto eager = [=]() -> std::function<void()> {
-    auto model = std::make_shared<EagerModel>(shape, make_model(shape, "float32").parameters());
+    auto model = std::make_shared<EagerModel>(shape, make_model(shape).parameters());
     model->fill();
     return stepper(shape, model);
   };
@@ -74,7 +74,7 @@ Outcome measure(const StepShape& shape, const Common& common, const Options& opt
     note(fmt::format("step {}: the memory of {}", shape.name, path.name));
     auto arguments = common.child_arguments(path.name);
     arguments.insert(arguments.end(), {"--case", shape.name});
-    if (!precisions().empty()) arguments.insert(arguments.end(), {"--precision", options.precision});
+    arguments.insert(arguments.end(), {"--precision", options.precision});
     outcome.paths.push_back({path.name, step_flops(shape), {}, run_child(arguments)["peak_memory"]});
   }
   note(fmt::format("step {}: times", shape.name));
@@ -107,7 +107,7 @@ Json run(const Common& common, const Options& options) {
   check_step();
   for (const char* name : {"1", "2", "3"}) step_flops(step_shape(name, false));  // are as stated
   Peaks peaks(common.quick);
-  const auto type = precision_type(options.precision);
+  const auto type = options.precision == "bf16" ? at::kBFloat16 : at::kFloat;
   std::vector<Outcome> outcomes;
   for (const auto& shape : options.chosen(common)) {
     peaks.measure(type);

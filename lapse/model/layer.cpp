@@ -101,12 +101,12 @@ Columns Layer::cached(const Tensor& h) const {
   return columns;
 }
 
-Rows Layer::rows(const MemoryTable& table, int64_t fresh) const {
+Rows Layer::rows(const MemoryTable& table, int64_t fresh, bool bfloat16) const {
   const auto& columns = table.columns();
   if (const auto hidden = columns.find("hidden"); hidden != columns.end()) {
     const Tensor x = normed(hidden->second);
     const std::vector<int64_t> shape = {table.rows(), shape_.heads, shape_.head_dim};
-    LinearOptions options;
+    LinearOptions options{.bfloat16 = bfloat16};
     if (config_.norm == "post" && fresh > 0)  // else norm1 learns from all rows
       for (int64_t b = 0; b < table.samples(); ++b) {
         const int64_t end = table.first_row(b + 1);
@@ -142,9 +142,9 @@ void Layer::begin(MemoryTable& table, int64_t rows, bool training) const {
 
 Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_t seed) const {
   const Tensor x = config_.norm == "pre" ? layer_norm(u, norm2_weight_, norm2_bias_) : u;
-  Tensor inner = lapse::linear(x, ff1_weight_, {.bias = ff1_bias_, .relu = true});
+  Tensor inner = lapse::linear(x, ff1_weight_, {.bias = ff1_bias_, .relu = true, .bfloat16 = options.bfloat16});
   if (options.training && config_.dropout > 0) inner = dropout(inner, config_.dropout, seed);
-  const Tensor sum = u + lapse::linear(inner, ff2_weight_, {.bias = ff2_bias_});
+  const Tensor sum = u + lapse::linear(inner, ff2_weight_, {.bias = ff2_bias_, .bfloat16 = options.bfloat16});
   return config_.norm == "pre" ? sum : layer_norm(sum, norm2_weight_, norm2_bias_);
 }
 
@@ -172,18 +172,22 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
                              const BlockOptions& options, const LayerDraws& draws) {
   const int64_t B = h.size(0), K = h.size(1);
   table.append(start, options.training ? Columns{{"hidden", h}} : cached(h));
-  const Rows rows = this->rows(table, K);
+  Rows rows = this->rows(table, K, options.bfloat16);
   Result result{h, {}, {}};
   if (!draws.dropped) {
-    Query query{lapse::linear(normed(h), query_).view({B, K, shape_.heads, shape_.head_dim}), start, position};
+    const LinearOptions product{.bfloat16 = options.bfloat16};
+    Query query{lapse::linear(normed(h), query_, product).view({B, K, shape_.heads, shape_.head_dim}), start, position};
     query.training = options.training;
     query.uniform = draws.uniform;
     if (options.training && config_.dropout > 0) {
       query.dropout = config_.dropout;
       query.seed = at::full({1}, static_cast<int64_t>(draws.seed), at::kLong);
     }
+    if (options.bfloat16)
+      for (Tensor* x : {&query.q, &query.position, &rows.key, &rows.value}) *x = x->to(at::kBFloat16);
     Reading reading = method_->read(query, rows);
-    const Tensor sum = h + lapse::linear(reading.out.reshape({B, K, -1}), out_);
+    const Tensor out = reading.out.to(h.scalar_type()).reshape({B, K, -1});
+    const Tensor sum = h + lapse::linear(out, out_, product);
     const Tensor u = config_.norm == "pre" ? sum : layer_norm(sum, norm1_weight_, norm1_bias_);
     result.h = feed_forward(u, options, mix64(draws.seed));
     result.cost = reading.cost;

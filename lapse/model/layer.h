@@ -12,9 +12,10 @@ namespace lapse {
 
 /// What one block asks of every layer.
 struct BlockOptions {
-  bool training =
-      false;  ///< rows keep layer inputs and are projected anew with gradients; else keys and values are kept
-  bool observe = false;  ///< fill LayerReport
+  /// Rows keep layer inputs and are projected anew with gradients; else keys and values are kept.
+  bool training = false;
+  bool observe = false;   ///< fill LayerReport
+  bool bfloat16 = false;  ///< in training: multiply in bfloat16 and sum in float32; everything else stays float32
 };
 
 /// A layer's random draws in a training block.
@@ -60,7 +61,7 @@ class Layer {
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
   Columns cached(const at::Tensor& h) const;     // the columns of h's rows that evaluation keeps: [..., features]
   /// `fresh`: how many of each sample's newest rows have gradients.
-  Rows rows(const MemoryTable& table, int64_t fresh = 0) const;
+  Rows rows(const MemoryTable& table, int64_t fresh = 0, bool bfloat16 = false) const;
   at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options, uint64_t seed) const;
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;

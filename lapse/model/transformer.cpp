@@ -81,6 +81,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
                                          const BlockDraws& draws) {
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
+  TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
   Result result;
   Tensor h = at::embedding(embedding_, tokens);
   result.cost = at::zeros({}, h.options());
@@ -94,7 +95,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     if (options.observe) result.reports.push_back(std::move(layer.report));
   }
   if (norm_weight_.defined()) h = at::layer_norm(h, {h.size(-1)}, norm_weight_, norm_bias_, 1e-5);
-  result.logits = lapse::linear(h, output_weight_, {.bias = output_bias_});
+  result.logits = lapse::linear(h, output_weight_, {.bias = output_bias_, .bfloat16 = options.bfloat16});
   memory.clock = memory.clock + tokens.size(1);
   return result;
 }

@@ -4,6 +4,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/table.h"
+#include "lapse/ops/linear.h"
 
 namespace lapse {
 
@@ -21,6 +22,10 @@ Fields TrainConfig::fields() {
       field("updates", updates, "length of the run").in(1, kMany).unit("updates"),
       field("seed", seed, "of all randomness").in(0, 9e15),
       field("threads", threads, "cores to use; 0: all").in(0, 4096),
+      field("precision", precision,
+            "bf16: products of the training step in bfloat16 with float32 sums; weights, gradients, moments and "
+            "evaluation stay float32. Needs a processor with AVX-512 BF16")
+          .one_of({"float32", "bf16"}),
       field("from", from,
             "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
             "warm-up, memory restarted"),
@@ -81,6 +86,8 @@ MethodOptions& Config::method() const {
 void Config::check() const {
   model.check();
   method().check({model.layers, model.width, model.heads, model.head_width(), train.block});
+  if (train.precision == "bf16" && !has_bfloat16_products())
+    fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
   if (train.batch % train.parts != 0)
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }

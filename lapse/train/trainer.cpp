@@ -115,13 +115,14 @@ class Run {
     const Tensor input = block_tensor(block, block.input), target = block_tensor(block, block.target);
     const BlockDraws draws = model_.draw(draws_);
     const int64_t parts = config_.train.parts, size = block.batch / parts;
+    const BlockOptions options{.training = true, .observe = log, .bfloat16 = config_.train.precision == "bf16"};
     std::vector<std::vector<LayerReport>> reports;
     double loss_sum = 0, cost_sum = 0;
     optimiser_.zero_gradients();
     for (int64_t p = 0; p < parts; ++p) {
       BlockDraws own = draws;
       own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
-      auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], {.training = true, .observe = log}, own);
+      auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], options, own);
       const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.narrow(0, p * size, size).flatten());
       ((loss + y.cost) / parts).backward();
       loss_sum += loss.item<double>() / parts;
