@@ -48,6 +48,18 @@ TEST(MemoryTableStorage, StaysBoundedWhileRowsComeAndGo) {
   }
 }
 
+TEST(MemoryTableStorage, CountsRowsSinceTheLastKeep) {
+  MemoryTable table(2);
+  const at::Tensor start = at::zeros({2}, at::kLong);
+  table.append(start, {{"x", at::ones({2, 3, 1})}});
+  table.append(start + 3, {{"x", at::ones({2, 1, 1})}});
+  EXPECT_EQ(table.unsifted(), 8);
+  table.keep(at::ones({8}, at::kBool));
+  EXPECT_EQ(table.unsifted(), 0);
+  table.append(start + 4, {{"x", at::ones({2, 1, 1})}});
+  EXPECT_EQ(table.unsifted(), 2);
+}
+
 TEST(MemoryTableStorage, KeepReleasesWhatRowsHeld) {
   for (int64_t B : {1, 2}) {
     MemoryTable table(B);

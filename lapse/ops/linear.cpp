@@ -123,7 +123,9 @@ class Function : public torch::autograd::Function<Function> {
                   result[1].mutable_data_ptr<float>());
     }
     const Panels<T> panels(x.const_data_ptr<float>(), k, m, k, false);
-    for (size_t i = 0; i < weights.size(); ++i) result[2 + i] = gradient_of_weight<T>(dy[i], y, panels, k);
+    const size_t first = bias.defined() ? 2 : 1;  // the first weight's number among the tensors given
+    for (size_t i = 0; i < weights.size(); ++i)
+      if (ctx->needs_input_grad(first + i)) result[2 + i] = gradient_of_weight<T>(dy[i], y, panels, k);
     return result;
   }
 };
@@ -136,8 +138,17 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
                 " ", weight.sizes());
   TORCH_CHECK(weights.size() == 1 || (!o.bias && !o.relu), "linear: bias and relu go with one weight");
   if (o.bias)
-    TORCH_CHECK(o.bias->dim() == 1 && o.bias->size(0) == weights[0].size(0), "linear: the bias must be [",
-                weights[0].size(0), "], got ", o.bias->sizes());
+    TORCH_CHECK(o.bias->dim() == 1 && o.bias->size(0) == weights[0].size(0) && o.bias->scalar_type() == x.scalar_type(),
+                "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ",
+                o.bias->scalar_type(), " ", o.bias->sizes());
+  int64_t end = 0;
+  const int64_t m = x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
+  for (const auto& range : o.gradient_rows) {
+    TORCH_CHECK(range.first >= end && range.second >= range.first && range.second <= m,
+                "linear: gradient_rows must be ascending and disjoint within ", m, " rows, got ", range.first, " to ",
+                range.second);
+    end = range.second;
+  }
 }
 
 }  // namespace

@@ -12,14 +12,15 @@ struct LinearOptions {
   std::optional<at::Tensor> bias;  ///< [out]; with one weight only
   bool relu = false;               ///< y = max(0, x w^T + b); with one weight only
   bool bfloat16 = false;           ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32
-  /// The rows of x, flattened to two dimensions, that came with a gradient: pairs (begin, end). Others, such as
-  /// remembered rows that were detached, get a gradient of 0 at no cost. Empty: all rows.
+  /// The rows of x, flattened to two dimensions, that came with a gradient: pairs (begin, end), ascending, disjoint.
+  /// Others, such as remembered rows that were detached, need none; what they get is unspecified (0, or the true one).
+  /// Empty: all rows.
   std::vector<std::pair<int64_t, int64_t>> gradient_rows;
 };
 
 /// x [..., in] times each of the weights [out, in]: [..., out] each. Differentiable in x, the weights and the bias. On
 /// the CPU in float32 by ops/matmul.h; other dtypes and devices, and a few rows only, by at::linear. c10::Error for
-/// shapes that do not fit.
+/// shapes and types that do not fit. No second derivatives.
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<at::Tensor>& weights,
                                const LinearOptions& options = {});
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const LinearOptions& options = {});

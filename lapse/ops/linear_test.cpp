@@ -237,10 +237,13 @@ TEST(Linear, NamesWhatDoesNotFit) {
   };
   for (const auto& bad : {at::ones({5, 4}), at::ones({3}), at::ones({5, 3}, at::kDouble)})
     expect_error("the weight must be Float [out, 3], got", x, {w, bad});
-  for (const auto& bad : {at::ones({4}), at::ones({5, 1})})
-    expect_error("the bias must be [5], got", x, {w}, {.bias = bad});
+  for (const auto& bad : {at::ones({4}), at::ones({5, 1}), at::ones({5}, at::kDouble)})
+    expect_error("the bias must be Float [5], got", x, {w}, {.bias = bad});
   expect_error("bias and relu go with one weight", x, {w, w}, {.bias = bias});
   expect_error("bias and relu go with one weight", x, {w, w}, {.relu = true});
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  for (const Ranges& bad : {Ranges{{0, 21}}, Ranges{{4, 6}, {5, 8}}, Ranges{{8, 9}, {1, 2}}, Ranges{{3, 2}}})
+    expect_error("gradient_rows must be ascending", x, {w}, {.gradient_rows = bad});
   expect_error("needs an input of at least one dimension, and a weight", x, {});
   expect_error("needs an input of at least one dimension, and a weight", at::ones({}), {w});
 }

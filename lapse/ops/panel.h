@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "lapse/ops/ramp_tile.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {
@@ -31,13 +32,20 @@ void pack(const T* x, int64_t stride, const int64_t* index, int64_t count, int64
   }
 }
 
-/// x [rows][width] transposed, as a left operand: to [width][rows].
+/// x [rows][width] transposed, as a left operand: to [width][rows]. At most kTileRows rows.
 inline void transposed(const float* x, int64_t rows, int64_t width, float* to) {
   transpose(x, width, to, rows, rows, width);
 }
 inline void transposed(const at::BFloat16* x, int64_t rows, int64_t width, at::BFloat16* to) {
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < width; ++j) to[j * rows + i] = x[i * width + j];
+  constexpr int64_t kColumns = 16;
+  alignas(64) uint16_t pairs[kTileRows * kColumns];  // pairs of lines, which then move as one word
+  const auto* from = reinterpret_cast<const uint16_t*>(x);
+  for (int64_t j = 0; j < width; j += kColumns) {
+    for (int64_t i = 0; i < rows; i += 2)
+      join_lines(from + i * width + j, from + (i + 1) * width + j, pairs + i * kColumns, kColumns);
+    transpose(reinterpret_cast<const float*>(pairs), kColumns, reinterpret_cast<float*>(to + j * rows), rows / 2,
+              rows / 2, kColumns);
+  }
 }
 
 /// x [rows][width] transposed, as a right operand [width][rows].
@@ -49,9 +57,9 @@ inline void transposed_right(const at::BFloat16* x, int64_t rows, int64_t width,
 /// x [rows][width] as a right operand; for float32 it is one already.
 inline const float* right(const float* x, int64_t, int64_t, float*) { return x; }
 inline const at::BFloat16* right(const at::BFloat16* x, int64_t rows, int64_t width, at::BFloat16* to) {
+  const auto* from = reinterpret_cast<const uint16_t*>(x);
   for (int64_t i = 0; i < rows; i += 2)
-    for (int64_t j = 0; j < width; ++j)
-      to[i * width + 2 * j] = x[i * width + j], to[i * width + 2 * j + 1] = x[(i + 1) * width + j];
+    join_lines(from + i * width, from + (i + 1) * width, reinterpret_cast<uint16_t*>(to) + i * width, width);
   return to;
 }
 
@@ -65,6 +73,18 @@ inline const float* rounded_right(const float* x, int64_t, int64_t, float*) { re
 inline const at::BFloat16* rounded_right(const float* x, int64_t rows, int64_t columns, at::BFloat16* to) {
   to_pairs(x, reinterpret_cast<uint16_t*>(to), rows, columns);
   return to;
+}
+
+inline float dot_of(const float* x, const float* y, int64_t n) { return dot(x, y, n); }
+inline float dot_of(const at::BFloat16* x, const at::BFloat16* y, int64_t n) {
+  float even = 0, odd = 0;  // two sums hide half of an addition's latency
+  int64_t i = 0;
+  for (; i + 2 <= n; i += 2) {
+    even += static_cast<float>(x[i]) * static_cast<float>(y[i]);
+    odd += static_cast<float>(x[i + 1]) * static_cast<float>(y[i + 1]);
+  }
+  if (i < n) even += static_cast<float>(x[i]) * static_cast<float>(y[i]);
+  return even + odd;
 }
 
 inline void store(const float* x, int64_t n, float* to) { std::memcpy(to, x, n * sizeof(float)); }

@@ -53,7 +53,7 @@ class Backward {
 
  private:
   struct Buffers {
-    T *v, *kt, *grad, *grad_t, *weight, *weight_right, *line, *line_right;
+    T *v, *kt, *grad, *grad_t, *weight, *rounded_ds, *weight_right, *line, *line_right;
     T *grad_room, *q_room;  // room for the next two
     const T *grad_right, *q_right;
     float *score, *ds, *dk, *dv, *dq, *by_age, *turned;
@@ -65,7 +65,8 @@ class Backward {
     Buffers m{};
     for (T** x : {&m.v, &m.kt}) *x = scratch.take<T>(n * w);
     for (T** x : {&m.grad, &m.grad_t, &m.grad_room, &m.q_room}) *x = scratch.take<T>(lanes * w);
-    for (T** x : {&m.weight, &m.weight_right, &m.line, &m.line_right}) *x = scratch.take<T>(kTileRows * lanes);
+    for (T** x : {&m.weight, &m.rounded_ds, &m.weight_right, &m.line, &m.line_right})
+      *x = scratch.take<T>(kTileRows * lanes);
     for (float** x : {&m.score, &m.ds}) *x = scratch.take<float>(kTileRows * lanes);
     for (float** x : {&m.dk, &m.dv}) *x = scratch.take<float>(n * w), std::fill_n(*x, n * w, 0.f);
     for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
@@ -97,7 +98,7 @@ class Backward {
 
   /// The operands that belong to a block of queries, and c_t = dout_t . out_t.
   void begin_queries(const RampTask& task, const RampWork<T>& work, Buffers& m, int64_t j, float* lse2,
-                     float* dot) const {
+                     float* dots) const {
     const int64_t lanes = call_.queries, w = call_.width;
     const int64_t at = call_.query_at(task.sample, j * lanes, task.head), stride = call_.H * call_.D;
     const T* grad = grad_out_.const_data_ptr<T>() + at;
@@ -106,13 +107,8 @@ class Backward {
     transposed_right(m.grad, lanes, w, m.grad_t);
     m.grad_right = right(m.grad, lanes, w, m.grad_room);
     m.q_right = right(work.q(), lanes, w, m.q_room);
-    for (int64_t t = 0; t < lanes; ++t) {
-      float sum = 0;
-      if (t < work.valid())
-        for (int64_t d = 0; d < call_.D; ++d)
-          sum += static_cast<float>(grad[t * stride + d]) * static_cast<float>(out[t * stride + d]);
-      dot[t] = sum;
-    }
+    for (int64_t t = 0; t < lanes; ++t)
+      dots[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, call_.D) : 0;
     softmax_base(call_, task, stats_.const_data_ptr<float>(), j, lse2);
     std::fill_n(m.dq, w * lanes, 0.f);
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
@@ -123,17 +119,23 @@ class Backward {
     if (!work.tile(i, tile)) return;
     const int64_t lanes = call_.queries, w = call_.width, at = i * kTileRows;
     work.scores(i, m.score);
-    multiply(kTileRows, lanes, w, m.v + at * w, w, m.grad_t, m.ds, false);
-    ramp_tile_backward(tile, lse2, dot, m.score, m.ds,
-                       {m.span + at, m.on_ramp + at, call_.logit != nullptr ? m.logit + at : nullptr});
-    const T* weight = rounded(m.score, kTileRows * lanes, m.weight);
-    multiply(kTileRows, w, lanes, weight, lanes, m.grad_right, m.dv + at * w, true);
-    const T* ds = rounded(m.ds, kTileRows * lanes, m.weight);
-    multiply(kTileRows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, true);
-    multiply(w, lanes, kTileRows, m.kt + at * w, kTileRows, rounded_right(m.ds, kTileRows, lanes, m.weight_right), m.dq,
+    multiply(tile.rows, lanes, w, m.v + at * w, w, m.grad_t, m.ds, false);
+    RampTileGradients sums{m.span + at, m.on_ramp + at, call_.logit != nullptr ? m.logit + at : nullptr};
+    const T *weight, *ds;
+    if constexpr (std::is_same_v<T, float>) {
+      weight = m.score, ds = m.ds;
+    } else {
+      weight = m.weight, ds = m.rounded_ds;
+      sums.rounded_weight = reinterpret_cast<uint16_t*>(m.weight);
+      sums.rounded_grad = reinterpret_cast<uint16_t*>(m.rounded_ds);
+    }
+    ramp_tile_backward(tile, lse2, dot, m.score, m.ds, sums);
+    multiply(tile.rows, w, lanes, weight, lanes, m.grad_right, m.dv + at * w, true);
+    multiply(tile.rows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, true);
+    multiply(w, lanes, tile.rows, m.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.weight_right), m.dq,
              true);
     if (tile.by_age == nullptr) return;
-    for (int64_t r = 0; r < kTileRows; ++r)
+    for (int64_t r = 0; r < tile.rows; ++r)
       if (tile.age_at[r] >= 0) std::memcpy(m.by_age + tile.age_at[r] * lanes, m.ds + r * lanes, lanes * sizeof(float));
   }
 

@@ -79,8 +79,8 @@ class Forward {
         work.scores(i, score);
         ramp_tile_forward(tile, score, running, rescale, sums ? &ramp_sums_[number] : nullptr);
         scale_columns(values, rescale, static_cast<int>(width), static_cast<int>(lanes));
-        multiply(width, lanes, kTileRows, vt + i * kTileRows * width, kTileRows,
-                 rounded_right(score, kTileRows, lanes, weight), values, true);
+        multiply(width, lanes, tile.rows, vt + i * kTileRows * width, kTileRows,
+                 rounded_right(score, tile.rows, lanes, weight), values, true);
       }
       if (task.chunks > 1)
         partials_[number][j] = {running, std::vector<float>(values, values + width * lanes)};

@@ -18,6 +18,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 constexpr D d;
 constexpr hn::RebindToSigned<D> di;
+constexpr hn::RebindToUnsigned<D> du;
 using V = hn::Vec<D>;
 constexpr int kN = static_cast<int>(hn::MaxLanes(d));
 
@@ -79,7 +80,7 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
 /// Completes the scores of one vector of queries; their largest.
 HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
   const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr;
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < tile.rows; ++i) {
     V s = Score(tile, score, i, t);
     if (tile.masked) s = hn::IfThenElse(Cell(tile, i, t).visible, s, hn::Set(d, kHidden));
     if (!plain) hn::Store(s, d, score + i * tile.queries + t);
@@ -92,7 +93,7 @@ template <bool kMasked>
 HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& running, V* ramp_sum) {
   const V scale = hn::Set(d, tile.scale), largest = hn::Mul(hn::Load(d, running.largest + t), scale);
   V sum = hn::Load(d, running.sum + t), masked = hn::Load(d, running.masked + t);
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < tile.rows; ++i) {
     float* cell = score + i * tile.queries + t;
     V w = Exp2(hn::MulSub(hn::Load(d, cell), scale, largest));
     sum = hn::Add(sum, w);
@@ -127,6 +128,15 @@ void Forward(const RampTile& tile, float* score, RampRunning& running, float* re
   if (ramp_sum != nullptr) *ramp_sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, on_ramp)));
 }
 
+/// The nearest bfloat16, ties to even.
+HWY_INLINE void StoreRounded(V x, uint16_t* to) {
+  const hn::Rebind<uint16_t, D> d16;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF))));
+  hn::StoreU(hn::TruncateTo(d16, nearest), d16, to);
+}
+
 // With p = a / (Z + 1e-8) and b = da' - c, a' = m p, the gradient of the span is p b / R on the ramp and that of the
 // logit p (m b - c 1e-8); where m = 1 the last term is below float32's precision (docs/equations.md).
 template <bool kMasked>
@@ -135,7 +145,7 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
   const V scale = hn::Set(d, tile.scale);
   for (int t = 0; t < tile.queries; t += kN) {
     const V lse = hn::Load(d, lse2 + t), c = hn::Load(d, dot + t);
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < tile.rows; ++i) {
       const int at = i * tile.queries + t;
       V p = Exp2(hn::MulSub(Score(tile, score, i, t), scale, lse));
       V b = hn::Load(d, grad + at), applied = p;
@@ -157,8 +167,13 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
       }
       const V ds = hn::Mul(p, b);
       if (tile.dropout != nullptr) applied = hn::Mul(applied, hn::Load(d, tile.dropout + at));
-      hn::Store(applied, d, score + at);
       hn::Store(ds, d, grad + at);
+      if (sums.rounded_weight != nullptr) {
+        StoreRounded(applied, sums.rounded_weight + at);
+        StoreRounded(ds, sums.rounded_grad + at);
+      } else {
+        hn::Store(applied, d, score + at);
+      }
       if (sums.logit != nullptr) sums.logit[i] += hn::GetLane(hn::SumOfLanes(d, ds));
     }
   }
@@ -175,7 +190,7 @@ void Backward(const RampTile& tile, const float* lse2, const float* dot, float* 
 void Received(const RampTile& tile, const float* lse2, float* score, float* received) {
   for (int t = 0; t < tile.queries; t += kN) {
     const V lse = hn::Load(d, lse2 + t);
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < tile.rows; ++i) {
       V p = Exp2(hn::MulSub(Score(tile, score, i, t), hn::Set(d, tile.scale), lse));
       const Cell cell(tile, i, t);
       p = hn::IfThenElseZero(cell.visible, hn::Mul(p, cell.m));
@@ -186,22 +201,34 @@ void Received(const RampTile& tile, const float* lse2, float* score, float* rece
 
 /// Lanes whose number within the vector has this bit.
 HWY_INLINE hn::Mask<D> LanesWith(int bit) {
-  return hn::MaskFromVec(
-      hn::BitCast(d, hn::VecFromMask(di, hn::Ne(hn::And(hn::Iota(di, 0), hn::Set(di, bit)), hn::Zero(di)))));
+  alignas(64) float has[kN];
+  for (int i = 0; i < kN; ++i) has[i] = (i & bit) != 0 ? 1.f : 0.f;
+  return hn::Gt(hn::Load(d, has), hn::Zero(d));
 }
 
-// Column t moves by t lines: by its vector's first column at once, then by the bits of what remains.
+/// Of four lines `step` apart, lane by lane the one that two bits of the lane's number choose.
+HWY_INLINE V Choose(const float* x, int64_t step, hn::Mask<D> low, hn::Mask<D> high) {
+  const V even = hn::IfThenElse(low, hn::Load(d, x + step), hn::Load(d, x));
+  const V odd = hn::IfThenElse(low, hn::Load(d, x + 3 * step), hn::Load(d, x + 2 * step));
+  return hn::IfThenElse(high, odd, even);
+}
+
+// Column t moves by t lines: by its vector's first column and two bits of its number at once, then by two bits more.
+// Each pass reads lines that it has yet to write.
 void Skew(float* x, int lines, int queries) {
   for (int t = 0; t < queries; t += kN) {
-    int valid = lines - t;
-    if (t > 0)
-      for (int a = 0; a < valid; ++a) hn::Store(hn::Load(d, x + (a + t) * queries + t), d, x + a * queries + t);
-    for (int bit = 1; bit < kN; bit *= 2) {
-      const auto moves = LanesWith(bit);
-      valid -= bit;
+    int valid = lines - t, from = t;
+    if (kN == 1)
+      for (int a = 0; a < valid; ++a) x[a * queries + t] = x[(a + t) * queries + t];
+    for (int bit = 1; bit < kN; bit *= 4, from = 0) {
+      const bool two = 2 * bit < kN;
+      const auto low = LanesWith(bit), high = LanesWith(two ? 2 * bit : 1 << 30);
+      valid -= two ? 3 * bit : bit;
       for (int a = 0; a < valid; ++a) {
-        float* at = x + a * queries + t;
-        hn::Store(hn::IfThenElse(moves, hn::Load(d, at + bit * queries), hn::Load(d, at)), d, at);
+        const float* at = x + (a + from) * queries + t;
+        const V moved = two ? Choose(at, int64_t{bit} * queries, low, high)
+                            : hn::IfThenElse(low, hn::Load(d, at + bit * queries), hn::Load(d, at));
+        hn::Store(moved, d, x + a * queries + t);
       }
     }
   }
@@ -209,15 +236,18 @@ void Skew(float* x, int lines, int queries) {
 
 void Unskew(float* x, int lines, int queries) {
   for (int t = 0; t < queries; t += kN) {
-    int from = t;
-    if (t > 0)
-      for (int a = lines - 1; a >= from; --a) hn::Store(hn::Load(d, x + (a - t) * queries + t), d, x + a * queries + t);
-    for (int bit = 1; bit < kN; bit *= 2) {
-      const auto moves = LanesWith(bit);
-      from += bit;
-      for (int a = lines - 1; a >= from; --a) {
-        float* at = x + a * queries + t;
-        hn::Store(hn::IfThenElse(moves, hn::Load(d, at - bit * queries), hn::Load(d, at)), d, at);
+    int first = t, from = t;
+    if (kN == 1)
+      for (int a = lines - 1; a >= first; --a) x[a * queries + t] = x[(a - t) * queries + t];
+    for (int bit = 1; bit < kN; bit *= 4, from = 0) {
+      const bool two = 2 * bit < kN;
+      const auto low = LanesWith(bit), high = LanesWith(two ? 2 * bit : 1 << 30);
+      first += two ? 3 * bit : bit;
+      for (int a = lines - 1; a >= first; --a) {
+        const float* at = x + (a - from) * queries + t;
+        const V moved = two ? Choose(at, -int64_t{bit} * queries, low, high)
+                            : hn::IfThenElse(low, hn::Load(d, at - bit * queries), hn::Load(d, at));
+        hn::Store(moved, d, x + a * queries + t);
       }
     }
   }

@@ -8,26 +8,27 @@ namespace lapse {
 constexpr int kTileRows = 64;     ///< rows of a tile
 constexpr int kTileQueries = 64;  ///< most queries of a tile: a multiple of 16, which every vector length divides
 
-/// Scores of 64 rows (first index) by `queries` queries, so that what belongs to a query is a vector and what belongs
-/// to a row is a scalar. Queries are numbered from the block's first; a row's age is that at this query 0. Rows that
-/// only fill the tile up are visible to none: first > last.
+/// Scores of up to 64 rows (first index) by `queries` queries, so that what belongs to a query is a vector and what
+/// belongs to a row is a scalar. Queries are numbered from the block's first; a row's age is that at this query 0. Rows
+/// that only fill the tile up are visible to none: first > last.
 struct RampTile {
+  int rows;         ///< lines: a multiple of 16, at most kTileRows
   int queries;      ///< columns: a multiple of 16, at most kTileQueries
   int first_query;  ///< the number of column 0
   bool masked;      ///< false: every query sees every row with m = 1
 
-  const int32_t* age;    ///< [64]
-  const int32_t* first;  ///< [64] the first and the last query that sees the row
-  const int32_t* last;   ///< [64]
-  const float* span;     ///< [64], null without spans
+  const int32_t* age;    ///< [rows]
+  const int32_t* first;  ///< [rows] the first and the last query that sees the row
+  const int32_t* last;   ///< [rows]
+  const float* span;     ///< [rows], null without spans
   float ramp;
 
   // What is added to q . k, null where there is none.
-  const float* logit;     ///< [64] times sqrt(D)
+  const float* logit;     ///< [rows] times sqrt(D)
   const float* by_age;    ///< [.][queries]: q . p_age of successive ages at column 0
-  const int32_t* age_at;  ///< [64]: the row's line of by_age, or -1
+  const int32_t* age_at;  ///< [rows]: the row's line of by_age, or -1
 
-  const float* dropout;  ///< [64][queries] factors, null without
+  const float* dropout;  ///< [rows][queries] factors, null without
   float scale;           ///< log2(e) / sqrt(D): exponents are of 2
 };
 
@@ -39,7 +40,7 @@ struct RampRunning {
 };
 void ramp_begin(RampRunning& running);
 
-/// Completes the products `score` [64][queries] by position and logit and turns them into weights m exp(s - largest),
+/// Completes the products `score` [rows][queries] by position and logit and turns them into weights m exp(s - largest),
 /// dropped out if asked for, in place. Updates `running`, and returns in `rescale` [queries] what everything summed
 /// with earlier values of `largest` is to be multiplied by. ramp_sum: the sum of r over the ramp is added, unless null.
 void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum);
@@ -47,14 +48,16 @@ void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running,
 /// Turns products `score` into normalised weights (dropped out: what v was multiplied by) and `grad` = dout . v into
 /// the gradient of q . k times sqrt(D), both in place. lse2: log2 of the softmax's sum, and of Z + 1e-8 with spans;
 /// dot: dout . out; both [queries]. Where not null, the gradients of span times R, of the logits, and the number of
-/// queries that have the row on their ramp are added to [64].
+/// queries that have the row on their ramp are added to [rows].
 struct RampTileGradients {
   float *span, *on_ramp, *logit;
+  /// Where not null, both results are written here in bfloat16, and `score` is left undefined.
+  uint16_t *rounded_weight = nullptr, *rounded_grad = nullptr;
 };
 void ramp_tile_backward(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
                         const RampTileGradients& sums);
 
-/// The sum over queries of a' of each row, before dropout, added to received [64].
+/// The sum over queries of a' of each row, before dropout, added to received [rows].
 void ramp_tile_received(const RampTile& tile, const float* lse2, float* score, float* received);
 
 /// x[a][t] = y[a + t][t] for a in 0 ... lines - queries - 1, in place, and the inverse, which adds nothing: x[a][t] =

@@ -63,9 +63,16 @@ class RampWork {
     if (call.options.dropout > 0) dropout_ = scratch.take<float>(kTileRows * lanes);
     if (call.logit != nullptr) take_logits(scratch.take<float>(n));
     if (!call.head_span.empty()) take_head_span(scratch.take<float>(n), scratch.take<int32_t>(n));
+    bounds_ = scratch.take<Bounds>(tiles_);
+    for (int64_t i = 0; i < tiles_; ++i) bounds_[i] = bounds_of(i);
   }
 
   int64_t tiles() const { return tiles_; }
+  /// Lines of tile i: the last one need not be whole.
+  int64_t height(int64_t i) const {
+    const int64_t left = std::min(rows_.count, task_.end) - task_.begin - i * kTileRows;
+    return std::min<int64_t>(kTileRows, (left + 15) / 16 * 16);
+  }
   const int64_t* rows_of(int64_t i) const { return rows_.index.data() + task_.begin + i * kTileRows; }
   const T* k(int64_t i) const { return k_ + i * kTileRows * call_.width; }
   const T* q() const { return q_; }
@@ -86,21 +93,26 @@ class RampWork {
   bool tile(int64_t i, RampTile& tile) {
     const int64_t at = task_.begin + i * kTileRows, end = first_ + valid_ - 1;
     const int32_t *first = rows_.first.data() + at, *last = rows_.last.data() + at;
-    const int32_t* full = head_full_ != nullptr ? head_full_ + i * kTileRows : rows_.full.data() + at;
-    const auto [soonest, latest] = std::minmax_element(first, first + kTileRows);
-    const auto [shortest, longest] = std::minmax_element(last, last + kTileRows);
-    if (*soonest > end || *longest < first_) return false;
+    const Bounds& bounds = bounds_[i];
+    if (bounds.soonest > end || bounds.longest < first_) return false;
     const int64_t whole = first_ + call_.queries - 1;  // columns beyond `end` too, lest they count in sums
-    tile = {call_.queries, static_cast<int>(first_),
-            true,          rows_.age.data() + at,
-            first,         last,
-            nullptr,       static_cast<float>(call_.options.ramp),
-            nullptr,       nullptr,
-            nullptr,       nullptr,
+    tile = {static_cast<int>(height(i)),
+            call_.queries,
+            static_cast<int>(first_),
+            true,
+            rows_.age.data() + at,
+            first,
+            last,
+            nullptr,
+            static_cast<float>(call_.options.ramp),
+            nullptr,
+            nullptr,
+            nullptr,
+            nullptr,
             scale2()};
-    tile.masked = *latest > first_ || *shortest < whole || valid_ < call_.queries;
+    tile.masked = bounds.latest > first_ || bounds.shortest < whole || valid_ < call_.queries;
     if (call_.spans()) {
-      tile.masked = tile.masked || *std::min_element(full, full + kTileRows) < whole;
+      tile.masked = tile.masked || bounds.full < whole;
       tile.span = head_spans_ != nullptr ? head_spans_ + i * kTileRows : rows_.span.data() + at;
     }
     if (logits_ != nullptr) tile.logit = logits_ + i * kTileRows;
@@ -115,7 +127,7 @@ class RampWork {
 
   /// q . k of row tile i.
   void scores(int64_t i, float* score) const {
-    multiply(kTileRows, call_.queries, call_.width, k(i), call_.width, qt_, score, false);
+    multiply(height(i), call_.queries, call_.width, k(i), call_.width, qt_, score, false);
   }
 
   // Ages that the current queries and rows have: lines of by_age, `queries` of zeros before and after.
@@ -127,6 +139,19 @@ class RampWork {
  private:
   float scale2() const { return kLog2e / std::sqrt(static_cast<float>(call_.D)); }
   int64_t ages_needed() const { return call_.ages + kTileRows; }
+
+  /// The extremes of RampRows::first, last and full in a tile.
+  struct Bounds {
+    int32_t soonest, latest, shortest, longest, full;
+  };
+  Bounds bounds_of(int64_t i) const {
+    const int64_t at = task_.begin + i * kTileRows;
+    const int32_t *first = rows_.first.data() + at, *last = rows_.last.data() + at;
+    const int32_t* full = head_full_ != nullptr ? head_full_ + i * kTileRows : rows_.full.data() + at;
+    const auto [soonest, latest] = std::minmax_element(first, first + kTileRows);
+    const auto [shortest, longest] = std::minmax_element(last, last + kTileRows);
+    return {*soonest, *latest, *shortest, *longest, *std::min_element(full, full + kTileRows)};
+  }
 
   void take_logits(float* to) {
     logits_ = to;
@@ -200,6 +225,7 @@ class RampWork {
   int32_t* age_at_ = nullptr;
   float *by_age_ = nullptr, *dropout_ = nullptr, *logits_ = nullptr, *head_spans_ = nullptr;
   int32_t* head_full_ = nullptr;
+  Bounds* bounds_ = nullptr;
 };
 
 /// lse2 of ramp_tile.h for block j of queries, from the forward pass's statistics [B, K, H, 2]: weights are 2^(s -

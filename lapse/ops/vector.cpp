@@ -77,6 +77,15 @@ void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
     }
 }
 
+void JoinLines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n) {
+  const hn::Rebind<uint16_t, D> d16;
+  auto* pairs = reinterpret_cast<uint32_t*>(to);
+  for (int64_t i = 0; i < n; i += kN) {
+    const auto low = hn::PromoteTo(du, hn::LoadU(d16, even + i)), high = hn::PromoteTo(du, hn::LoadU(d16, odd + i));
+    hn::StoreU(hn::Or(low, hn::ShiftLeft<16>(high)), du, pairs + i);
+  }
+}
+
 HWY_INLINE V Biased(V x, const float* bias, int64_t j, bool relu) {
   if (bias != nullptr) x = hn::Add(x, hn::LoadU(d, bias + j));
   return relu ? hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x) : x;  // NaN stays
@@ -160,6 +169,8 @@ HWY_EXPORT(Transpose);
 HWY_EXPORT(ToBfloat16);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
+HWY_EXPORT(JoinLines);
+HWY_EXPORT(OneLine);
 HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(WherePositive);
 HWY_EXPORT(AddTo);
@@ -180,6 +191,10 @@ void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const flo
 void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyLines)(x, w, m, n, k, to, stride);
 }
+void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(JoinLines)(even, odd, to, n);
+}
+float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(OneLine)(x, y, n); }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }
