@@ -42,6 +42,7 @@ if (($# > 0)); then
 else
   run attention --repeat 25
   run step
+  "$build/bench/step" --json bench/results/step_bf16.json --precision bf16 --no-eager
   run generation --tokens 200000
   run memory
 fi

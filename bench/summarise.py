@@ -65,7 +65,7 @@ def generation(data: dict) -> str:
     ]
     text = table(["tokens seen", "ms per token", "eager ms", "fused/eager", "resident"], rows)
     ratio = data["slowest_over_fastest"]
-    return f"{text}\n|C_t| = {data['memory']}, {data['precision']}; slowest / fastest point: {ratio:.3f}\n"
+    return f"{text}\n|C_t| = {data['memory']}; slowest / fastest point: {ratio:.3f}\n"
 
 
 def memory(data: dict) -> str:

@@ -151,6 +151,7 @@ Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_
 void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, int64_t K, const BlockOptions& options,
                    LayerReport& report) const {
   at::NoGradGuard no_grad;
+  table.detach();
   if (!options.training && !options.observe && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
   if (options.observe) {
@@ -164,7 +165,6 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
     for (const auto& [name, values] : method_->tell(rows))
       report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
   }
-  table.detach();
   table.keep(mask);
 }
 

@@ -102,6 +102,7 @@ class Function : public torch::autograd::Function<Function> {
  private:
   template <class T>
   static variable_list backward_in(AutogradContext* ctx, const variable_list& grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "linear: has no second derivatives (create_graph)");
     at::AutoDispatchBelowADInplaceOrView below;
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1], &y = saved[2];
@@ -133,9 +134,11 @@ class Function : public torch::autograd::Function<Function> {
 void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
   TORCH_CHECK(!weights.empty() && x.dim() >= 1, "linear: needs an input of at least one dimension, and a weight");
   for (const auto& weight : weights)
-    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.scalar_type() == x.scalar_type(),
+    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.scalar_type() == x.scalar_type() &&
+                    weight.device() == x.device(),
                 "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
                 " ", weight.sizes());
+  TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(), "linear: this processor does not multiply bfloat16");
   TORCH_CHECK(weights.size() == 1 || (!o.bias && !o.relu), "linear: bias and relu go with one weight");
   if (o.bias)
     TORCH_CHECK(o.bias->dim() == 1 && o.bias->size(0) == weights[0].size(0) && o.bias->scalar_type() == x.scalar_type(),
@@ -161,6 +164,7 @@ bool has_bfloat16_products() {
       alignas(64) at::BFloat16 a[16 * 16] = {};
       alignas(64) float c[16 * 16];
       at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, a, c, true);
+      at::native::cpublas::brgemm_release();
       return true;
     } catch (const c10::Error&) {
     }
@@ -175,7 +179,8 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
   std::vector<Tensor> y;
   const bool few = m <= kFewRows;
-  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || m == 0 || (few && at::GradMode::is_enabled())) {
+  const bool nothing = m == 0 || weights[0].numel() == 0;
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias));
       if (o.relu) y.back() = at::relu(y.back());

@@ -11,7 +11,8 @@ namespace lapse {
 struct LinearOptions {
   std::optional<at::Tensor> bias;  ///< [out]; with one weight only
   bool relu = false;               ///< y = max(0, x w^T + b); with one weight only
-  bool bfloat16 = false;           ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32
+  bool bfloat16 =
+      false;  ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32. A few rows: float32
   /// The rows of x, flattened to two dimensions, that came with a gradient: pairs (begin, end), ascending, disjoint.
   /// Others, such as remembered rows that were detached, need none; what they get is unspecified (0, or the true one).
   /// Empty: all rows.
@@ -25,7 +26,7 @@ std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<at::Tensor
                                const LinearOptions& options = {});
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const LinearOptions& options = {});
 
-/// Whether this processor multiplies bfloat16 itself. Where it does not, bfloat16 is slower than float32.
+/// Whether this processor multiplies bfloat16 itself, which LinearOptions::bfloat16 needs.
 bool has_bfloat16_products();
 
 }  // namespace lapse

@@ -11,7 +11,8 @@ namespace lapse {
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 /// B samples of K queries at consecutive times read N packed rows. Rows of sample b are offsets[b] ... offsets[b+1]-1,
-/// sorted by time; rows from offsets[B] on are spare and never read. Ages are counted in timesteps: a = (time of query)
+/// by strictly ascending time; rows from offsets[B] on are spare and never read. Ages are counted in timesteps: a =
+/// (time of query)
 /// - (time of row).
 struct RampInputs {
   at::Tensor q;        ///< [B, K, H, D] float32, float64 or bfloat16
@@ -51,7 +52,7 @@ struct RampOutputs {
 ///
 /// `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span, head_span,
 /// position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors (c10::Error) name
-/// the ill-shaped input.
+/// the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit below -1e28 as -inf.
 RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
 
 struct RampGradients {

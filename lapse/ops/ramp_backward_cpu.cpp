@@ -238,7 +238,9 @@ class Backward {
       next = rows.index[i] + 1;
     }
     clear(next, offsets[b + 1]);
-    if (rows.count == 0) g_.q[b].zero_();
+    if (rows.count == 0)
+      std::memset(static_cast<void*>(g_.q.template mutable_data_ptr<T>() + call_.query_at(b, 0, 0)), 0,
+                  call_.K * line * sizeof(T));
   }
 
   void sum_spans() {

@@ -56,15 +56,16 @@ void Forward(const RampRowBlock& b, const RampRowSums& sums) {
       s *= scale;
       if (b.logit != nullptr) s += b.logit[i * b.heads + h] * kLog2e;
       sums.weights[h * b.rows + i] = s;
-      sums.largest[h] = std::max(sums.largest[h], s);
+      if (!(s <= sums.largest[h])) sums.largest[h] = s;  // NaN too
     }
   }
   std::fill_n(sums.values, b.heads * b.width, 0.f);
   for (int64_t h = 0; h < b.heads; ++h) {
     float sum = 0, masked = 0;
     float* w = sums.weights + h * b.rows;
+    const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
     for (int64_t i = 0; i < b.rows; ++i) {
-      const float e = b.weight[i] < 0 ? 0 : std::exp2(w[i] - sums.largest[h]);
+      const float e = b.weight[i] < 0 ? 0 : std::exp2(w[i] - base);
       sum += e;
       w[i] = b.weight[i] < 0 ? 0 : e * b.weight[i];
       masked += w[i];

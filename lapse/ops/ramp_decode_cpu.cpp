@@ -53,7 +53,7 @@ class Decode {
           chunks.push_back({b, t, i, std::min(i + kChunk, offsets_[b + 1])});
         first.push_back(static_cast<int64_t>(chunks.size()));
       }
-    Scratch& scratch = Scratch::of_thread();
+    Scratch& scratch = Scratch::of_thread();  // of the caller's; `attend`, which may run on this thread, takes none
     scratch.release();
     const auto n = static_cast<int64_t>(chunks.size()), line = H_ * (3 + D_ + kChunk);
     float* sums = scratch.take<float>(n * line);

@@ -122,6 +122,7 @@ class Forward {
     const int64_t lanes = call_.queries, width = call_.width;
     float* out = scratch.take<float>(width * lanes);
     T* narrow = scratch.take<T>(width);
+    float* values = scratch.take<float>(width * lanes);
     const float scale2 = kLog2e / std::sqrt(static_cast<float>(call_.D));
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
       Partial& all = partials_[first][j];
@@ -138,7 +139,6 @@ class Forward {
             all.values[d * lanes + t] = all.values[d * lanes + t] * ours + more.values[d * lanes + t] * theirs;
         }
       }
-      float* values = scratch.take<float>(width * lanes);
       std::copy(all.values.begin(), all.values.end(), values);  // aligned
       finish(task, j, all.running, values, out, narrow);
     }

@@ -10,7 +10,8 @@
 namespace lapse {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 30;  // beyond every block; sums of two fit 32 bits
+constexpr int64_t kFar = int64_t{1} << 30;      // beyond every block; sums of two fit 32 bits
+constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
 
 /// The greatest age with span - age > -R in float32, which is when the reference finds m > 0.
 int64_t last_age(float span, float ramp) {
@@ -20,7 +21,7 @@ int64_t last_age(float span, float ramp) {
   auto readable = [&](int64_t a) { return span - static_cast<float>(a) > -ramp; };
   while (age < kFar && readable(age + 1)) ++age;
   while (age > -kFar && !readable(age)) --age;
-  return age;
+  return age < kFar ? age : kForEver;
 }
 
 void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
@@ -40,10 +41,11 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
   for (int64_t i = begin; i < end; ++i) {
     const int64_t age = start - time[i];
     const int64_t first = o.min_age - age;
-    int64_t last = o.max_age == kNoLimit ? kFar : o.max_age - age, full = kFar;
+    int64_t last = std::min(o.max_age, kForEver) - age, full = kFar;
     if (span != nullptr) {
       last = std::min(last, last_age(span[i], ramp) - age);
-      full = static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
+      full = std::isnan(span[i]) ? -kFar
+                                 : static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
     }
     last = std::min(last, K - 1);
     if (std::max<int64_t>(first, 0) > last) continue;

@@ -27,7 +27,7 @@ struct RampTask {
   int64_t chunk, chunks;  ///< this is one of so many parts of the same sample and head
 };
 
-/// Tasks depend on the call's shape only, never on the number of threads, and so do sums over them.
+/// Tasks depend on the inputs only, never on the number of threads, and so do sums over them.
 struct RampPlan {
   std::vector<RampRows> rows;   ///< of each sample
   std::vector<RampTask> tasks;  ///< the chunks of a sample and head follow each other

@@ -39,7 +39,8 @@ HWY_INLINE V Exp2(V x) {
   p = hn::MulAdd(p, f, hn::Set(d, 1.f));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
   const V y = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  return hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -125.f)), y);
+  // NaN stays NaN: what has diverged must not look finite.
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -125.f)), y));
 }
 
 /// Row i against the queries of one vector, the first of which is column t.
@@ -49,7 +50,7 @@ struct Cell {
   V m;
 
   HWY_INLINE Cell(const RampTile& tile, int i, int t) {
-    const V query = hn::Iota(d, static_cast<float>(tile.first_query + t));
+    const V query = hn::ConvertTo(d, hn::Iota(di, tile.first_query + t));
     visible = hn::And(hn::Ge(query, hn::Set(d, static_cast<float>(tile.first[i]))),
                       hn::Le(query, hn::Set(d, static_cast<float>(tile.last[i]))));
     if (tile.span == nullptr) {
@@ -57,7 +58,7 @@ struct Cell {
       m = hn::Set(d, 1.f);
       return;
     }
-    const V age = hn::Iota(d, static_cast<float>(tile.age[i] + tile.first_query + t));
+    const V age = hn::ConvertTo(d, hn::Iota(di, tile.age[i] + tile.first_query + t));
     remaining = hn::Sub(hn::Set(d, tile.span[i]), age);
     const V one = hn::Set(d, 1.f);
     m = hn::Min(hn::Max(hn::MulAdd(remaining, hn::Set(d, 1 / tile.ramp), one), hn::Zero(d)), one);
@@ -84,7 +85,7 @@ HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
     V s = Score(tile, score, i, t);
     if (tile.masked) s = hn::IfThenElse(Cell(tile, i, t).visible, s, hn::Set(d, kHidden));
     if (!plain) hn::Store(s, d, score + i * tile.queries + t);
-    largest = hn::Max(largest, s);
+    largest = hn::Max(s, largest);  // in this order: x86 then passes over NaN, which comes back as a weight
   }
   return largest;
 }

@@ -165,6 +165,44 @@ TEST(RampAttentionTiled, ExpiredRowsChangeNothing) {
   EXPECT_EQ(g.k.abs().sum().item<float>(), f.k.abs().sum().item<float>());
 }
 
+// A run that has diverged must not look finite, whatever kernel takes the call.
+TEST(RampAttentionTiled, KeepsNaN) {
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int64_t K : {1, 70})
+      for (int64_t row : {0, 40, 99}) {
+        Random random(8, "NaN");
+        RampInputs x = {random_normal({1, K, 1, 16}, random).to(at::kFloat),
+                        random_normal({100, 1, 16}, random).to(at::kFloat),
+                        random_normal({100, 1, 16}, random).to(at::kFloat),
+                        at::arange(2, at::kLong) * 100,
+                        at::full({1}, 100, at::kLong),
+                        at::arange(100, at::kLong)};
+        x.k[row][0][3] = NAN;
+        EXPECT_TRUE(ramp_attention(x, {}).out.isnan().all().item<bool>()) << K << ", " << row;
+      }
+  }
+}
+
+// "-inf" as a mask: rows that get no weight, also where a whole chunk of them does.
+TEST(RampAttentionTiled, TakesMinusInfinityAsALogit) {
+  Random random(9, "masked");
+  for (int64_t K : {1, 70}) {
+    const int64_t n = 300;
+    RampInputs x = {random_normal({1, K, 2, 16}, random).to(at::kFloat),
+                    random_normal({n, 2, 16}, random).to(at::kFloat),
+                    random_normal({n, 2, 16}, random).to(at::kFloat),
+                    at::arange(2, at::kLong) * n,
+                    at::full({1}, n, at::kLong),
+                    at::arange(n, at::kLong)};
+    RampOptions o;
+    o.logit = at::zeros({n, 2});
+    o.logit->narrow(0, 0, 260).fill_(-INFINITY);
+    const auto y = ramp_attention(x, o), z = ramp_attention_reference(x, o);
+    EXPECT_LE(error_between(y.out, z.out), 1e-5) << K;
+  }
+}
+
 TEST(RampTile, SkewAndUnskewMoveEachColumnByItsNumber) {
   for (int64_t target : InstructionSet::all()) {
     const InstructionSet scope(target);

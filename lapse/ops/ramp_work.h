@@ -166,7 +166,8 @@ class RampWork {
     head_spans_ = spans, head_full_ = full;
     const float span = call_.head_span[task_.head];
     constexpr float kFar = 1 << 30;
-    const auto whole = static_cast<int64_t>(std::floor(std::clamp(span, -kFar, kFar)));
+    // A span of NaN is nowhere m = 1, so that it shows in the result.
+    const auto whole = static_cast<int64_t>(std::isnan(span) ? -kFar : std::floor(std::clamp(span, -kFar, kFar)));
     for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
       spans[i] = span;
       full[i] = static_cast<int32_t>(std::clamp<int64_t>(whole - rows_.age[task_.begin + i], -(1 << 30), 1 << 30));

@@ -12,7 +12,7 @@ void* Scratch::bytes(int64_t n) {
   auto& block = blocks_[used_++];
   if (block.size < n) {
     block.memory.reset(std::aligned_alloc(kAlignment, n));
-    block.size = n;
+    block.size = block.memory == nullptr ? 0 : n;
     if (block.memory == nullptr) throw std::bad_alloc();
   }
   return block.memory.get();
