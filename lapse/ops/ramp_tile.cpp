@@ -78,6 +78,13 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
   return s;
 }
 
+/// p = a / (Z + 1e-8) from the saved statistic. It is below 2^27; where scores are so large that the statistic's
+/// rounding says otherwise, it must stay finite.
+HWY_INLINE V Weight(V score, V scale, V lse2) {
+  const V exponent = hn::MulSub(score, scale, lse2);
+  return Exp2(hn::IfThenElse(hn::Gt(exponent, hn::Set(d, 27.f)), hn::Set(d, 27.f), exponent));
+}
+
 /// Completes the scores of one vector of queries; their largest.
 HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
   const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr;
@@ -92,11 +99,11 @@ HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
 
 template <bool kMasked>
 HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& running, V* ramp_sum) {
-  const V scale = hn::Set(d, tile.scale), largest = hn::Mul(hn::Load(d, running.largest + t), scale);
+  const V scale = hn::Set(d, tile.scale), largest = hn::Load(d, running.largest + t);
   V sum = hn::Load(d, running.sum + t), masked = hn::Load(d, running.masked + t);
   for (int i = 0; i < tile.rows; ++i) {
     float* cell = score + i * tile.queries + t;
-    V w = Exp2(hn::MulSub(hn::Load(d, cell), scale, largest));
+    V w = Exp2(hn::Mul(hn::Sub(hn::Load(d, cell), largest), scale));  // at most 0 however large scores are
     sum = hn::Add(sum, w);
     if (kMasked && tile.span != nullptr) {
       const Cell c(tile, i, t);
@@ -148,7 +155,7 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
     const V lse = hn::Load(d, lse2 + t), c = hn::Load(d, dot + t);
     for (int i = 0; i < tile.rows; ++i) {
       const int at = i * tile.queries + t;
-      V p = Exp2(hn::MulSub(Score(tile, score, i, t), scale, lse));
+      V p = Weight(Score(tile, score, i, t), scale, lse);
       V b = hn::Load(d, grad + at), applied = p;
       if (tile.dropout != nullptr) b = hn::Mul(b, hn::Load(d, tile.dropout + at));
       b = hn::Sub(b, c);
@@ -192,7 +199,7 @@ void Received(const RampTile& tile, const float* lse2, float* score, float* rece
   for (int t = 0; t < tile.queries; t += kN) {
     const V lse = hn::Load(d, lse2 + t);
     for (int i = 0; i < tile.rows; ++i) {
-      V p = Exp2(hn::MulSub(Score(tile, score, i, t), hn::Set(d, tile.scale), lse));
+      V p = Weight(Score(tile, score, i, t), hn::Set(d, tile.scale), lse);
       const Cell cell(tile, i, t);
       p = hn::IfThenElseZero(cell.visible, hn::Mul(p, cell.m));
       received[i] += hn::GetLane(hn::SumOfLanes(d, p));
