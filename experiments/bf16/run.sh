@@ -6,12 +6,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 for precision in float32 bf16; do
   build/release/lapse train experiments/enwik8-head/expire_span.toml --out "runs/bf16/enwik8-head-$precision" --resume \
     --set train.updates=500 --set train.validate_every=500 --set train.precision=$precision
+done
+for precision in float32 bf16; do
   build/release/lapse train experiments/bf16/step1.toml --out "runs/bf16/step1-$precision" --resume --set train.precision=$precision
 done
 .venv/bin/python - <<'PY'
 import json, pathlib, statistics
 results = {}
 for model in ("enwik8-head", "step1"):
+    if not pathlib.Path(f"runs/bf16/{model}-bf16/metrics.jsonl").exists():
+        continue
     runs = {}
     for precision in ("float32", "bf16"):
         lines = [json.loads(line) for line in pathlib.Path(f"runs/bf16/{model}-{precision}/metrics.jsonl").read_text().splitlines()]
