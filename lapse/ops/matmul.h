@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <vector>
 
 namespace lapse {
@@ -46,7 +45,6 @@ class Left {
   static Left plain(const float* x, const float* y, int64_t m, int64_t k) { return {x, y, m, k, {}}; }
   static Left transposed(const float* x, const float* y, int64_t k, int64_t m);
 
-  int64_t rows() const { return m_; }
   /// 64 lines from row i on, those after `count` zero, for the inner dimension filled up to `depth`: the first element,
   /// the stride of lines and that of blocks. `room`: 64 x depth elements.
   struct Tile {

@@ -25,7 +25,8 @@ TEST_P(RampAttention, AgreesWithLoopsOverDoubles) {
   const Threads one(1);
   const auto& [implementation, type] = GetParam();
   // float64: 1e-16 times the number of terms and the size of exponents. float32 the same with 6e-8; the oracle reads
-  // the same rounded inputs. bfloat16 rounds the output, 2^-9, and the operator the weights too: 2^-9 of sum w |v|.
+  // the same rounded inputs. bfloat16 rounds the output and
+  // the operator the weights too, to 2^-8 at worst and half of that in the mean: 2^-9 of |out| and of sum w |v|.
   const double wide = type == at::kDouble ? 1e-12 : 2e-6;
   for (uint64_t seed = 0; seed < kCases; ++seed) {
     RampCase c = random_ramp_case(seed, type, false, 1e-3);

@@ -14,12 +14,7 @@ namespace lapse {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-constexpr D d;
-using V = hn::Vec<D>;
-constexpr int64_t kN = static_cast<int64_t>(hn::MaxLanes(d));
+#include "lapse/ops/simd.inc"
 
 HWY_INLINE float Dot(const float* a, const float* b, int64_t n) {
   V even = hn::Zero(d), odd = hn::Zero(d);

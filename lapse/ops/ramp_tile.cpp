@@ -1,7 +1,6 @@
 #include "lapse/ops/ramp_tile.h"
 
 #include <algorithm>
-#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/ramp_tile.cpp"
@@ -13,17 +12,9 @@ namespace lapse {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-constexpr D d;
-constexpr hn::RebindToSigned<D> di;
-constexpr hn::RebindToUnsigned<D> du;
-using V = hn::Vec<D>;
-constexpr int kN = static_cast<int>(hn::MaxLanes(d));
+#include "lapse/ops/simd.inc"
 
 constexpr float kHidden = -1e30f;  // the score of what a query does not see
-constexpr float kLeast = -1e29f;   // `largest` of a query that has seen nothing: exp2(kHidden - kLeast) = 0
 
 /// 2^x for x < 127, 0 below -125. The polynomial's relative error on [-1/2, 1/2] is 2e-9.
 HWY_INLINE V Exp2(V x) {
@@ -134,15 +125,6 @@ void Forward(const RampTile& tile, float* score, RampRunning& running, float* re
       Weights<false>(tile, score, t, running, &on_ramp);
   }
   if (ramp_sum != nullptr) *ramp_sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, on_ramp)));
-}
-
-/// The nearest bfloat16, ties to even.
-HWY_INLINE void StoreRounded(V x, uint16_t* to) {
-  const hn::Rebind<uint16_t, D> d16;
-  const auto bits = hn::BitCast(du, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto nearest = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF))));
-  hn::StoreU(hn::TruncateTo(d16, nearest), d16, to);
 }
 
 // With p = a / (Z + 1e-8) and b = da' - c, a' = m p, the gradient of the span is p b / R on the ramp and that of the
@@ -276,7 +258,8 @@ HWY_EXPORT(Skew);
 HWY_EXPORT(Unskew);
 
 void ramp_begin(RampRunning& running) {
-  std::fill_n(running.largest, kTileQueries, -1e29f);  // kLeast
+  // So far above kHidden that what is hidden gets a weight of 0, and below every score.
+  std::fill_n(running.largest, kTileQueries, -1e29f);
   std::fill_n(running.sum, kTileQueries, 0.f);
   std::fill_n(running.masked, kTileQueries, 0.f);
 }

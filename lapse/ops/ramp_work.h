@@ -92,24 +92,17 @@ class RampWork {
   /// Row tile i before the current queries; false if none of them sees any of its rows.
   bool tile(int64_t i, RampTile& tile) {
     const int64_t at = task_.begin + i * kTileRows, end = first_ + valid_ - 1;
-    const int32_t *first = rows_.first.data() + at, *last = rows_.last.data() + at;
     const Bounds& bounds = bounds_[i];
     if (bounds.soonest > end || bounds.longest < first_) return false;
     const int64_t whole = first_ + call_.queries - 1;  // columns beyond `end` too, lest they count in sums
-    tile = {static_cast<int>(height(i)),
-            call_.queries,
-            static_cast<int>(first_),
-            true,
-            rows_.age.data() + at,
-            first,
-            last,
-            nullptr,
-            static_cast<float>(call_.options.ramp),
-            nullptr,
-            nullptr,
-            nullptr,
-            nullptr,
-            scale2()};
+    tile = {.rows = static_cast<int>(height(i)),
+            .queries = call_.queries,
+            .first_query = static_cast<int>(first_),
+            .age = rows_.age.data() + at,
+            .first = rows_.first.data() + at,
+            .last = rows_.last.data() + at,
+            .ramp = static_cast<float>(call_.options.ramp),
+            .scale = scale2()};
     tile.masked = bounds.latest > first_ || bounds.shortest < whole || valid_ < call_.queries;
     if (call_.spans()) {
       tile.masked = tile.masked || bounds.full < whole;
@@ -133,7 +126,6 @@ class RampWork {
   // Ages that the current queries and rows have: lines of by_age, `queries` of zeros before and after.
   int64_t lines() const { return lines_; }
   int64_t first_age_block() const { return age_block_; }
-  const int32_t* age_at(int64_t i) const { return age_at_ + i * kTileRows; }
   int64_t most_lines() const { return 2 * call_.queries + ages_needed(); }
 
  private:

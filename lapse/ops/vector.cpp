@@ -10,13 +10,7 @@ namespace lapse {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-constexpr D d;
-constexpr hn::RebindToUnsigned<D> du;
-using V = hn::Vec<D>;
-constexpr int kN = static_cast<int>(hn::MaxLanes(d));
+#include "lapse/ops/simd.inc"
 
 void ScaleColumns(float* x, const float* factor, int rows, int columns) {
   for (int i = 0; i < rows; ++i)
@@ -51,18 +45,9 @@ void Transpose(const float* from, int from_stride, float* to, int to_stride, int
 }
 #endif
 
-/// The nearest bfloat16 in the high half of each lane; the low half is left over.
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> Rounded(V x) {
-  const auto bits = hn::BitCast(du, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
-}
-
 void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
-  const hn::Rebind<uint16_t, D> d16;
   int64_t i = 0;
-  for (; i + kN <= n; i += kN)
-    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(Rounded(hn::LoadU(d, x + i)))), d16, to + i);
+  for (; i + kN <= n; i += kN) StoreRounded(hn::LoadU(d, x + i), to + i);
   for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
 }
 
