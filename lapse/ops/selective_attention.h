@@ -1,0 +1,95 @@
+// Softmax attention in which tokens mask others for the tokens after them (Leviathan et al. 2024; docs/equations.md,
+// "Selective attention"). The masking F is shared by the heads and goes on from block to block as one sum per row.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <limits>
+#include <optional>
+
+namespace lapse {
+
+/// B samples of K queries at consecutive times read N packed rows, as in ramp_attention.h: rows of sample b are
+/// offsets[b] ... offsets[b+1]-1, by strictly ascending time; rows from offsets[B] on are spare and never read.
+struct SelectiveInputs {
+  at::Tensor q;        ///< [B, K, H, D] float32, float64 or bfloat16
+  at::Tensor k, v;     ///< [N, H, D], dtype of q
+  at::Tensor offsets;  ///< [B + 1] int64, on the CPU
+  at::Tensor start;    ///< [B] int64: time of each sample's first query
+  at::Tensor time;     ///< [N] int64; the row of time 0 is its stream's first token
+};
+
+struct SelectiveOptions {
+  std::optional<at::Tensor> masking;   ///< [N]: F of each row from queries before this block; absent: 0. No gradient.
+  std::optional<at::Tensor> until;     ///< [N] int64: time of the first query that no longer sees the row (pruned)
+  std::optional<at::Tensor> select_q;  ///< [B, K, E] and [N, E]: S comes from these rather than from head 0
+  std::optional<at::Tensor> select_k;
+  std::optional<at::Tensor> position;                     ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
+  std::optional<at::Tensor> seed;                         ///< [1] int64, needed with dropout
+  int64_t max_age = std::numeric_limits<int64_t>::max();  ///< a query reads rows of age 0 ... max_age
+  double dropout = 0;                                     ///< in [0, 1): on the weights, scaled by 1 / (1 - dropout)
+  double cap = 1;                                         ///< tau > 0 of `memory`
+  // Ablations (A.3, A.4).
+  bool shift = true;        ///< false: a query masks already for itself
+  bool mask_first = false;  ///< true: rows of time 0 can be masked
+  bool mask_self = false;   ///< true: a token can mask itself
+  bool relu = true;         ///< false: S may be negative
+};
+
+struct SelectiveOutputs {
+  at::Tensor out;      ///< [B, K, H, D]
+  at::Tensor memory;   ///< [B, K]: M_t below
+  at::Tensor masking;  ///< [N]: F for the first query after the block. No gradient.
+  at::Tensor stats;    ///< [B, K, H]: log-sum-exp of the masked logits. No gradient; backward reads it.
+};
+
+/// Sections 3 and 4. With rows visible where 0 <= a <= max_age and t < until:
+///
+///   logit_ti = (q_t . k_i + q_t . p_a [1 <= a <= P]) / sqrt(D) of each head
+///   S_ti     = relu(logit_ti of head 0), or relu(select_q_t . select_k_i / sqrt(E)); 0 for rows of time 0, for a = 0
+///              and where row i is not visible to t
+///   F_ti     = masking_i + sum of S_ji over the block's queries j < t
+///   out_t    = sum_i dropout(softmax_i(logit_ti - F_ti)) v_i
+///   M_t      = sum over visible i of 1 - min(F_ti, cap) / cap
+///
+/// out_t is exactly 0 where nothing is visible. Differentiable in q, k, v, select_q, select_k and position through
+/// `out` and `memory`. dM/dF is 0 where F >= cap; dS/dlogit is 0 where logit <= 0. Errors (c10::Error) name the
+/// ill-shaped input.
+SelectiveOutputs selective_attention(const SelectiveInputs& inputs, const SelectiveOptions& options);
+
+struct SelectiveGradients {
+  at::Tensor q, k, v;
+  at::Tensor select_q, select_k, position;  ///< empty (numel 0) where the input is absent
+};
+
+/// The backward pass, an operator of its own. `outputs`: out and stats of the forward pass.
+SelectiveGradients selective_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_memory,
+                                                const SelectiveInputs& inputs, const SelectiveOptions& options,
+                                                const SelectiveOutputs& outputs);
+
+/// Context pruning (section 4): the time of the first query that no longer sees each row, [N] int64 (the largest
+/// int64: every query of the block sees it), or options.until where that is sooner. Before query t reads, while it
+/// would see more than `budget` rows, itself included, the one with the largest F_ti (without S_t, shift or not) goes,
+/// ties to the oldest, the row of time 0 last, never t itself. What options.until and max_age already hide takes no
+/// room. No gradient. budget >= 1.
+at::Tensor selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+
+/// The references: dense per sample, obviously right, any floating dtype. Kept to test every faster kernel against.
+SelectiveOutputs selective_attention_reference(const SelectiveInputs& inputs, const SelectiveOptions& options);
+SelectiveGradients selective_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_memory,
+                                                          const SelectiveInputs& inputs,
+                                                          const SelectiveOptions& options,
+                                                          const SelectiveOutputs& outputs);
+at::Tensor selective_prune_reference(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+
+/// What every kernel calls first: autograd's kernel, which inference mode skips, does not. c10::Error for ill-shaped
+/// inputs; looks at shapes and dtypes only.
+void check_selective_attention(const SelectiveInputs& inputs, const SelectiveOptions& options);
+void check_selective_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_memory,
+                                        const SelectiveInputs& inputs, const SelectiveOptions& options,
+                                        const SelectiveOutputs& outputs);
+void check_selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+/// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
+void check_selective_attention_offsets(const SelectiveInputs& inputs);
+
+}  // namespace lapse
