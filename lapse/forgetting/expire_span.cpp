@@ -6,7 +6,6 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
-#include "lapse/ops/ramp_attention.h"
 
 namespace lapse {
 namespace {
@@ -27,9 +26,9 @@ struct Settings {
 
 class ExpireSpan : public Method {
  public:
-  ExpireSpan(const Settings& s, int64_t width) : s_(s) {
+  ExpireSpan(const Settings& s, const ModelShape& shape) : s_(s), shape_(shape) {
     const double odds = std::log(s.initial_fraction / (1 - s.initial_fraction));
-    weight_ = at::zeros({width}).set_requires_grad(true);
+    weight_ = at::zeros({shape.width}).set_requires_grad(true);
     bias_ = at::full({1}, s.divide == "all" ? s.divisor * odds : odds).set_requires_grad(true);
   }
 
@@ -43,22 +42,20 @@ class ExpireSpan : public Method {
   }
 
   Reading read(const Query& query, const Rows& rows) const override {
-    RampOptions options;
+    RampOptions options = ramp_options(query, shape_);
     Tensor span = spans(rows);
     if (query.training && s_.random_drop) span = span.clamp_max(query.uniform * s_.max_span);
     options.row_span = span;
     options.ramp = s_.ramp;
-    options.position = query.position;
-    options.dropout = query.dropout;
-    if (query.dropout > 0) options.seed = query.seed;
-    const auto& table = rows.table;
-    const auto y = ramp_attention({query.q, rows.key, rows.value, table.offsets(), query.start, table.time()}, options);
+    const auto y = ramp_attention(ramp_inputs(query, rows), options);
     // Eq. 7: the operator sums r over the ramp; alpha / (R K), mean over the batch.
-    return {y.out, y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)))};
+    return {y.out, y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1))), {}};
   }
 
   // m = 1 + (e - a) / R > 0 for integers a.
-  Tensor last_age(const Rows& rows) const override { return ((spans(rows) + s_.ramp).ceil() - 1).to(at::kLong); }
+  Ages ages(const Rows& rows) const override {
+    return {at::full_like(rows.table.time(), shape_.min_age), ((spans(rows) + s_.ramp).ceil() - 1).to(at::kLong)};
+  }
 
   // The operator's own arithmetic, so that no row is deleted that it would still read.
   Tensor keep(const Rows& rows, const Tensor& next) const override {
@@ -74,6 +71,7 @@ class ExpireSpan : public Method {
   }
 
   Settings s_;
+  ModelShape shape_;
   Tensor weight_, bias_;
 };
 
@@ -108,8 +106,8 @@ class ExpireSpanOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape& shape) const override {
     return s_.initial_memory == "zeros" ? shape.block : 0;
   }
-  std::unique_ptr<Method> make(const ModelShape& shape, Random&) const override {
-    return std::make_unique<ExpireSpan>(s_, shape.width);
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+    return std::make_unique<ExpireSpan>(s_, shape);
   }
 
   void from_golden(const std::map<std::string, std::string>& metadata) override {

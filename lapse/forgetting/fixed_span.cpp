@@ -4,7 +4,6 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
-#include "lapse/ops/ramp_attention.h"
 
 namespace lapse {
 namespace {
@@ -13,23 +12,22 @@ using at::Tensor;
 
 class FixedSpan : public Method {
  public:
-  explicit FixedSpan(int64_t span) : span_(span) {}
+  FixedSpan(int64_t span, const ModelShape& shape) : span_(span), shape_(shape) {}
 
   Reading read(const Query& query, const Rows& rows) const override {
-    RampOptions options;
-    options.position = query.position;
+    RampOptions options = ramp_options(query, shape_);
     options.max_age = span_;
-    options.dropout = query.dropout;
-    if (query.dropout > 0) options.seed = query.seed;
-    const auto& table = rows.table;
-    return {ramp_attention({query.q, rows.key, rows.value, table.offsets(), query.start, table.time()}, options).out,
-            {}};
+    return {ramp_attention(ramp_inputs(query, rows), options).out, {}, {}};
   }
 
-  Tensor last_age(const Rows& rows) const override { return at::full_like(rows.table.time(), span_); }
+  Ages ages(const Rows& rows) const override {
+    const Tensor& time = rows.table.time();
+    return {at::full_like(time, shape_.min_age), at::full_like(time, span_)};
+  }
 
  private:
   int64_t span_;
+  ModelShape shape_;
 };
 
 class FixedSpanOptions : public MethodOptions {
@@ -54,8 +52,8 @@ class FixedSpanOptions : public MethodOptions {
 
   int64_t positions(const ModelShape&) const override { return max_span; }
   int64_t initial_rows(const ModelShape&) const override { return initial_memory == "zeros" ? max_span : 0; }
-  std::unique_ptr<Method> make(const ModelShape&, Random&) const override {
-    return std::make_unique<FixedSpan>(evaluated_span > 0 ? evaluated_span : max_span);
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+    return std::make_unique<FixedSpan>(evaluated_span > 0 ? evaluated_span : max_span, shape);
   }
 
   void from_golden(const std::map<std::string, std::string>& metadata) override {

@@ -2,10 +2,29 @@
 
 #include <ATen/ATen.h>
 
+#include "lapse/core/error.h"
+
 namespace lapse {
 
 at::Tensor Method::keep(const Rows& rows, const at::Tensor& next) const {
-  return next - rows.table.time() <= last_age(rows);
+  return next - rows.table.time() <= ages(rows).last;
+}
+
+Columns MethodOptions::golden_operator(const Columns&, const std::map<std::string, std::string>&) const {
+  fail("there are no golden files of " + name() + "'s operator, only of its models");
+}
+
+RampOptions ramp_options(const Query& query, const ModelShape& shape) {
+  RampOptions options;
+  if (query.position.defined()) options.position = query.position;
+  options.min_age = shape.min_age;
+  options.dropout = query.dropout;
+  if (query.dropout > 0) options.seed = query.seed;
+  return options;
+}
+
+RampInputs ramp_inputs(const Query& query, const Rows& rows) {
+  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time()};
 }
 
 }  // namespace lapse

@@ -12,20 +12,22 @@
 #include "lapse/core/config.h"
 #include "lapse/core/random.h"
 #include "lapse/memory/table.h"
+#include "lapse/ops/ramp_attention.h"
 
 namespace lapse {
 
 /// What a method may know of the model around it.
 struct ModelShape {
   int64_t layers, width, heads, head_dim;
-  int64_t block;  ///< K of training
+  int64_t block;        ///< K of training
+  int64_t min_age = 1;  ///< the least age that a query reads: 0 if tokens attend themselves
 };
 
 /// A block of K queries per sample, as one layer asks them.
 struct Query {
   at::Tensor q;         ///< [B, K, H, D]
   at::Tensor start;     ///< [B] int64: time of each sample's first query
-  at::Tensor position;  ///< [P, D], the model's shared table; P = MethodOptions::positions
+  at::Tensor position;  ///< [P, D], the model's shared table of ages 1 ... P; undefined if the model has none
   bool training = false;
   double uniform = 1;  ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 outside training
   double dropout = 0;
@@ -36,12 +38,25 @@ struct Query {
 struct Rows {
   const MemoryTable& table;  ///< offsets and times, and the method's own columns
   at::Tensor key, value;     ///< [N, H, D]
-  Columns described;         ///< what `describe` said of every row
+  Columns described;         ///< what `describe` said of every row, and the method's own columns
+  bool training = false;     ///< weights still move
 };
 
 struct Reading {
   at::Tensor out;   ///< [B, K, H, D]
   at::Tensor cost;  ///< a scalar to add to the loss, already weighted; undefined if there is none
+  Columns state;    ///< new values [N, ...] of columns that Method::state named
+};
+
+/// At which ages each row can be read: [N] int64 each.
+struct Ages {
+  at::Tensor first, last;
+};
+
+/// Rows that stand for others.
+struct PooledRows {
+  at::Tensor hidden;        ///< [M, width]: layer inputs; undefined if there are none
+  at::Tensor sample, time;  ///< [M] int64; no row of the table has this time
 };
 
 /// A learned tensor and its name within the layer. The tensor is a leaf that its owner made and initialised.
@@ -62,11 +77,22 @@ class Method {
   /// the table.
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
+  /// Columns [shape] of the method's own, as new rows have them; `read` gives them new values. They carry no gradients
+  /// and are kept in training too.
+  virtual Columns state(at::IntArrayRef shape) const { return (void)shape, Columns{}; }
+
+  /// Whether the table keeps layer inputs (the column "hidden") with fixed weights too, for `pool`.
+  virtual bool keeps_hidden() const { return false; }
+  /// New rows made of old ones, which come into the table before queries start[b] ... start[b] + length - 1 read it.
+  virtual PooledRows pool(const MemoryTable& table, const at::Tensor& start, int64_t length) const {
+    return (void)table, (void)start, (void)length, PooledRows{};
+  }
+
   /// How queries read rows, and what that costs.
   virtual Reading read(const Query& query, const Rows& rows) const = 0;
 
-  /// The greatest age at which each row can still be read: [N] int64. Gives memory sizes |C_t|.
-  virtual at::Tensor last_age(const Rows& rows) const = 0;
+  /// At which ages rows can be read. Gives memory sizes |C_t|.
+  virtual Ages ages(const Rows& rows) const = 0;
 
   /// Which rows stay, given the time of each row's next query [N]: false only if no later query could read the row.
   /// [N] bool.
@@ -93,12 +119,22 @@ class MethodOptions {
   virtual int64_t positions(const ModelShape& shape) const = 0;
   /// Zero vectors at ages n ... 1 that a sequence starts from (docs/equations.md, 11).
   virtual int64_t initial_rows(const ModelShape& shape) const = 0;
-  virtual std::unique_ptr<Method> make(const ModelShape& shape, Random& random) const = 0;
+  /// The forgetting of layer 0, 1, ...
+  virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
 
   /// Sets the options from a golden file's metadata.
   virtual void from_golden(const std::map<std::string, std::string>& metadata) = 0;
+  /// For golden files of an operator rather than of a model: everything that follows from the file's inputs ("q", "k",
+  /// "v", ...), by the file's names.
+  virtual Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const;
   /// The golden file's name, after "layers.N.", of a parameter of this method's.
   virtual std::string golden_name(const std::string& parameter) const { return parameter; }
 };
+
+/// What every reading by ramp_attention takes from the query.
+RampOptions ramp_options(const Query& query, const ModelShape& shape);
+
+/// The operator's view of a block and its rows.
+RampInputs ramp_inputs(const Query& query, const Rows& rows);
 
 }  // namespace lapse

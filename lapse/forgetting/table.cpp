@@ -1,6 +1,8 @@
 #include "lapse/forgetting/table.h"
 
 #include "lapse/core/error.h"
+#include "lapse/forgetting/adaptive_span.h"
+#include "lapse/forgetting/compressive.h"
 #include "lapse/forgetting/expire_span.h"
 #include "lapse/forgetting/fixed_span.h"
 
@@ -9,6 +11,9 @@ namespace lapse {
 const std::vector<MethodEntry>& method_table() {
   static const std::vector<MethodEntry> table = {
       {"fixed_span", "the newest L timesteps, as Transformer-XL", fixed_span_options},
+      {"adaptive_span", "every head learns how far back it reads (Adaptive-Span)", adaptive_span_options},
+      {"compressive", "the newest L timesteps, and averages of older ones (Compressive Transformer)",
+       compressive_options},
       {"expire_span", "every memory predicts its own span and expires after it (Expire-Span)", expire_span_options},
   };
   return table;

@@ -69,20 +69,26 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   return at::cat(pieces);
 }
 
-void MemoryTable::check(const Columns& block, int64_t K) const {
-  for (const auto& [name, values] : block) {
-    TORCH_CHECK(values.dim() >= 2 && values.size(0) == samples() && values.size(1) == K, "append: column '", name,
-                "' must be [", samples(), ", ", K, ", ...], got ", values.sizes());
+// The table's columns, all of them and no others, with rows as the table has them behind `leading` dimensions.
+void MemoryTable::check_rows(const Columns& more, int64_t leading) const {
+  for (const auto& [name, values] : more) {
     const auto found = columns_.find(name);
-    TORCH_CHECK(found != columns_.end() || rows() == 0, "append: column '", name, "' is new to a table that has rows");
+    TORCH_CHECK(found != columns_.end() || rows() == 0, "column '", name, "' is new to a table that has rows");
     if (found == columns_.end()) continue;
     const Tensor& old = found->second;
-    TORCH_CHECK(values.scalar_type() == old.scalar_type() && values.sizes().slice(2) == old.sizes().slice(1),
-                "append: rows of column '", name, "' are ", old.scalar_type(), " ", old.sizes().slice(1), ", got ",
-                values.scalar_type(), " ", values.sizes().slice(2));
+    TORCH_CHECK(values.scalar_type() == old.scalar_type() && values.sizes().slice(leading) == old.sizes().slice(1),
+                "rows of column '", name, "' are ", old.scalar_type(), " ", old.sizes().slice(1), ", got ",
+                values.scalar_type(), " ", values.sizes().slice(leading));
   }
   for (const auto& [name, values] : columns_)
-    TORCH_CHECK(block.count(name), "append: column '", name, "' of the table is missing from the block");
+    TORCH_CHECK(more.count(name), "column '", name, "' of the table is missing");
+}
+
+void MemoryTable::check(const Columns& block, int64_t K) const {
+  for (const auto& [name, values] : block)
+    TORCH_CHECK(values.dim() >= 2 && values.size(0) == samples() && values.size(1) == K, "append: column '", name,
+                "' must be [", samples(), ", ", K, ", ...], got ", values.sizes());
+  check_rows(block, 2);
 }
 
 void MemoryTable::append(const Tensor& start, const Columns& block) {
@@ -118,6 +124,40 @@ void MemoryTable::keep(const Tensor& mask) {
   const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
   const auto* before = counts.const_data_ptr<int64_t>();
   for (auto& offset : offsets_) offset = before[offset];
+}
+
+void MemoryTable::replace(const std::string& name, const Tensor& values) {
+  const Tensor& old = column(name);
+  TORCH_CHECK(values.sizes() == old.sizes() && values.scalar_type() == old.scalar_type(), "replace: column '", name,
+              "' is ", old.scalar_type(), " ", old.sizes(), ", got ", values.scalar_type(), " ", values.sizes());
+  columns_[name] = samples() == 1 && room_ ? with_room(values.detach()) : values.detach();
+}
+
+void MemoryTable::insert(const Tensor& sample, const Columns& more) {
+  const int64_t M = sample.size(0);
+  if (M == 0) return;
+  for (const auto& [name, values] : more)
+    TORCH_CHECK(values.dim() >= 1 && values.size(0) == M, "insert: column '", name, "' must have ", M, " rows, got ",
+                values.sizes());
+  TORCH_CHECK(more.count("time"), "insert: column 'time' is missing");
+  check_rows(more, 1);
+  // Stable sorts, the least significant key first: by time, then by sample.
+  const Tensor samples_of = at::cat({this->sample(), sample});
+  const Tensor times = rows() == 0 ? more.at("time") : at::cat({time(), more.at("time")});
+  const Tensor by_time = at::argsort(times, true, 0, false);
+  const Tensor order = by_time.index_select(0, at::argsort(samples_of.index_select(0, by_time), true, 0, false));
+  Columns all;
+  for (const auto& [name, values] : more) {
+    const auto found = columns_.find(name);
+    const Tensor both = found == columns_.end() ? values : at::cat({found->second, values});
+    all[name] = both.index_select(0, order);
+    if (samples() == 1) all[name] = with_room(all[name]);
+  }
+  columns_ = std::move(all);
+  room_.take();
+  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0);
+  for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] += counts.const_data_ptr<int64_t>()[b];
+  unsifted_ += M;
 }
 
 void MemoryTable::reset(int64_t sample) {

@@ -40,6 +40,13 @@ class MemoryTable {
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
   void keep(const at::Tensor& mask);
 
+  /// New values [N, ...] of a column, without gradients. c10::Error if there is no such column, or its rows are others.
+  void replace(const std::string& name, const at::Tensor& values);
+
+  /// M rows at their places by time: sample [M] int64 and columns [M, ...], the table's own with "time". No row of the
+  /// sample may have the same time. Differentiable as `append`; c10::Error if the columns do not fit.
+  void insert(const at::Tensor& sample, const Columns& rows);
+
   /// How many rows have come since `keep` was last called.
   int64_t unsifted() const { return unsifted_; }
 
@@ -72,6 +79,7 @@ class MemoryTable {
   };
 
   void check(const Columns& block, int64_t K) const;
+  void check_rows(const Columns& rows, int64_t leading) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
 
   std::vector<int64_t> offsets_;

@@ -12,19 +12,36 @@ Fields ModelConfig::fields() {
       field("layers", layers, "attention and feed-forward pairs").in(1, 1024),
       field("heads", heads, "attention heads per layer").in(1, 1024),
       field("head_dim", head_dim, "features of a head; 0: width / heads").in(0, 4096),
-      field("feed_forward", feed_forward, "hidden features of the feed-forward layer").in(1, 1 << 20),
+      field("feed_forward", feed_forward, "hidden features of the feed-forward layer; 0: 8 / 3 of the width")
+          .in(0, 1 << 20),
+      field("activation", activation, "of the feed-forward layer: relu, or silu with a gate (SwiGLU)")
+          .one_of({"relu", "swiglu"}),
+      field("biases", biases, "in the feed-forward and the output layer"),
       field("dropout", dropout, "on attention weights and after relu, in training").in(0, 0.99),
       field("layer_drop", layer_drop, "probability that a training block skips a layer").in(0, 0.99),
-      field("norm", norm, "layer norm after each sublayer, or before it").one_of({"post", "pre"}),
+      field("norm", norm, "normalise after each sublayer, or before it").one_of({"post", "pre"}),
+      field("norm_kind", norm_kind, "LayerNorm, or RMSNorm").one_of({"layer", "rms"}),
+      field("normed_heads", normed_heads, "queries and keys pass an RMSNorm over a head's features"),
+      field("attend_self", attend_self, "a token attends itself too, not only what came before it"),
+      field("positions", positions,
+            "relative: embeddings of ages, in attention, for streams without end; absolute: embeddings of times, added "
+            "to the tokens', for windows of at most train.block tokens (data.windows)")
+          .one_of({"relative", "absolute"}),
       field("initialisation", initialisation, "of linear weights: uniform within 1/sqrt(fan-in), or Glorot's uniform")
           .one_of({"default", "glorot"}),
   };
 }
 
+int64_t ModelConfig::inner_width() const { return feed_forward > 0 ? feed_forward : 8 * width / 3; }
+
 void ModelConfig::check() const {
   if (head_dim == 0 && width % heads != 0)
     fail(fmt::format("model.width = {} does not divide into model.heads = {}: change one, or set model.head_dim", width,
                      heads));
+}
+
+ModelShape shape_of(const ModelConfig& config, int64_t block) {
+  return {config.layers, config.width, config.heads, config.head_width(), block, config.attend_self ? 0 : 1};
 }
 
 }  // namespace lapse

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lapse/core/config.h"
+#include "lapse/forgetting/method.h"
 
 namespace lapse {
 
@@ -14,11 +15,21 @@ struct ModelConfig {
   double dropout = 0;
   double layer_drop = 0;
   std::string norm = "post";
+  std::string norm_kind = "layer";
+  std::string activation = "relu";
+  bool biases = true;
+  bool normed_heads = false;
+  bool attend_self = false;
+  std::string positions = "relative";
   std::string initialisation = "default";
 
   Fields fields();
   int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
-  void check() const;  ///< Error if width does not divide into heads
+  int64_t inner_width() const;  ///< of the feed-forward layer
+  void check() const;           ///< Error if width does not divide into heads
 };
+
+/// What the forgetting method may know of the model.
+ModelShape shape_of(const ModelConfig& config, int64_t block);
 
 }  // namespace lapse

@@ -1,7 +1,6 @@
 #include "lapse/model/layer.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
@@ -14,30 +13,17 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kNormEpsilon = 1e-5;
 // Outside training dead rows are skipped by attention anyway. Token by token they are looked for once this share of the
 // table is new, so that a stream that loses one row per token does not copy its memory at every token.
 constexpr int64_t kNewShare = 8;
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEpsilon);
-}
-
-/// Zeroes each element with probability p and scales the others by 1 / (1 - p). Of the seed alone, not of libtorch's
-/// global state.
-Tensor dropout(const Tensor& x, double p, uint64_t seed) {
-  const Tensor keep = at::empty_like(x, x.options().requires_grad(false));
-  keep.bernoulli_(1 - p, at::detail::createCPUGenerator(seed)).div_(1 - p);
-  return x * keep;
-}
-
-/// |C_t| of each query: [B, K]. A row is readable at times time + 1 ... time + last_age.
-Tensor memory_sizes(const MemoryTable& table, const Tensor& last_age, const Tensor& start, int64_t K) {
+/// |C_t| of each query: [B, K].
+Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& start, int64_t K) {
   const Tensor sample = table.sample();
-  const Tensor first = table.time() + 1 - start.index_select(0, sample);  // relative to the block
-  const Tensor enter = first.clamp(0, K);
-  // last_age may be "for ever": clamp before adding.
-  const Tensor leave = at::maximum((first + last_age.clamp_max(int64_t{1} << 40)).clamp(0, K), enter);
+  const Tensor made = table.time() - start.index_select(0, sample);  // relative to the block
+  const Tensor enter = (made + ages.first).clamp(0, K);
+  // An age may be "for ever": clamp before adding.
+  const Tensor leave = at::maximum((made + 1 + ages.last.clamp_max(int64_t{1} << 50)).clamp(0, K), enter);
   const int64_t cells = table.samples() * (K + 1);
   const Tensor change =
       at::bincount(sample * (K + 1) + enter, {}, cells) - at::bincount(sample * (K + 1) + leave, {}, cells);
@@ -46,42 +32,39 @@ Tensor memory_sizes(const MemoryTable& table, const Tensor& last_age, const Tens
 
 }  // namespace
 
-Layer::Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, Random& random)
-    : config_(config), shape_(shape), method_(method.make(shape, random)) {
-  const int64_t w = config.width, inner = shape.heads * shape.head_dim, ff = config.feed_forward;
-  query_ = linear_weight(inner, w, config.initialisation, random);
-  key_ = linear_weight(inner, w, config.initialisation, random);
-  value_ = linear_weight(inner, w, config.initialisation, random);
-  out_ = linear_weight(w, inner, config.initialisation, random);
-  norm1_weight_ = constant_parameter({w}, 1), norm1_bias_ = constant_parameter({w}, 0);
-  norm2_weight_ = constant_parameter({w}, 1), norm2_bias_ = constant_parameter({w}, 0);
-  ff1_weight_ = linear_weight(ff, w, config.initialisation, random);
-  ff1_bias_ = uniform_parameter({ff}, 1 / std::sqrt(static_cast<double>(w)), random);
-  ff2_weight_ = linear_weight(w, ff, config.initialisation, random);
-  ff2_bias_ = uniform_parameter({w}, 1 / std::sqrt(static_cast<double>(ff)), random);
-  if (config.norm == "pre")
-    for (Tensor* x : {&out_, &ff2_weight_, &ff2_bias_}) x->detach().div_(std::sqrt(2.0 * config.layers));
+Layer::Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, int64_t number,
+             Random& random)
+    : config_(config),
+      shape_(shape),
+      method_(method.make(shape, number, random)),
+      query_(linear_weight(shape.heads * shape.head_dim, config.width, config.initialisation, random)),
+      key_(linear_weight(shape.heads * shape.head_dim, config.width, config.initialisation, random)),
+      value_(linear_weight(shape.heads * shape.head_dim, config.width, config.initialisation, random)),
+      out_(linear_weight(config.width, shape.heads * shape.head_dim, config.initialisation, random)),
+      norm1_(config.width, config.norm_kind),
+      norm2_(config.width, config.norm_kind),
+      feed_forward_(config, random) {
+  if (config.norm == "pre") out_.detach().div_(std::sqrt(2.0 * config.layers));
+  if (config.normed_heads) query_norm_ = Norm(shape.head_dim, "rms"), key_norm_ = Norm(shape.head_dim, "rms");
 }
 
 NamedTensors Layer::parameters() {
-  NamedTensors all = {{"query", &query_},
-                      {"key", &key_},
-                      {"value", &value_},
-                      {"out", &out_},
-                      {"norm1.weight", &norm1_weight_},
-                      {"norm1.bias", &norm1_bias_},
-                      {"ff1.weight", &ff1_weight_},
-                      {"ff1.bias", &ff1_bias_},
-                      {"ff2.weight", &ff2_weight_},
-                      {"ff2.bias", &ff2_bias_},
-                      {"norm2.weight", &norm2_weight_},
-                      {"norm2.bias", &norm2_bias_}};
+  NamedTensors all = {{"query", &query_}, {"key", &key_}, {"value", &value_}, {"out", &out_}};
+  query_norm_.name("query_norm", all);
+  key_norm_.name("key_norm", all);
+  norm1_.name("norm1", all);
+  feed_forward_.name(all);
+  norm2_.name("norm2", all);
   for (auto& parameter : method_->parameters()) all.push_back(parameter);
   return all;
 }
 
-Tensor Layer::normed(const Tensor& h) const {
-  return config_.norm == "pre" ? layer_norm(h, norm1_weight_, norm1_bias_) : h;
+Tensor Layer::normed(const Tensor& h) const { return config_.norm == "pre" ? norm1_(h) : h; }
+
+Tensor Layer::keys(const Tensor& projected, at::IntArrayRef leading) const {
+  auto shape = leading.vec();
+  shape.insert(shape.end(), {shape_.heads, shape_.head_dim});
+  return key_norm_(projected.view(shape));
 }
 
 Columns Layer::cached(const Tensor& h) const {
@@ -94,30 +77,43 @@ Columns Layer::cached(const Tensor& h) const {
     shape.insert(shape.begin(), B);
     columns[name] = values.view(shape);
   }
-  const std::vector<int64_t> shape = {B, K, shape_.heads, shape_.head_dim};
   const auto projected = lapse::linear(x, {key_, value_});
-  columns["key"] = projected[0].view(shape);
-  columns["value"] = projected[1].view(shape);
+  columns["key"] = keys(projected[0], {B, K});
+  columns["value"] = projected[1].view({B, K, shape_.heads, shape_.head_dim});
+  if (method_->keeps_hidden()) columns["hidden"] = h;
   return columns;
 }
 
+Columns Layer::columns(const Tensor& h, bool training) const {
+  Columns columns = training ? Columns{{"hidden", h}} : cached(h);
+  columns.merge(method_->state({h.size(0), h.size(1)}));
+  return columns;
+}
+
+void Layer::pool(MemoryTable& table, const Tensor& start, int64_t K, bool training) const {
+  const PooledRows pooled = method_->pool(table, start, K);
+  if (!pooled.hidden.defined()) return;
+  Columns rows = columns(pooled.hidden.unsqueeze(0), training);
+  for (auto& [name, values] : rows) values = values.squeeze(0);
+  rows["time"] = pooled.time;
+  table.insert(pooled.sample, rows);
+}
+
 Rows Layer::rows(const MemoryTable& table, int64_t fresh, bool bfloat16) const {
-  const auto& columns = table.columns();
-  if (const auto hidden = columns.find("hidden"); hidden != columns.end()) {
-    const Tensor x = normed(hidden->second);
-    const std::vector<int64_t> shape = {table.rows(), shape_.heads, shape_.head_dim};
-    LinearOptions options{.bfloat16 = bfloat16};
-    if (config_.norm == "post" && fresh > 0)  // else norm1 learns from all rows
-      for (int64_t b = 0; b < table.samples(); ++b) {
-        const int64_t end = table.first_row(b + 1);
-        options.gradient_rows.emplace_back(end - fresh, end);
-      }
-    const auto projected = lapse::linear(x, {key_, value_}, options);
-    return {table, projected[0].view(shape), projected[1].view(shape), method_->describe(x)};
-  }
-  Columns described = columns;
-  for (const char* own : {"time", "key", "value"}) described.erase(own);
-  return {table, table.column("key"), table.column("value"), std::move(described)};
+  Columns described = table.columns();
+  for (const char* own : {"time", "hidden", "key", "value"}) described.erase(own);
+  if (table.columns().count("key")) return {table, table.column("key"), table.column("value"), described, false};
+  const Tensor x = normed(table.column("hidden"));
+  LinearOptions options{.bfloat16 = bfloat16};
+  if (config_.norm == "post" && fresh > 0)  // else norm1 learns from all rows
+    for (int64_t b = 0; b < table.samples(); ++b) {
+      const int64_t end = table.first_row(b + 1);
+      options.gradient_rows.emplace_back(end - fresh, end);
+    }
+  const auto projected = lapse::linear(x, {key_, value_}, options);
+  described.merge(method_->describe(x));
+  return {table, keys(projected[0], {table.rows()}), projected[1].view({table.rows(), shape_.heads, shape_.head_dim}),
+          described, true};
 }
 
 Tensor Layer::alive(const MemoryTable& table, const Tensor& next) const {
@@ -137,15 +133,7 @@ void Layer::begin(MemoryTable& table, int64_t rows, bool training) const {
   at::NoGradGuard no_grad;
   const Tensor zeros = at::zeros({table.samples(), rows, shape_.width}, query_.options());
   const Tensor start = at::full({table.samples()}, -rows, at::kLong);
-  table.append(start, training ? Columns{{"hidden", zeros}} : cached(zeros));
-}
-
-Tensor Layer::feed_forward(const Tensor& u, const BlockOptions& options, uint64_t seed) const {
-  const Tensor x = config_.norm == "pre" ? layer_norm(u, norm2_weight_, norm2_bias_) : u;
-  Tensor inner = lapse::linear(x, ff1_weight_, {.bias = ff1_bias_, .relu = true, .bfloat16 = options.bfloat16});
-  if (options.training && config_.dropout > 0) inner = dropout(inner, config_.dropout, seed);
-  const Tensor sum = u + lapse::linear(inner, ff2_weight_, {.bias = ff2_bias_, .bfloat16 = options.bfloat16});
-  return config_.norm == "pre" ? sum : layer_norm(sum, norm2_weight_, norm2_bias_);
+  table.append(start, columns(zeros, training));
 }
 
 void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, int64_t K, const BlockOptions& options,
@@ -155,7 +143,7 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   if (!options.training && !options.observe && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
   if (options.observe) {
-    const Tensor sizes = memory_sizes(table, method_->last_age(rows), start, K);
+    const Tensor sizes = memory_sizes(table, method_->ages(rows), start, K);
     report.memory_mean = sizes.to(at::kDouble).mean().item<double>();
     report.memory_max = sizes.max().item<double>();
     const Tensor first = start.index_select(0, table.sample()), recent = table.time() >= first;
@@ -168,28 +156,43 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   table.keep(mask);
 }
 
+Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position, Rows& rows,
+                    const BlockOptions& options, const LayerDraws& draws) const {
+  const int64_t B = h.size(0), K = h.size(1);
+  const Tensor q = lapse::linear(normed(h), query_, {.bfloat16 = options.bfloat16});
+  Query query{query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position};
+  query.training = options.training;
+  query.uniform = draws.uniform;
+  if (options.training && config_.dropout > 0) {
+    query.dropout = config_.dropout;
+    query.seed = at::full({1}, static_cast<int64_t>(draws.seed), at::kLong);
+  }
+  if (options.bfloat16)
+    for (Tensor* x : {&query.q, &query.position, &rows.key, &rows.value})
+      if (x->defined()) *x = x->to(at::kBFloat16);
+  return method_->read(query, rows);
+}
+
 Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor& position, MemoryTable& table,
                              const BlockOptions& options, const LayerDraws& draws) {
   const int64_t B = h.size(0), K = h.size(1);
-  table.append(start, options.training ? Columns{{"hidden", h}} : cached(h));
+  table.append(start, columns(h, options.training));
+  pool(table, start, K, options.training);
   Rows rows = this->rows(table, K, options.bfloat16);
   Result result{h, {}, {}};
   if (!draws.dropped) {
-    const LinearOptions product{.bfloat16 = options.bfloat16};
-    Query query{lapse::linear(normed(h), query_, product).view({B, K, shape_.heads, shape_.head_dim}), start, position};
-    query.training = options.training;
-    query.uniform = draws.uniform;
-    if (options.training && config_.dropout > 0) {
-      query.dropout = config_.dropout;
-      query.seed = at::full({1}, static_cast<int64_t>(draws.seed), at::kLong);
+    Reading reading = read(h, start, position, rows, options, draws);
+    for (auto& [name, values] : reading.state) {
+      table.replace(name, values);
+      rows.described[name] = values;
     }
-    if (options.bfloat16)
-      for (Tensor* x : {&query.q, &query.position, &rows.key, &rows.value}) *x = x->to(at::kBFloat16);
-    Reading reading = method_->read(query, rows);
     const Tensor out = reading.out.to(h.scalar_type()).reshape({B, K, -1});
-    const Tensor sum = h + lapse::linear(out, out_, product);
-    const Tensor u = config_.norm == "pre" ? sum : layer_norm(sum, norm1_weight_, norm1_bias_);
-    result.h = feed_forward(u, options, mix64(draws.seed));
+    const bool post = config_.norm == "post";
+    const Tensor sum = h + lapse::linear(out, out_, {.bfloat16 = options.bfloat16});
+    const Tensor u = post ? norm1_(sum) : sum;
+    const double dropout = options.training ? config_.dropout : 0;
+    const Tensor both = u + feed_forward_(post ? u : norm2_(u), dropout, mix64(draws.seed), options.bfloat16);
+    result.h = post ? norm2_(both) : both;
     result.cost = reading.cost;
   }
   forget(table, rows, start, K, options, result.report);

@@ -7,6 +7,8 @@
 
 #include "lapse/forgetting/method.h"
 #include "lapse/model/config.h"
+#include "lapse/model/feed_forward.h"
+#include "lapse/model/norm.h"
 
 namespace lapse {
 
@@ -35,7 +37,9 @@ struct LayerReport {
 /// h = layer(h), post-norm or pre-norm (docs/equations.md, "The base model").
 class Layer {
  public:
-  Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, Random& random);
+  /// `number`: this is layer 0, 1, ...
+  Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, int64_t number,
+        Random& random);
 
   /// h: [B, K, width]; start: [B] times of the first timestep. `table` gains the block's rows and loses those that
   /// expire. `cost` is a scalar, undefined if there is none.
@@ -59,10 +63,15 @@ class Layer {
 
  private:
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
-  Columns cached(const at::Tensor& h) const;     // the columns of h's rows that evaluation keeps: [..., features]
+  at::Tensor keys(const at::Tensor& projected, at::IntArrayRef leading) const;
+  Columns cached(const at::Tensor& h) const;  // the columns of h's rows that evaluation keeps: [..., features]
+  /// The columns of new rows, without "time".
+  Columns columns(const at::Tensor& h, bool training) const;
+  void pool(MemoryTable& table, const at::Tensor& start, int64_t length, bool training) const;
   /// `fresh`: how many of each sample's newest rows have gradients.
   Rows rows(const MemoryTable& table, int64_t fresh = 0, bool bfloat16 = false) const;
-  at::Tensor feed_forward(const at::Tensor& u, const BlockOptions& options, uint64_t seed) const;
+  Reading read(const at::Tensor& h, const at::Tensor& start, const at::Tensor& position, Rows& rows,
+               const BlockOptions& options, const LayerDraws& draws) const;
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;
 
@@ -70,8 +79,8 @@ class Layer {
   ModelShape shape_;
   std::unique_ptr<Method> method_;
   at::Tensor query_, key_, value_, out_;  // [H D, width], [width, H D]
-  at::Tensor norm1_weight_, norm1_bias_, norm2_weight_, norm2_bias_;
-  at::Tensor ff1_weight_, ff1_bias_, ff2_weight_, ff2_bias_;
+  Norm norm1_, norm2_, query_norm_, key_norm_;
+  FeedForward feed_forward_;
 };
 
 }  // namespace lapse

@@ -1,13 +1,25 @@
 #include "lapse/model/transformer.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "lapse/core/error.h"
 #include "lapse/model/initialise.h"
 #include "lapse/ops/linear.h"
 
 namespace lapse {
 
 using at::Tensor;
+
+namespace {
+// Absolute positions start small beside the tokens' embeddings, which are N(0, 1).
+constexpr double kAbsoluteScale = 0.1;
+}  // namespace
+
+std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
+  if (config.positions == "absolute") return {shape.block, shape.width};
+  return {method.positions(shape), shape.head_dim};
+}
 
 int64_t ModelMemory::bytes() const {
   int64_t sum = 0;
@@ -17,19 +29,18 @@ int64_t ModelMemory::bytes() const {
 
 Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
                          Random random)
-    : config_(config), shape_{config.layers, config.width, config.heads, config.head_width(), block} {
+    : config_(config), shape_(shape_of(config, block)), absolute_(config.positions == "absolute") {
   config.check();
   method.check(shape_);
   initial_rows_ = method.initial_rows(shape_);
   embedding_ = normal_parameter({vocabulary, config.width}, random);
-  position_ = normal_parameter({method.positions(shape_), shape_.head_dim}, random);
-  for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, random);
-  if (config.norm == "pre") {
-    norm_weight_ = constant_parameter({config.width}, 1);
-    norm_bias_ = constant_parameter({config.width}, 0);
-  }
+  position_ = normal_parameter(position_shape(config, method, shape_), random);
+  if (absolute_) position_.detach().mul_(kAbsoluteScale);
+  for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
+  if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
   output_weight_ = linear_weight(vocabulary, config.width, config.initialisation, random);
-  output_bias_ = uniform_parameter({vocabulary}, 1 / std::sqrt(static_cast<double>(config.width)), random);
+  if (config.biases)
+    output_bias_ = uniform_parameter({vocabulary}, 1 / std::sqrt(static_cast<double>(config.width)), random);
 }
 
 NamedTensors Transformer::parameters() {
@@ -37,12 +48,9 @@ NamedTensors Transformer::parameters() {
   for (size_t l = 0; l < layers_.size(); ++l)
     for (auto& [name, tensor] : layers_[l].parameters())
       all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
-  if (norm_weight_.defined()) {
-    all.emplace_back("norm.weight", &norm_weight_);
-    all.emplace_back("norm.bias", &norm_bias_);
-  }
+  norm_.name("norm", all);
   all.emplace_back("output.weight", &output_weight_);
-  all.emplace_back("output.bias", &output_bias_);
+  if (output_bias_.defined()) all.emplace_back("output.bias", &output_bias_);
   return all;
 }
 
@@ -77,25 +85,37 @@ BlockDraws Transformer::draw(Random& random) const {
   return draws;
 }
 
+Tensor Transformer::embed(const Tensor& tokens, const Tensor& clock) const {
+  const Tensor h = at::embedding(embedding_, tokens);
+  if (!absolute_) return h;
+  const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), at::kLong);
+  if (const auto last = times.max().item<int64_t>(); last >= position_.size(0))
+    fail(
+        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
+                    "cannot read a stream that is longer",
+                    position_.size(0)));
+  return h + at::embedding(position_, times);
+}
+
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                                          const BlockDraws& draws) {
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
   TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
   Result result;
-  Tensor h = at::embedding(embedding_, tokens);
+  Tensor h = embed(tokens, memory.clock);
+  const Tensor ages = absolute_ ? Tensor() : position_;
   result.cost = at::zeros({}, h.options());
   for (size_t l = 0; l < layers_.size(); ++l) {
     LayerDraws layer_draws;
     if (options.training)
       layer_draws = {draws.uniform, mix64(draws.seed + l), !draws.dropped.empty() && draws.dropped[l]};
-    auto layer = layers_[l].forward(h, memory.clock, position_, memory.layers[l], options, layer_draws);
+    auto layer = layers_[l].forward(h, memory.clock, ages, memory.layers[l], options, layer_draws);
     h = layer.h;
     if (layer.cost.defined()) result.cost = result.cost + layer.cost;
     if (options.observe) result.reports.push_back(std::move(layer.report));
   }
-  if (norm_weight_.defined()) h = at::layer_norm(h, {h.size(-1)}, norm_weight_, norm_bias_, 1e-5);
-  result.logits = lapse::linear(h, output_weight_, {.bias = output_bias_, .bfloat16 = options.bfloat16});
+  result.logits = lapse::linear(norm_(h), output_weight_, {.bias = output_bias_, .bfloat16 = options.bfloat16});
   memory.clock = memory.clock + tokens.size(1);
   return result;
 }

@@ -19,6 +19,9 @@ struct ModelMemory {
   int64_t bytes() const;
 };
 
+/// [P, features] of the table of positions: ages for attention, or times for the embedding (model.positions).
+std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape);
+
 /// The random draws of one training block, made in a fixed order so that a resumed run repeats them.
 struct BlockDraws {
   double uniform = 1;
@@ -37,7 +40,8 @@ class Transformer {
     std::vector<LayerReport> reports;
   };
   /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. Outside training K is free, 1 for
-  /// instance, and the outputs do not depend on it.
+  /// instance, and the outputs do not depend on it. Error if the model has absolute positions and a stream grows longer
+  /// than their table.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
@@ -58,10 +62,13 @@ class Transformer {
 
  private:
   ModelConfig config_;
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const;
+
   ModelShape shape_;
   int64_t initial_rows_;
+  bool absolute_;  // positions are of times rather than of ages
   at::Tensor embedding_, position_, output_weight_, output_bias_;
-  at::Tensor norm_weight_, norm_bias_;  // pre-norm only
+  Norm norm_;  // pre-norm only
   std::vector<Layer> layers_;
 };
 

@@ -139,11 +139,11 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
                 "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
                 " ", weight.sizes());
   TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(), "linear: this processor does not multiply bfloat16");
-  TORCH_CHECK(weights.size() == 1 || (!o.bias && !o.relu), "linear: bias and relu go with one weight");
-  if (o.bias)
-    TORCH_CHECK(o.bias->dim() == 1 && o.bias->size(0) == weights[0].size(0) && o.bias->scalar_type() == x.scalar_type(),
-                "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ",
-                o.bias->scalar_type(), " ", o.bias->sizes());
+  TORCH_CHECK(weights.size() == 1 || (!o.bias.defined() && !o.relu), "linear: bias and relu go with one weight");
+  if (o.bias.defined())
+    TORCH_CHECK(o.bias.dim() == 1 && o.bias.size(0) == weights[0].size(0) && o.bias.scalar_type() == x.scalar_type(),
+                "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ", o.bias.scalar_type(),
+                " ", o.bias.sizes());
   int64_t end = 0;
   const int64_t m = x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
   for (const auto& range : o.gradient_rows) {
@@ -182,7 +182,7 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   const bool nothing = m == 0 || weights[0].numel() == 0;
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
-      y.push_back(at::linear(x, weight, o.bias));
+      y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
       if (o.relu) y.back() = at::relu(y.back());
     }
     return y;
@@ -192,7 +192,7 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   variable_list contiguous;
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = x.reshape({m, k}).contiguous();
-  const auto bias = o.bias ? std::optional<Tensor>(o.bias->contiguous()) : std::nullopt;
+  const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
   if (few)
     for (const auto& weight : contiguous)
       y.push_back(few_rows(flat, weight, bias ? bias->const_data_ptr<float>() : nullptr, o.relu));

@@ -25,7 +25,7 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Ten
 
 using Forward = Outputs(LAPSE_RAMP_ARGUMENTS, bool received);
 using Backward = Gradients(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats,
-                           LAPSE_RAMP_ARGUMENTS);
+                           LAPSE_RAMP_ARGUMENTS, const Optional& grad_lse);
 
 const auto& forward_operator() {
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lapse::ramp_attention", "").typed<Forward>();
@@ -52,10 +52,10 @@ Outputs meta(LAPSE_RAMP_ARGUMENTS, bool received) {
 }
 
 Gradients meta_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats,
-                        LAPSE_RAMP_ARGUMENTS) {
+                        LAPSE_RAMP_ARGUMENTS, const Optional& grad_lse) {
   check_ramp_attention_backward(grad_out, grad_ramp_sum, {q, k, v, offsets, start, time},
                                 {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout},
-                                {out, {}, {}, stats});
+                                {out, {}, {}, stats}, grad_lse.value_or(Tensor()));
   return {at::empty_symint(q.sym_sizes(), q.options()),
           at::empty_symint(k.sym_sizes(), k.options()),
           at::empty_symint(v.sym_sizes(), v.options()),
@@ -78,7 +78,10 @@ class Function : public torch::autograd::Function<Function> {
     ctx->saved_data["min_age"] = min_age;
     ctx->saved_data["max_age"] = max_age;
     ctx->saved_data["dropout"] = dropout;
-    ctx->mark_non_differentiable({got, stats});
+    ctx->set_materialize_grads(false);
+    // With spans the sum behind the statistic is not the one that normalises.
+    ctx->mark_non_differentiable(row_span || head_span ? torch::autograd::variable_list{got, stats}
+                                                       : torch::autograd::variable_list{got});
     return {out, ramp_sum, got, stats};
   }
 
@@ -88,10 +91,11 @@ class Function : public torch::autograd::Function<Function> {
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
     const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[11]);
     const Tensor grad_ramp_sum = grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0)}, s[12].options());
+    const Optional grad_lse = grads[3].defined() ? Optional(grads[3].select(3, 0)) : std::nullopt;
     auto [dq, dk, dv, drow, dhead, dposition, dlogit] = backward_operator().call(
         grad_out, grad_ramp_sum, s[11], s[12], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7),
         optional(8), optional(9), optional(10), ctx->saved_data["ramp"].toDouble(), ctx->saved_data["min_age"].toInt(),
-        ctx->saved_data["max_age"].toInt(), ctx->saved_data["dropout"].toDouble());
+        ctx->saved_data["max_age"].toInt(), ctx->saved_data["dropout"].toDouble(), grad_lse);
     auto given = [&](size_t i, const Tensor& gradient) { return s[i].defined() ? gradient : Tensor(); };
     const Tensor none;
     return {dq,   dk,   dv,   none, none, none, given(6, drow), given(7, dhead), given(8, dposition), given(9, dlogit),
@@ -150,7 +154,7 @@ void check_ramp_attention(const RampInputs& x, const RampOptions& o) {
 }
 
 void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
-                                   const RampOptions& o, const RampOutputs& y) {
+                                   const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse) {
   check_ramp_attention(x, o);
   const auto B = x.q.sym_size(0), K = x.q.sym_size(1), H = x.q.sym_size(2), D = x.q.sym_size(3);
   auto shaped = [](const Tensor& t, c10::SymIntArrayRef shape, const char* name) {
@@ -160,6 +164,9 @@ void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ra
   shaped(grad_ramp_sum, {B}, "grad_ramp_sum");
   shaped(y.out, {B, K, H, D}, "out");
   shaped(y.stats, {B, K, H, 2}, "stats");
+  if (!grad_lse.defined()) return;
+  shaped(grad_lse, {B, K, H}, "grad_lse");
+  TORCH_CHECK(!o.row_span && !o.head_span, "ramp_attention_backward: grad_lse is for attention without spans");
 }
 
 void check_ramp_attention_offsets(const RampInputs& x) {
@@ -176,7 +183,7 @@ TORCH_LIBRARY_FRAGMENT(lapse, m) {
   m.def("ramp_attention(" LAPSE_RAMP_SCHEMA ", bool received=False) -> (Tensor, Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
   m.def("ramp_attention_backward(Tensor grad_out, Tensor grad_ramp_sum, Tensor out, Tensor stats, " LAPSE_RAMP_SCHEMA
-        ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+        ", Tensor? grad_lse=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(lapse, Meta, m) {
@@ -193,10 +200,11 @@ RampOutputs ramp_attention(const RampInputs& x, const RampOptions& o) {
 }
 
 RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
-                                      const RampOptions& o, const RampOutputs& y) {
-  auto [q, k, v, row, head, position, logit] = backward_operator().call(
-      grad_out, grad_ramp_sum, y.out, y.stats, x.q, x.k, x.v, x.offsets, x.start, x.time, o.row_span, o.head_span,
-      o.position, o.logit, o.seed, o.ramp, o.min_age, o.max_age, o.dropout);
+                                      const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse) {
+  auto [q, k, v, row, head, position, logit] =
+      backward_operator().call(grad_out, grad_ramp_sum, y.out, y.stats, x.q, x.k, x.v, x.offsets, x.start, x.time,
+                               o.row_span, o.head_span, o.position, o.logit, o.seed, o.ramp, o.min_age, o.max_age,
+                               o.dropout, grad_lse.defined() ? Optional(grad_lse) : std::nullopt);
   return {q, k, v, row, head, position, logit};
 }
 

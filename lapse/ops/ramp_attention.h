@@ -39,7 +39,9 @@ struct RampOutputs {
   at::Tensor out;       ///< [B, K, H, D]
   at::Tensor ramp_sum;  ///< [B]: sum over queries and rows of r = span - a where 0 < m < 1 (row spans; else 0)
   at::Tensor received;  ///< [N, H]: sum over queries of a', before dropout; empty unless asked for. No gradient.
-  at::Tensor stats;  ///< [B, K, H, 2]: log-sum-exp of the visible logits, and Z below. No gradient; backward reads it.
+  /// [B, K, H, 2]: log-sum-exp of the visible logits, and Z below; backward reads it. Without spans the first has a
+  /// gradient, so that a softmax over these rows and others can be put together.
+  at::Tensor stats;
 };
 
 /// Expire-Span, Eqs. 2, 4, 5 (docs/equations.md, 2-8):
@@ -60,22 +62,25 @@ struct RampGradients {
   at::Tensor row_span, head_span, position, logit;  ///< empty (numel 0) where the input is absent
 };
 
-/// The backward pass, an operator of its own. grad_ramp_sum [B]. `outputs` are those of the forward pass.
+/// The backward pass, an operator of its own. grad_ramp_sum [B]; grad_lse [B, K, H], only without spans, or undefined.
+/// `outputs` are those of the forward pass.
 RampGradients ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
-                                      const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs);
+                                      const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs,
+                                      const at::Tensor& grad_lse = {});
 
 /// The reference: dense per sample, obviously right, any floating dtype (bfloat16 computes in float32). Deterministic.
 /// Kept to test every faster kernel against; the operator calls it where no faster kernel applies.
 RampOutputs ramp_attention_reference(const RampInputs& inputs, const RampOptions& options);
 RampGradients ramp_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
                                                 const RampInputs& inputs, const RampOptions& options,
-                                                const RampOutputs& outputs);
+                                                const RampOutputs& outputs, const at::Tensor& grad_lse = {});
 
 /// What every kernel calls first: autograd's kernel, which inference mode skips, does not. c10::Error for ill-shaped
 /// inputs; looks at shapes and dtypes only.
 void check_ramp_attention(const RampInputs& inputs, const RampOptions& options);
 void check_ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
-                                   const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs);
+                                   const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs,
+                                   const at::Tensor& grad_lse);
 /// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
 void check_ramp_attention_offsets(const RampInputs& inputs);
 

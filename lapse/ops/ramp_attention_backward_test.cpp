@@ -28,6 +28,8 @@ std::vector<Named> named(const RampGradients& g) {
           {"logit", g.logit}};
 }
 
+bool has_spans(const RampCase& c) { return c.options.row_span || c.options.head_span; }
+
 RampGradients backward(const RampCase& c, bool reference) {
   Random random(2, "incoming");
   const at::NoGradGuard no_grad;
@@ -35,8 +37,9 @@ RampGradients backward(const RampCase& c, bool reference) {
   const auto y = ramp_attention(c.inputs, c.options);
   const Tensor grad_out = random_normal(y.out.sizes(), random).to(type);
   const Tensor grad_sum = random_normal(y.ramp_sum.sizes(), random).to(y.ramp_sum.scalar_type());
-  return (reference ? ramp_attention_backward_reference : ramp_attention_backward)(grad_out, grad_sum, c.inputs,
-                                                                                   c.options, y);
+  const Tensor grad_lse = random_normal(y.stats.sizes(), random).select(3, 0).to(y.stats.scalar_type());
+  return (reference ? ramp_attention_backward_reference : ramp_attention_backward)(
+      grad_out, grad_sum, c.inputs, c.options, y, has_spans(c) ? Tensor() : grad_lse);
 }
 
 TEST(RampAttentionBackward, IsWhatAutogradCalls) {
@@ -50,8 +53,12 @@ TEST(RampAttentionBackward, IsWhatAutogradCalls) {
     Random random(2, "incoming");
     const auto y = ramp_attention(c.inputs, c.options);
     const Tensor grad_out = random_normal(y.out.sizes(), random);
-    ((y.out * grad_out).sum() + (y.ramp_sum * random_normal(y.ramp_sum.sizes(), random)).sum()).backward();
-    EXPECT_FALSE(y.stats.requires_grad() || y.received.requires_grad());
+    Tensor loss = (y.out * grad_out).sum() + (y.ramp_sum * random_normal(y.ramp_sum.sizes(), random)).sum();
+    const Tensor grad_stats = random_normal(y.stats.sizes(), random);
+    if (!has_spans(c)) loss = loss + (y.stats * grad_stats).nan_to_num(0, 0, 0).sum();  // -inf where nothing is visible
+    loss.backward();
+    EXPECT_FALSE(y.received.requires_grad());
+    EXPECT_EQ(y.stats.requires_grad(), !has_spans(c));
     for (const auto& [name, value] : named(direct)) {
       const auto given =
           std::find_if(leaves.begin(), leaves.end(), [&](const auto& leaf) { return leaf.first == name; });

@@ -55,18 +55,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
     const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats, const Tensor& q,
     const Tensor& k, const Tensor& v, const Tensor& offsets, const Tensor& start, const Tensor& time,
     const Optional& row_span, const Optional& head_span, const Optional& position, const Optional& logit,
-    const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout) {
+    const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout, const Optional& grad_lse) {
   const RampInputs x{q, k, v, offsets, start, time};
   const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, false};
   const RampOutputs y{out, {}, {}, stats};
+  const Tensor lse = grad_lse.value_or(Tensor());
   if (!tiled(x)) {
-    auto g = ramp_attention_backward_reference(grad_out, grad_ramp_sum, x, o, y);
+    auto g = ramp_attention_backward_reference(grad_out, grad_ramp_sum, x, o, y, lse);
     return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit};
   }
-  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y);
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, lse);
   check_ramp_attention_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
-  auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, computes_bfloat16(x));
+  auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, lse, computes_bfloat16(x));
   const auto type = q.scalar_type();
   const Tensor absent = q.new_empty({0});
   auto given = [&](const Tensor& gradient, const Optional& input) { return input ? as(gradient, input) : absent; };

@@ -50,20 +50,31 @@ RampCase small_case(uint64_t seed) { return random_ramp_case(seed, at::kDouble, 
 /// A loss in which every output element has its own weight.
 class WeightedLoss {
  public:
-  explicit WeightedLoss(const RampInputs& x) {
+  WeightedLoss(const RampInputs& x, const RampOptions& o) {
     Random random(1, "loss");
     out_ = random_normal(x.q.sizes(), random);
     ramp_sum_ = random_normal({x.q.size(0)}, random);
+    auto shape = x.q.sizes().vec();
+    shape[3] = 2;
+    stats_ = random_normal(shape, random);
+    if (o.row_span || o.head_span) stats_.zero_();  // the log-sum-exp has a gradient only without spans
   }
-  Tensor operator()(const RampOutputs& y) const { return (y.out * out_).sum() + (y.ramp_sum * ramp_sum_).sum(); }
+  Tensor operator()(const RampOutputs& y) const {
+    // -inf where nothing is visible.
+    const Tensor stats = y.stats.masked_fill(y.stats == -INFINITY, 0);
+    return (y.out * out_).sum() + (y.ramp_sum * ramp_sum_).sum() + (stats * stats_).sum();
+  }
   double operator()(const RampExpected& y) const {
     const double *out = out_.const_data_ptr<double>(), *ramp_sum = ramp_sum_.const_data_ptr<double>();
-    return std::inner_product(y.out.begin(), y.out.end(), out, 0.) +
-           std::inner_product(y.ramp_sum.begin(), y.ramp_sum.end(), ramp_sum, 0.);
+    double sum = std::inner_product(y.out.begin(), y.out.end(), out, 0.) +
+                 std::inner_product(y.ramp_sum.begin(), y.ramp_sum.end(), ramp_sum, 0.);
+    for (size_t i = 0; i < y.stats.size(); ++i)
+      if (std::isfinite(y.stats[i])) sum += y.stats[i] * stats_.const_data_ptr<double>()[i];
+    return sum;
   }
 
  private:
-  Tensor out_, ramp_sum_;
+  Tensor out_, ramp_sum_, stats_;
 };
 
 TEST(RampAttentionGradient, AgreesWithNumericDerivatives) {
@@ -71,7 +82,7 @@ TEST(RampAttentionGradient, AgreesWithNumericDerivatives) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     RampCase c = small_case(seed);
     SCOPED_TRACE(c.text);
-    const WeightedLoss weighted(c.inputs);
+    const WeightedLoss weighted(c.inputs, c.options);
     check_gradients(
         leaves_of(c), [&] { return weighted(ramp_attention(c.inputs, c.options)); },
         [&] { return weighted(RampOracle(c.inputs, c.options).y); });
@@ -86,7 +97,7 @@ TEST(RampAttentionGradient, AgreesWithNumericDerivativesUnderDropout) {
     SCOPED_TRACE(c.text);
     c.options.dropout = 0.4;
     c.options.seed = at::full({1}, static_cast<int64_t>(mix64(seed)), at::kLong);
-    const WeightedLoss weighted(c.inputs);
+    const WeightedLoss weighted(c.inputs, c.options);
     check_gradients(leaves_of(c), [&] { return weighted(ramp_attention(c.inputs, c.options)); });
     if (HasFailure()) return;
   }
@@ -104,7 +115,7 @@ TEST(RampAttentionGradient, StopsAtAClampOfTheSpans) {
     Random random(seed, "clamp");
     const double limit = clear_span(random, 6, c.options.ramp, kClear);
     auto options = c.options;
-    const WeightedLoss weighted(c.inputs);
+    const WeightedLoss weighted(c.inputs, c.options);
     check_gradients({{"span", span}}, [&] {
       options.row_span = span.clamp_max(limit);
       return weighted(ramp_attention(c.inputs, options));
@@ -171,7 +182,7 @@ TEST(RampAttentionGradient, ReachesTransposedStridedAndExpandedInputs) {
     RampCase c = small_case(seed);
     SCOPED_TRACE(c.text);
     const Views views(c);
-    const WeightedLoss weighted(c.inputs);
+    const WeightedLoss weighted(c.inputs, c.options);
     check_gradients(views.leaves, [&] {
       for (const auto& view : views.views) view();
       return weighted(ramp_attention(c.inputs, c.options));

@@ -158,8 +158,9 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
 }
 
 RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_ramp_sum,
-                                                const RampInputs& x, const RampOptions& o, const RampOutputs& y) {
-  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y);
+                                                const RampInputs& x, const RampOptions& o, const RampOutputs& y,
+                                                const Tensor& grad_lse) {
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, grad_lse);
   check_ramp_attention_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), H = x.q.size(2);
@@ -186,7 +187,8 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
     const Tensor Ze = (y.stats[b].select(2, 1).t() + kEpsilon).unsqueeze(2);
     const Tensor a = s.softmax(s.logits(o));
     const Tensor dO = grad_out[b].transpose(0, 1).to(type);
-    const Tensor c = (dO * y.out[b].transpose(0, 1)).sum(2, true);  // sum_j a'_j da'_j, with dropout too
+    Tensor c = (dO * y.out[b].transpose(0, 1)).sum(2, true);                // sum_j a'_j da'_j, with dropout too
+    if (grad_lse.defined()) c = c - grad_lse[b].t().unsqueeze(2).to(type);  // of the log-sum-exp: a_i
 
     Tensor applied = s.mask.defined() ? a * s.mask / Ze : a;  // a', then with dropout
     if (s.keep.defined()) applied = applied * s.keep;

@@ -15,11 +15,12 @@ template <class T>
 class Backward {
  public:
   Backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x, const RampOptions& o,
-           const RampOutputs& y)
+           const RampOutputs& y, const Tensor& grad_lse)
       : call_(x, o), options_(o) {
     const auto type = call_.q_tensor.scalar_type();
     grad_out_ = grad_out.to(type).contiguous(), out_ = y.out.to(type).contiguous();
     grad_sum_ = grad_ramp_sum.to(at::kFloat).contiguous(), stats_ = y.stats.to(at::kFloat).contiguous();
+    if (grad_lse.defined()) grad_lse_ = grad_lse.to(at::kFloat).contiguous();
     g_.q = at::empty(x.q.sizes(), call_.q_tensor.options());
     g_.k = at::empty(x.k.sizes(), call_.q_tensor.options());
     g_.v = at::empty(x.k.sizes(), call_.q_tensor.options());
@@ -96,7 +97,7 @@ class Backward {
     finish_rows(number, work, m);
   }
 
-  /// The operands that belong to a block of queries, and c_t = dout_t . out_t.
+  /// The operands that belong to a block of queries, and c_t = dout_t . out_t, less the gradient of the log-sum-exp.
   void begin_queries(const RampTask& task, const RampWork<T>& work, Buffers& m, int64_t j, float* lse2,
                      float* dots) const {
     const int64_t lanes = call_.queries, w = call_.width;
@@ -107,8 +108,11 @@ class Backward {
     transposed_right(m.grad, lanes, w, m.grad_t);
     m.grad_right = right(m.grad, lanes, w, m.grad_room);
     m.q_right = right(work.q(), lanes, w, m.q_room);
-    for (int64_t t = 0; t < lanes; ++t)
+    const float* lse = grad_lse_.defined() ? grad_lse_.const_data_ptr<float>() + at / call_.D : nullptr;
+    for (int64_t t = 0; t < lanes; ++t) {
       dots[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, call_.D) : 0;
+      if (lse != nullptr && t < work.valid()) dots[t] -= lse[t * call_.H];
+    }
     softmax_base(call_, task, stats_.const_data_ptr<float>(), j, lse2);
     std::fill_n(m.dq, w * lanes, 0.f);
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
@@ -281,7 +285,7 @@ class Backward {
 
   const RampCall<T> call_;
   const RampOptions& options_;
-  Tensor grad_out_, out_, grad_sum_, stats_;
+  Tensor grad_out_, out_, grad_sum_, stats_, grad_lse_;
   RampGradients g_;
   std::vector<std::vector<float>> partial_q_;                // [task][K, rounded up][width], with more than one chunk
   std::vector<std::vector<float>> span_sums_, ramp_counts_;  // [task][row]
@@ -291,9 +295,10 @@ class Backward {
 }  // namespace
 
 RampGradients ramp_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
-                                            const RampOptions& o, const RampOutputs& y, bool bfloat16) {
-  return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_ramp_sum, x, o, y).run()
-                  : Backward<float>(grad_out, grad_ramp_sum, x, o, y).run();
+                                            const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse,
+                                            bool bfloat16) {
+  return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_ramp_sum, x, o, y, grad_lse).run()
+                  : Backward<float>(grad_out, grad_ramp_sum, x, o, y, grad_lse).run();
 }
 
 }  // namespace lapse

@@ -10,7 +10,7 @@ namespace lapse {
 RampOutputs ramp_attention_tiled(const RampInputs& inputs, const RampOptions& options, bool bfloat16);
 RampGradients ramp_attention_backward_tiled(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
                                             const RampInputs& inputs, const RampOptions& options,
-                                            const RampOutputs& outputs, bool bfloat16);
+                                            const RampOutputs& outputs, const at::Tensor& grad_lse, bool bfloat16);
 
 /// For a few queries in float32, without head spans and dropout.
 RampOutputs ramp_attention_decode(const RampInputs& inputs, const RampOptions& options);

@@ -64,9 +64,13 @@ double worst_error(const RampCase& fast, const RampCase& exact) {
   const auto type = fast.inputs.q.scalar_type();
   const Tensor narrow = grad_out.to(type);
   const auto y = ramp_attention(fast.inputs, fast.options);
-  const auto g = ramp_attention_backward(narrow, grad_sum.to(y.ramp_sum.scalar_type()), fast.inputs, fast.options, y);
+  const bool spans = exact.options.row_span || exact.options.head_span;
+  const Tensor grad_lse = spans ? Tensor() : random_normal(fast.inputs.q.sizes().slice(0, 3), random);
+  const auto g = ramp_attention_backward(narrow, grad_sum.to(y.ramp_sum.scalar_type()), fast.inputs, fast.options, y,
+                                         spans ? grad_lse : grad_lse.to(y.stats.scalar_type()));
   const auto z = ramp_attention_reference(exact.inputs, exact.options);
-  const auto f = ramp_attention_backward_reference(narrow.to(at::kDouble), grad_sum, exact.inputs, exact.options, z);
+  const auto f =
+      ramp_attention_backward_reference(narrow.to(at::kDouble), grad_sum, exact.inputs, exact.options, z, grad_lse);
   const std::pair<Tensor, Tensor> pairs[] = {{y.out, z.out},
                                              {y.ramp_sum, z.ramp_sum},
                                              {y.received, z.received},

@@ -95,12 +95,12 @@ void Checkpoint::require_sizes() const {
       fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file_->path().string(),
                        name));
   };
-  const ModelShape shape{m.layers, m.width, m.heads, m.head_width(), config_->train.block};
+  const ModelShape shape = shape_of(m, config_->train.block);
   require("weight.embedding", {vocabulary_.size(), m.width});
-  require("weight.position", {config_->method().positions(shape), m.head_width()});
+  require("weight.position", position_shape(m, config_->method(), shape));
   for (int64_t l = 0; l < m.layers; ++l) {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
-    require(fmt::format("weight.layers.{}.ff1.weight", l), {m.feed_forward, m.width});
+    require(fmt::format("weight.layers.{}.ff1.weight", l), {m.inner_width(), m.width});
   }
 }
 

@@ -85,7 +85,7 @@ MethodOptions& Config::method() const {
 
 void Config::check() const {
   model.check();
-  method().check({model.layers, model.width, model.heads, model.head_width(), train.block});
+  method().check(shape_of(model, train.block));
   if (train.precision == "bf16" && !has_bfloat16_products())
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
   if (train.batch % train.parts != 0)

@@ -1,0 +1,143 @@
+#include "lapse/forgetting/adaptive_span.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/forgetting/golden_value.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+struct Settings {
+  int64_t max_span = 1024;  // L
+  double ramp = 32;         // R
+  double loss = 1e-6;       // alpha
+  double initial_fraction = 0;
+  bool per_layer = false;
+  int64_t trim_step = 64;
+  std::string initial_memory = "empty";
+  int64_t evaluated_span = 0;
+};
+
+class AdaptiveSpan : public Method {
+ public:
+  AdaptiveSpan(const Settings& s, const ModelShape& shape) : s_(s), shape_(shape) {
+    fraction_ = at::full({s.per_layer ? 1 : shape.heads}, s.initial_fraction).set_requires_grad(true);
+  }
+
+  NamedTensors parameters() override { return {{"span.fraction", &fraction_}}; }
+
+  void after_update() override {
+    at::NoGradGuard no_grad;
+    fraction_.clamp_(0, 1);
+  }
+
+  // m = clamp((z L - a + 1) / R + 1, 0, 1): a ramp after z L + 1.
+  Reading read(const Query& query, const Rows& rows) const override {
+    RampOptions options = ramp_options(query, shape_);
+    options.head_span = spans() + 1;
+    options.ramp = s_.ramp;
+    options.max_age = read_span();
+    return {ramp_attention(ramp_inputs(query, rows), options).out, fraction_.mean() * (s_.loss * s_.max_span), {}};
+  }
+
+  // The longest head's ages with m > 0.
+  Ages ages(const Rows& rows) const override {
+    const Tensor& time = rows.table.time();
+    const auto last = static_cast<int64_t>(std::ceil(longest() + 1 + s_.ramp)) - 1;
+    return {at::full_like(time, shape_.min_age), at::full_like(time, std::min(last, read_span()))};
+  }
+
+  // Spans move between the updates of training, so that some more rows stay there.
+  Tensor keep(const Rows& rows, const Tensor& next) const override {
+    const int64_t kept = rows.training ? std::min(s_.max_span, read_span() + s_.trim_step) : read_span();
+    return next - rows.table.time() <= kept;
+  }
+
+  Columns tell(const Rows& rows) const override {
+    return {{"span", at::full_like(rows.table.time(), longest(), fraction_.options().requires_grad(false))}};
+  }
+
+ private:
+  /// z L of each head: [H].
+  Tensor spans() const {
+    const Tensor span = fraction_.expand({shape_.heads}) * s_.max_span;
+    return s_.evaluated_span > 0 ? span.clamp_max(s_.evaluated_span) : span;
+  }
+  double longest() const {
+    at::NoGradGuard no_grad;
+    return spans().max().item<double>();
+  }
+  /// The greatest age that attention reads: L less what no head needs, in steps, so that shapes seldom change.
+  int64_t read_span() const {
+    const auto needed = static_cast<int64_t>(std::ceil(longest() + s_.ramp));
+    const int64_t trim = std::clamp<int64_t>(s_.max_span - needed, 0, s_.max_span - 1);
+    return s_.max_span - trim / s_.trim_step * s_.trim_step;
+  }
+
+  Settings s_;
+  ModelShape shape_;
+  Tensor fraction_;  // z: [H], or [1] for all heads
+};
+
+class AdaptiveSpanOptions : public MethodOptions {
+ public:
+  std::string name() const override { return "adaptive_span"; }
+
+  Fields fields() override {
+    return {
+        field("max_span", s_.max_span, "L: the longest span; ages 1 ... L have a position embedding")
+            .in(1, 1 << 24)
+            .unit("timesteps"),
+        field("ramp", s_.ramp, "R: a head's weights fade out over this many timesteps after its span")
+            .in(1, 1 << 20)
+            .unit("timesteps"),
+        field("loss", s_.loss, "alpha: weight of the loss L mean(z) that shortens spans").in(0, 1),
+        field("initial_fraction", s_.initial_fraction, "z: spans begin at z L").in(0, 1),
+        field("per_layer", s_.per_layer, "one span for all heads of a layer"),
+        field("trim_step", s_.trim_step,
+              "the cache is cut in steps of this many timesteps, and keeps one step more in "
+              "training")
+            .in(1, 1 << 20)
+            .unit("timesteps"),
+        field("initial_memory", s_.initial_memory, "what a sequence starts from: nothing, or L zero vectors")
+            .one_of({"empty", "zeros"}),
+    };
+  }
+
+  Fields evaluation_fields() override {
+    return {field("max_span", s_.evaluated_span, "cut spans at this many timesteps; 0: as trained")
+                .in(0, static_cast<double>(s_.max_span))
+                .unit("timesteps")};
+  }
+
+  int64_t positions(const ModelShape&) const override { return s_.max_span; }
+  int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+    return std::make_unique<AdaptiveSpan>(s_, shape);
+  }
+
+  void from_golden(const std::map<std::string, std::string>& metadata) override {
+    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
+    s_.ramp = golden_value<double>(metadata, "adapt_span_len");
+    s_.loss = golden_value<double>(metadata, "adapt_span_loss");
+    s_.per_layer = golden_value<bool>(metadata, "adapt_span_layer");
+    s_.trim_step = golden_value<int64_t>(metadata, "adapt_span_trim_step");
+    s_.initial_memory = "zeros";
+  }
+  std::string golden_name(const std::string&) const override { return "attn.attn.adaptive_span.mask.size_ratio"; }
+
+ private:
+  Settings s_;
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> adaptive_span_options() { return std::make_unique<AdaptiveSpanOptions>(); }
+
+}  // namespace lapse

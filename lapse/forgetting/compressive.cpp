@@ -1,0 +1,197 @@
+#include "lapse/forgetting/compressive.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/golden_value.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+// A slot stands for c timesteps, the first of which is tau. In the table its time is tau - kSlots: slots come before
+// all other rows, and no window reaches them.
+constexpr int64_t kSlots = int64_t{1} << 40;
+
+struct Settings {
+  int64_t max_span = 512;  // L
+  int64_t rate = 4;        // c
+  int64_t size = 512;      // timesteps that the slots stand for
+  std::string initial_memory = "empty";
+
+  int64_t slots() const { return size / rate; }  // C
+};
+
+/// The slots of a table, filled up to the sample with the most: [B, S].
+struct Slots {
+  Tensor row;   ///< in the table; 0 where there is none
+  Tensor time;  ///< tau; where there is none, so late that no query reads it
+
+  Slots(const MemoryTable& table) {
+    const int64_t B = table.samples();
+    const Tensor times = table.rows() > 0 ? table.time().contiguous() : at::empty({0}, at::kLong);
+    const auto* t = times.const_data_ptr<int64_t>();
+    std::vector<int64_t> counts;
+    for (int64_t b = 0; b < B; ++b)
+      counts.push_back(std::lower_bound(t + table.first_row(b), t + table.first_row(b + 1), -kSlots / 2) -
+                       (t + table.first_row(b)));
+    const int64_t S = B > 0 ? *std::max_element(counts.begin(), counts.end()) : 0;
+    row = at::zeros({B, S}, at::kLong), time = at::full({B, S}, kSlots, at::kLong);
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t s = 0; s < counts[b]; ++s) {
+        row.mutable_data_ptr<int64_t>()[b * S + s] = table.first_row(b) + s;
+        time.mutable_data_ptr<int64_t>()[b * S + s] = t[table.first_row(b) + s] + kSlots;
+      }
+  }
+};
+
+class Compressive : public Method {
+ public:
+  Compressive(const Settings& s, const ModelShape& shape) : s_(s), shape_(shape) {}
+
+  bool keeps_hidden() const override { return true; }
+
+  // Query t needs the slot that begins at t - L, so that slots come c timesteps before the last of their members goes.
+  PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
+    const auto* t = table.time().const_data_ptr<int64_t>();
+    const Tensor starts = start.contiguous();
+    std::vector<int64_t> sample, time, members, pooled;  // the last: which of the new rows are means
+    for (int64_t b = 0; b < table.samples(); ++b) {
+      const int64_t begin = table.first_row(b), end = table.first_row(b + 1);
+      const int64_t* first = std::lower_bound(t + begin, t + end, -kSlots / 2);  // the first that is no slot
+      const bool fresh = first == t + begin;
+      // The next slot: they begin at multiples of c from -L on, so that a query's window ends where a slot begins.
+      int64_t next = fresh ? -s_.max_span : first[-1] + kSlots + s_.rate;
+      if (fresh && s_.initial_memory == "zeros")
+        for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
+      while (fresh && s_.initial_memory == "empty" && next < 0) next += s_.rate;
+      const int64_t last = starts.const_data_ptr<int64_t>()[b] + length - 1 - s_.max_span;
+      for (; next <= last; next += s_.rate) {
+        const int64_t row = std::lower_bound(first, t + end, next) - t;
+        for (int64_t i = 0; i < s_.rate; ++i) members.push_back(row + i);
+        pooled.push_back(static_cast<int64_t>(sample.size()));
+        sample.push_back(b), time.push_back(next);
+      }
+    }
+    if (sample.empty()) return {};
+    const Tensor old = table.column("hidden").detach();
+    const Tensor means = old.index_select(0, at::tensor(members, at::kLong)).view({-1, s_.rate, old.size(1)}).mean(1);
+    const Tensor hidden = at::zeros({static_cast<int64_t>(sample.size()), old.size(1)}, old.options());
+    return {hidden.index_copy(0, at::tensor(pooled, at::kLong), means), at::tensor(sample, at::kLong),
+            at::tensor(time, at::kLong) - kSlots};
+  }
+
+  Reading read(const Query& query, const Rows& rows) const override {
+    RampOptions options = ramp_options(query, shape_);
+    options.max_age = s_.max_span;
+    const auto newest = ramp_attention(ramp_inputs(query, rows), options);
+    const Slots slots(rows.table);
+    if (slots.row.size(1) == 0) return {newest.out, {}, {}};
+    return {joined(query, rows, slots, newest), {}, {}};
+  }
+
+  // A slot is read at ages L ... L + (C + 1) c - 1 of its first timestep.
+  Ages ages(const Rows& rows) const override {
+    const Tensor slot = rows.table.time() < -kSlots / 2;
+    return {at::where(slot, kSlots + s_.max_span, shape_.min_age),
+            at::where(slot, kSlots + s_.max_span + (s_.slots() + 1) * s_.rate - 1, s_.max_span)};
+  }
+
+ private:
+  /// One softmax over the newest rows, which the operator has read, and the slots.
+  Tensor joined(const Query& query, const Rows& rows, const Slots& slots, const RampOutputs& newest) const {
+    const int64_t B = query.q.size(0), K = query.q.size(1), H = shape_.heads, D = shape_.head_dim,
+                  S = slots.row.size(1);
+    const auto at_slots = [&](const Tensor& x) {  // [B, H, S, D]
+      return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2);
+    };
+    const Tensor q = query.q.transpose(1, 2);
+    Tensor logits = at::matmul(q, at_slots(rows.key).transpose(2, 3));
+    // How many slots have begun after this one when a query reads it: 0 ... C.
+    const Tensor now = (query.start.unsqueeze(1) + at::arange(K, at::kLong)).unsqueeze(2);
+    const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
+    const Tensor visible = at::logical_and(since >= 0, since <= s_.slots()).unsqueeze(1);  // [B, 1, K, S]
+    if (query.position.defined()) {
+      const Tensor by_rank = at::matmul(q, query.position.narrow(0, s_.max_span, s_.slots() + 1).t());
+      const Tensor rank = since.clamp(0, s_.slots()).unsqueeze(1).expand({B, H, K, S});
+      logits = logits + by_rank.gather(3, rank);
+    }
+    constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
+    logits = (logits.to(newest.stats.scalar_type()) / std::sqrt(static_cast<double>(D)))
+                 .masked_fill(at::logical_not(visible), kHidden);
+    const Tensor lse = at::logsumexp(logits, {3}, true);
+    Tensor weights = at::exp(logits - lse);
+    if (query.dropout > 0) weights = weights * dropped(weights, query);
+    const Tensor out = at::matmul(weights.to(query.q.scalar_type()), at_slots(rows.value)).transpose(1, 2);
+    const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
+    const Tensor sees = visible.any(3, true).transpose(1, 2);
+    return newest.out + (out - newest.out) * at::where(sees, share, 0).to(out.scalar_type());
+  }
+
+  static Tensor dropped(const Tensor& weights, const Query& query) {
+    const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
+    return at::empty_like(weights, weights.options().requires_grad(false))
+        .bernoulli_(1 - query.dropout, at::detail::createCPUGenerator(seed))
+        .div_(1 - query.dropout);
+  }
+
+  Settings s_;
+  ModelShape shape_;
+};
+
+class CompressiveOptions : public MethodOptions {
+ public:
+  std::string name() const override { return "compressive"; }
+
+  Fields fields() override {
+    return {
+        field("max_span", s_.max_span, "L: how many of the newest timesteps are kept as they are; at least a block")
+            .in(1, 1 << 24)
+            .unit("timesteps"),
+        field("rate", s_.rate, "c: older timesteps are averaged, so many at a time").in(1, 1 << 20).unit("timesteps"),
+        field("size", s_.size, "how many timesteps the averages stand for; a multiple of c")
+            .in(1, 1 << 24)
+            .unit("timesteps"),
+        field("initial_memory", s_.initial_memory, "what a sequence starts from: nothing, or zero vectors everywhere")
+            .one_of({"empty", "zeros"}),
+    };
+  }
+
+  void check(const ModelShape& shape) const override {
+    if (s_.size % s_.rate != 0)
+      fail(fmt::format("compressive.size = {} is not a multiple of compressive.rate = {}", s_.size, s_.rate));
+    if (s_.max_span < std::max(shape.block, s_.rate))
+      fail(fmt::format(
+          "compressive.max_span = {} is less than {}: it must hold a block of training and what is averaged",
+          s_.max_span, std::max(shape.block, s_.rate)));
+  }
+
+  // Ages 1 ... L of timesteps, then one for each rank of a slot.
+  int64_t positions(const ModelShape&) const override { return s_.max_span + s_.slots() + 1; }
+  int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+    return std::make_unique<Compressive>(s_, shape);
+  }
+
+  void from_golden(const std::map<std::string, std::string>& metadata) override {
+    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
+    s_.rate = golden_value<int64_t>(metadata, "compress_rate");
+    s_.size = golden_value<int64_t>(metadata, "compress_size");
+    s_.initial_memory = "zeros";
+  }
+
+ private:
+  Settings s_;
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> compressive_options() { return std::make_unique<CompressiveOptions>(); }
+
+}  // namespace lapse

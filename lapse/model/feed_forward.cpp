@@ -1,0 +1,60 @@
+#include "lapse/model/feed_forward.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+
+#include "lapse/model/initialise.h"
+#include "lapse/ops/linear.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// Zeroes each element with probability p and scales the others by 1 / (1 - p). Of the seed alone, not of libtorch's
+/// global state.
+Tensor dropped(const Tensor& x, double p, uint64_t seed) {
+  const Tensor keep = at::empty_like(x, x.options().requires_grad(false));
+  keep.bernoulli_(1 - p, at::detail::createCPUGenerator(seed)).div_(1 - p);
+  return x * keep;
+}
+
+}  // namespace
+
+FeedForward::FeedForward(const ModelConfig& config, Random& random) {
+  const int64_t w = config.width, inner = config.inner_width();
+  weight1_ = linear_weight(inner, w, config.initialisation, random);
+  if (config.biases) bias1_ = uniform_parameter({inner}, 1 / std::sqrt(static_cast<double>(w)), random);
+  weight2_ = linear_weight(w, inner, config.initialisation, random);
+  if (config.biases) bias2_ = uniform_parameter({w}, 1 / std::sqrt(static_cast<double>(inner)), random);
+  if (config.activation == "swiglu") gate_ = linear_weight(inner, w, config.initialisation, random);
+  if (config.norm == "pre")
+    for (Tensor* x : {&weight2_, &bias2_})
+      if (x->defined()) x->detach().div_(std::sqrt(2.0 * config.layers));
+}
+
+Tensor FeedForward::operator()(const Tensor& x, double dropout, uint64_t seed, bool bfloat16) const {
+  Tensor inner;
+  if (gate_.defined()) {
+    const auto projected = lapse::linear(x, {gate_, weight1_}, {.bfloat16 = bfloat16});
+    inner = at::silu(projected[0]) * (bias1_.defined() ? projected[1] + bias1_ : projected[1]);
+  } else {
+    inner = lapse::linear(x, weight1_, {.bias = bias1_, .relu = true, .bfloat16 = bfloat16});
+  }
+  if (dropout > 0) inner = dropped(inner, dropout, seed);
+  return lapse::linear(inner, weight2_, {.bias = bias2_, .bfloat16 = bfloat16});
+}
+
+void FeedForward::name(NamedTensors& parameters) {
+  const NamedTensors all = {{"ff1.weight", &weight1_},
+                            {"ff1.bias", &bias1_},
+                            {"ff.gate", &gate_},
+                            {"ff2.weight", &weight2_},
+                            {"ff2.bias", &bias2_}};
+  for (const auto& parameter : all)
+    if (parameter.second->defined()) parameters.push_back(parameter);
+}
+
+}  // namespace lapse
