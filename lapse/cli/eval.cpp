@@ -9,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
 #include "lapse/train/evaluate.h"
 
@@ -55,23 +56,25 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   checkpoint.close();
   const auto& vocabulary = checkpoint.vocabulary();
   const TrainConfig& train = checkpoint.config().train;
-  EvaluationOptions options;
   // As many streams as in training, but none shorter than two blocks.
-  options.block = arguments.block > 0 ? arguments.block : train.block;
-  options.streams = arguments.streams > 0 ? arguments.streams
-                                          : std::clamp<int64_t>(tokens.size() / (2 * options.block), 1, train.batch);
+  const int64_t block = arguments.block > 0 ? arguments.block : train.block;
+  const int64_t streams =
+      arguments.streams > 0 ? arguments.streams : std::clamp<int64_t>(tokens.size() / (2 * block), 1, train.batch);
+  const auto blocks =
+      evaluation_blocks(checkpoint.config().data, vocabulary, tokens, streams, block, /*drop_partial=*/false);
+  EvaluationOptions options;
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);
   options.progress = [&](int64_t done, int64_t total, double nats) {
     progress.update(done, fmt::format("of {}  {:.4f} {}", total, vocabulary.metric(nats), vocabulary.metric_tag()));
   };
-  const auto result = evaluate(*model, tokens, options);
+  const auto result = evaluate(*model, *blocks, options);
   progress.finish();
   Json layers = Json::array();
   for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
   const Json json = {{"run", checkpoint.path().string()},
                      {"split", arguments.split},
-                     {"streams", options.streams},
+                     {"streams", streams},
                      {"tokens", result.tokens},
                      {"loss", result.nats},
                      {vocabulary.metric_tag(), vocabulary.metric(result.nats)},
@@ -98,10 +101,12 @@ void add_eval(CLI::App& program, Action& action) {
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
       ->check(CLI::IsMember({"train", "valid", "test", "all"}))
       ->capture_default_str();
-  verb->add_option("--streams", arguments->streams, "read it in so many parallel streams; default: as in training")
+  verb->add_option("--streams", arguments->streams,
+                   "read so many streams, or windows, at a time; default: as in training")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb->add_option("--block", arguments->block,
-                   "timesteps at once; the result does not depend on it; default: as in training")
+                   "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
+                   "default: as in training")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   verb->add_option("--threads", arguments->threads, "cores to use; default: all")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));

@@ -55,8 +55,15 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const auto model = checkpoint.model();
   checkpoint.close();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
-  const auto prompt = vocabulary.encode(arguments.prompt);
+  auto prompt = vocabulary.encode(arguments.prompt);
+  if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
   if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
+  const auto least = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(arguments.tokens, 1);
+  if (const int64_t context = model->context(); context > 0 && (least > context || arguments.tokens == 0))
+    fail(
+        fmt::format("this model reads windows of {} tokens (model.positions = \"absolute\"): give --tokens of at most "
+                    "{} for this prompt",
+                    context, std::max<int64_t>(context - static_cast<int64_t>(prompt.size()), 0)));
   generator.feed(prompt);
 
   catch_interrupts();

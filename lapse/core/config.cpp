@@ -44,7 +44,8 @@ std::string wanted(const Field& field) {
   return std::visit(
       Match{[](int64_t*) { return "an integer, such as 12"; }, [](double*) { return "a number, such as 0.5 or 1e-3"; },
             [](bool*) { return "true or false"; }, [](std::string*) { return "a string, such as \"text\""; },
-            [](std::vector<double>*) { return "a list of numbers, such as [0.5, 1e-3]"; }},
+            [](std::vector<double>*) { return "a list of numbers, such as [0.5, 1e-3]"; },
+            [](std::vector<int64_t>*) { return "a list of integers, such as [16, 8]"; }},
       field.value);
 }
 
@@ -79,6 +80,17 @@ double real_number(const Field& field, const toml::node& node, const std::string
   return value;
 }
 
+template <class T>
+std::vector<T> list_of(T (&item_of)(const Field&, const toml::node&, const std::string&, const std::string&),
+                       const Field& field, const toml::node& node, const std::string& given,
+                       const std::string& origin) {
+  if (!node.is_array()) wrong_type(field, given, origin);
+  std::vector<T> list;
+  for (const toml::node& item : *node.as_array())
+    list.push_back(item_of(field, item, "a list with " + shown(item), origin));
+  return list;
+}
+
 // Everything that comes from outside passes here.
 void assign(const Field& field, const toml::node& node, const std::string& origin) {
   const std::string given = shown(node);
@@ -93,13 +105,8 @@ void assign(const Field& field, const toml::node& node, const std::string& origi
                      check_choice(field, *node.value<std::string>(), origin);
                      *value = *node.value<std::string>();
                    },
-                   [&](std::vector<double>* value) {
-                     if (!node.is_array()) wrong_type(field, given, origin);
-                     std::vector<double> numbers;
-                     for (const toml::node& item : *node.as_array())
-                       numbers.push_back(real_number(field, item, "a list with " + shown(item), origin));
-                     *value = std::move(numbers);
-                   }},
+                   [&](std::vector<double>* value) { *value = list_of(real_number, field, node, given, origin); },
+                   [&](std::vector<int64_t>* value) { *value = list_of(whole_number, field, node, given, origin); }},
              field.value);
 }
 

@@ -20,7 +20,7 @@ namespace lapse {
 /// A reference to one member of a config struct and what there is to say about it. The member's value at declaration
 /// is its default; the struct must outlive the field.
 struct Field {
-  using Value = std::variant<int64_t*, double*, bool*, std::string*, std::vector<double>*>;
+  using Value = std::variant<int64_t*, double*, bool*, std::string*, std::vector<double>*, std::vector<int64_t>*>;
 
   std::string name;
   Value value;

@@ -64,11 +64,15 @@ std::string to_toml(const std::string& value) {
   return text + '"';
 }
 
-std::string to_toml(const std::vector<double>& values) {
+template <class T>
+std::string list_to_toml(const std::vector<T>& values) {
   std::string text;
-  for (double value : values) text += (text.empty() ? "" : ", ") + to_toml(value);
+  for (const T value : values) text += (text.empty() ? "" : ", ") + to_toml(value);
   return '[' + text + ']';
 }
+
+std::string to_toml(const std::vector<double>& values) { return list_to_toml(values); }
+std::string to_toml(const std::vector<int64_t>& values) { return list_to_toml(values); }
 
 std::string range_text(const Field& field) {
   const bool from = field.low != std::numeric_limits<double>::lowest();

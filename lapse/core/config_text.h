@@ -14,6 +14,7 @@ std::string to_toml(bool value);
 std::string to_toml(double value);
 std::string to_toml(const std::string& value);
 std::string to_toml(const std::vector<double>& values);
+std::string to_toml(const std::vector<int64_t>& values);
 
 /// "0 ... 10", "at least 1"; "" where the type is the only limit.
 std::string range_text(const Field& field);

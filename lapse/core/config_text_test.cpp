@@ -72,6 +72,7 @@ TEST(ConfigText, RealsStayRealsAndShort) {
   EXPECT_EQ(to_toml(-Limits::quiet_NaN()), "nan");
   EXPECT_EQ(to_toml(std::vector<double>{0.9, 1, 1e-9}), "[0.9, 1.0, 1e-09]");
   EXPECT_EQ(to_toml(std::vector<double>{}), "[]");
+  EXPECT_EQ(to_toml(std::vector<int64_t>{8, -1}), "[8, -1]");
 }
 
 TEST(ConfigText, OtherTypesReadBack) {

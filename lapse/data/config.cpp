@@ -22,6 +22,10 @@ Fields DataConfig::fields() {
             "keep at most this many characters or words, the most frequent, counting the special tokens; 0 = no limit")
           .in(0)
           .unit("tokens"),
+      field(
+          "windows", windows,
+          "read the text as independent windows of train.block tokens, each starting from empty memory with a token of "
+          "its own (BOS, the last id), instead of streams"),
   };
 }
 

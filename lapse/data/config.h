@@ -12,6 +12,7 @@ struct DataConfig {
   std::vector<double> split = {0.9, 0.05, 0.05};
   int64_t min_count = 1;
   int64_t max_vocabulary = 0;
+  bool windows = false;
 
   Fields fields();
 };

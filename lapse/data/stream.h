@@ -1,4 +1,4 @@
-// B parallel streams of a text, in blocks of K (docs/equations.md, "Training").
+// Blocks of text, and B parallel streams of blocks of K (docs/equations.md, "Training").
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,43 @@ struct TokenBlock {
   bool restart = false;  ///< memory must be emptied before this block: a new pass begins here
 };
 
-/// Endless training blocks. The text is cut into `batch` contiguous streams of floor(size / batch) tokens. The first
-/// pass starts at a random offset, the same in every stream; when fewer than block + 1 tokens are left in the streams,
-/// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`. The
-/// tokens must outlive the streams.
-class TrainingStreams {
+/// Where training takes its blocks from, without end.
+class TrainingBlocks {
  public:
-  /// Error if the text is shorter than batch * (2 * block + 1) tokens; says how to mend (smaller batch or block).
-  TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random);
-
-  TokenBlock next();
+  virtual ~TrainingBlocks() = default;
+  virtual TokenBlock next() = 0;
 
   /// The whole state: resuming from it repeats the following blocks exactly.
   struct State {
     int64_t position = 0;  ///< of the next block, relative to each stream's start
     int64_t pass = 0;      ///< passes begun before this one
-    bool restart = true;   ///< the next block begins a pass
+    bool restart = true;   ///< the next block starts from empty memory
     uint64_t random_counter = 0;
   };
-  State state() const;
-  void set_state(const State& state);  ///< Error if no whole block is left at its position: another text or shape
+  virtual State state() const = 0;
+  virtual void set_state(const State& state) = 0;  ///< Error if it is of another text or shape
+};
+
+/// A text, once. A block that restarts may be of another batch size than the one before.
+class EvaluationBlocks {
+ public:
+  virtual ~EvaluationBlocks() = default;
+  virtual bool next(TokenBlock& block) = 0;  ///< false at the end
+  virtual int64_t blocks() const = 0;        ///< how many blocks there are in all
+};
+
+/// Endless training blocks. The text is cut into `batch` contiguous streams of floor(size / batch) tokens. The first
+/// pass starts at a random offset, the same in every stream; when fewer than block + 1 tokens are left in the streams,
+/// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`. The
+/// tokens must outlive the streams.
+class TrainingStreams : public TrainingBlocks {
+ public:
+  /// Error if the text is shorter than batch * (2 * block + 1) tokens; says how to mend (smaller batch or block).
+  TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random);
+
+  TokenBlock next() override;
+  State state() const override;
+  void set_state(const State& state) override;
 
  private:
   const Tokens& tokens_;
@@ -47,14 +64,14 @@ class TrainingStreams {
 
 /// Reads a text once from its start in `batch` contiguous streams of floor(size / batch) tokens. Every token but the
 /// first of each stream is predicted once; the last block may be shorter, or is left out with `drop_partial`.
-class EvaluationStreams {
+class EvaluationStreams : public EvaluationBlocks {
  public:
   /// Error if a stream would have fewer than 2 tokens, or with `drop_partial` no whole block (block + 1 tokens): there
   /// is always a block to average over.
   EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial);
 
-  bool next(TokenBlock& block);  ///< false at the end
-  int64_t blocks() const;        ///< how many blocks there are in all
+  bool next(TokenBlock& block) override;
+  int64_t blocks() const override;
 
  private:
   const Tokens& tokens_;

@@ -122,8 +122,8 @@ std::vector<std::string> all_bytes() {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens)
-    : unit_(std::move(unit)), tokens_(std::move(tokens)) {
+Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos)
+    : unit_(std::move(unit)), has_bos_(has_bos), tokens_(std::move(tokens)) {
   for (size_t id = 0; id < tokens_.size() && unit_ != "byte"; ++id) {
     if (unit_ == "word") {
       ids_.emplace(tokens_[id], static_cast<int32_t>(id));
@@ -139,20 +139,22 @@ Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens)
 
 Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   if (text.empty()) fail("the training text is empty");
-  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes());
-  if (config.unit == "word") return Vocabulary(config.unit, choose_tokens(count_words(text), config));
+  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.windows);
+  if (config.unit == "word") return Vocabulary(config.unit, choose_tokens(count_words(text), config), config.windows);
   if (config.unit != "character") fail_unit(config.unit);
   std::vector<std::string> tokens = choose_tokens(count_characters(text), config);
   std::sort(tokens.begin() + 1, tokens.end());  // UTF-8's byte order is that of its code points
-  return Vocabulary(config.unit, std::move(tokens));
+  return Vocabulary(config.unit, std::move(tokens), config.windows);
 }
 
 Vocabulary Vocabulary::from_json(const std::string& text) {
   nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) fail("vocabulary: not valid JSON");
   if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) fail("vocabulary: has no \"unit\"");
+  if (json.contains("bos") && !json["bos"].is_boolean()) fail("vocabulary: \"bos\" must be true or false");
   std::string unit = json["unit"].get<std::string>();
-  if (unit == "byte") return Vocabulary(unit, all_bytes());
+  const bool has_bos = json.value("bos", false);
+  if (unit == "byte") return Vocabulary(unit, all_bytes(), has_bos);
   if (unit != "character" && unit != "word") fail_unit(unit);
   if (!json.contains("tokens") || !json["tokens"].is_array()) fail("vocabulary: has no list of \"tokens\"");
   std::vector<std::string> tokens;
@@ -161,11 +163,11 @@ Vocabulary Vocabulary::from_json(const std::string& text) {
     tokens.push_back(token.get<std::string>());
   }
   check_tokens(unit, tokens);
-  return Vocabulary(std::move(unit), std::move(tokens));
+  return Vocabulary(std::move(unit), std::move(tokens), has_bos);
 }
 
 std::string Vocabulary::to_json() const {
-  nlohmann::json json = {{"unit", unit_}};
+  nlohmann::json json = {{"unit", unit_}, {"bos", has_bos_}};
   if (unit_ != "byte") json["tokens"] = tokens_;
   return json.dump();
 }
@@ -200,6 +202,7 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text) const {
 }
 
 std::string Vocabulary::decode(int32_t id) const {
+  if (id == bos()) return "";
   const std::string& token = tokens_.at(static_cast<size_t>(id));
   if (unit_ != "word") return token;
   return id == kEndOfLineId ? "\n" : token + " ";

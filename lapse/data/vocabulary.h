@@ -19,7 +19,8 @@ namespace lapse {
 ///   word       separated by ASCII white space; each line end is the word "<eos>" (WikiText's convention). Id 0 is
 ///              "<unk>", id 1 "<eos>" (those words in the text are these ids too), then by count and by bytes.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
-/// special ids. Their text must be UTF-8: Error naming the byte offset.
+/// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows there is one id more, the
+/// last, that begins a window and stands for no text: BOS (256 for bytes).
 class Vocabulary {
  public:
   Vocabulary() = default;
@@ -29,7 +30,8 @@ class Vocabulary {
   static Vocabulary from_json(const std::string& json);
   std::string to_json() const;
 
-  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()) + (has_bos_ ? 1 : 0); }
+  int32_t bos() const { return has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }  ///< -1: there is none
   const std::string& unit() const { return unit_; }
 
   std::vector<int32_t> encode(std::string_view text) const;
@@ -50,11 +52,12 @@ class Vocabulary {
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
   };
 
-  Vocabulary(std::string unit, std::vector<std::string> tokens);
+  Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos);
   std::vector<int32_t> encode_characters(std::string_view text) const;
   std::vector<int32_t> encode_words(std::string_view text) const;
 
   std::string unit_;
+  bool has_bos_ = false;
   std::vector<std::string> tokens_;                                      // id -> bytes
   std::vector<int32_t> by_code_point_;                                   // characters only: code point -> id
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;  // words only

@@ -1,7 +1,9 @@
 #include "lapse/forgetting/golden_value.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "lapse/core/error.h"
 
@@ -43,6 +45,15 @@ bool golden_value(const std::map<std::string, std::string>& metadata, const std:
   if (value != "True" && value != "False")
     fail("the golden file's metadata: '" + key + "' is '" + value + "', not True or False");
   return value == "True";
+}
+
+std::vector<int64_t> golden_list(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  const std::string& value = text(metadata, key);
+  const auto json = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+  const auto integer = [](const nlohmann::json& item) { return item.is_number_integer(); };
+  if (!json.is_array() || !std::all_of(json.begin(), json.end(), integer))
+    fail("the golden file's metadata: '" + key + "' is '" + value + "', not a list of integers");
+  return json.get<std::vector<int64_t>>();
 }
 
 }  // namespace lapse

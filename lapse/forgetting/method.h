@@ -19,12 +19,14 @@ namespace lapse {
 /// What a method may know of the model around it.
 struct ModelShape {
   int64_t layers, width, heads, head_dim;
-  int64_t block;        ///< K of training
-  int64_t min_age = 1;  ///< the least age that a query reads: 0 if tokens attend themselves
+  int64_t block;              ///< K of training
+  int64_t min_age = 1;        ///< the least age that a query reads: 0 if tokens attend themselves
+  bool normed_heads = false;  ///< q and k pass an RMSNorm over a head's features
 };
 
 /// A block of K queries per sample, as one layer asks them.
 struct Query {
+  at::Tensor x;         ///< [B, K, width]: the layer inputs that q comes from, as `describe` gets them
   at::Tensor q;         ///< [B, K, H, D]
   at::Tensor start;     ///< [B] int64: time of each sample's first query
   at::Tensor position;  ///< [P, D], the model's shared table of ages 1 ... P; undefined if the model has none
@@ -78,8 +80,10 @@ class Method {
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
   /// Columns [shape] of the method's own, as new rows have them; `read` gives them new values. They carry no gradients
-  /// and are kept in training too.
-  virtual Columns state(at::IntArrayRef shape) const { return (void)shape, Columns{}; }
+  /// and are kept in training too. `real`: the model's dtype.
+  virtual Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const {
+    return (void)shape, (void)real, Columns{};
+  }
 
   /// Whether the table keeps layer inputs (the column "hidden") with fixed weights too, for `pool`.
   virtual bool keeps_hidden() const { return false; }

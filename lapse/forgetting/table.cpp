@@ -5,6 +5,7 @@
 #include "lapse/forgetting/compressive.h"
 #include "lapse/forgetting/expire_span.h"
 #include "lapse/forgetting/fixed_span.h"
+#include "lapse/forgetting/selective_attention.h"
 
 namespace lapse {
 
@@ -15,6 +16,10 @@ const std::vector<MethodEntry>& method_table() {
       {"compressive", "the newest L timesteps, and averages of older ones (Compressive Transformer)",
        compressive_options},
       {"expire_span", "every memory predicts its own span and expires after it (Expire-Span)", expire_span_options},
+      {"selective_attention",
+       "tokens mask others for the tokens after them; the most masked are dropped (Selective "
+       "Attention)",
+       selective_attention_options},
   };
   return table;
 }

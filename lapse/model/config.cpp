@@ -41,7 +41,8 @@ void ModelConfig::check() const {
 }
 
 ModelShape shape_of(const ModelConfig& config, int64_t block) {
-  return {config.layers, config.width, config.heads, config.head_width(), block, config.attend_self ? 0 : 1};
+  return {config.layers,      config.width, config.heads, config.head_width(), block, config.attend_self ? 0 : 1,
+          config.normed_heads};
 }
 
 }  // namespace lapse

@@ -86,7 +86,7 @@ Columns Layer::cached(const Tensor& h) const {
 
 Columns Layer::columns(const Tensor& h, bool training) const {
   Columns columns = training ? Columns{{"hidden", h}} : cached(h);
-  columns.merge(method_->state({h.size(0), h.size(1)}));
+  columns.merge(method_->state({h.size(0), h.size(1)}, h.options().requires_grad(false)));
   return columns;
 }
 
@@ -159,8 +159,8 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
 Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position, Rows& rows,
                     const BlockOptions& options, const LayerDraws& draws) const {
   const int64_t B = h.size(0), K = h.size(1);
-  const Tensor q = lapse::linear(normed(h), query_, {.bfloat16 = options.bfloat16});
-  Query query{query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position};
+  const Tensor x = normed(h), q = lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
+  Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position};
   query.training = options.training;
   query.uniform = draws.uniform;
   if (options.training && config_.dropout > 0) {

@@ -89,7 +89,7 @@ Tensor Transformer::embed(const Tensor& tokens, const Tensor& clock) const {
   const Tensor h = at::embedding(embedding_, tokens);
   if (!absolute_) return h;
   const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), at::kLong);
-  if (const auto last = times.max().item<int64_t>(); last >= position_.size(0))
+  if (const auto last = times.max().item<int64_t>(); last >= context())
     fail(
         fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
                     "cannot read a stream that is longer",

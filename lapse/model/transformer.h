@@ -59,6 +59,8 @@ class Transformer {
   const std::vector<Layer>& layers() const { return layers_; }
   int64_t vocabulary() const { return embedding_.size(0); }
   const ModelShape& shape() const { return shape_; }
+  /// The longest stream that the model reads; 0: any.
+  int64_t context() const { return absolute_ ? position_.size(0) : 0; }
 
  private:
   ModelConfig config_;

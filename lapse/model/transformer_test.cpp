@@ -91,7 +91,14 @@ class KeepAll : public Method {
   void after_update() override { inner_->after_update(); }
   Columns describe(const Tensor& x) const override { return inner_->describe(x); }
   Reading read(const Query& query, const Rows& rows) const override { return inner_->read(query, rows); }
-  Tensor last_age(const Rows& rows) const override { return inner_->last_age(rows); }
+  Ages ages(const Rows& rows) const override { return inner_->ages(rows); }
+  Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
+    return inner_->state(shape, real);
+  }
+  bool keeps_hidden() const override { return inner_->keeps_hidden(); }
+  PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
+    return inner_->pool(table, start, length);
+  }
   Tensor keep(const Rows& rows, const Tensor&) const override { return at::ones({rows.table.rows()}, at::kBool); }
   Columns tell(const Rows& rows) const override { return inner_->tell(rows); }
 
@@ -106,8 +113,8 @@ class KeepAllOptions : public MethodOptions {
   Fields fields() override { return inner_->fields(); }
   int64_t positions(const ModelShape& shape) const override { return inner_->positions(shape); }
   int64_t initial_rows(const ModelShape& shape) const override { return inner_->initial_rows(shape); }
-  std::unique_ptr<Method> make(const ModelShape& shape, Random& random) const override {
-    return std::make_unique<KeepAll>(inner_->make(shape, random));
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
+    return std::make_unique<KeepAll>(inner_->make(shape, layer, random));
   }
   void from_golden(const std::map<std::string, std::string>& metadata) override { inner_->from_golden(metadata); }
 

@@ -85,6 +85,10 @@ MethodOptions& Config::method() const {
 
 void Config::check() const {
   model.check();
+  if (model.positions == "absolute" && !data.windows)
+    fail(
+        "model.positions = \"absolute\" needs data.windows = true: learned positions end with the window, streams do "
+        "not");
   method().check(shape_of(model, train.block));
   if (train.precision == "bf16" && !has_bfloat16_products())
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");

@@ -14,17 +14,17 @@ at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tok
   return at::tensor(tokens, at::kLong).view({block.batch, block.length});
 }
 
-EvaluationResult evaluate(Transformer& model, const Tokens& tokens, const EvaluationOptions& options) {
+EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
   at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
-  EvaluationStreams streams(tokens, options.streams, options.block, options.drop_partial);
-  const int64_t blocks = options.max_blocks > 0 ? std::min(options.max_blocks, streams.blocks()) : streams.blocks();
-  ModelMemory memory = model.begin(options.streams, false);
+  const int64_t blocks = options.max_blocks > 0 ? std::min(options.max_blocks, source.blocks()) : source.blocks();
+  ModelMemory memory;
   EvaluationResult result;
   result.layers.resize(model.layers().size());
   TokenBlock block;
   double sum = 0;
-  for (int64_t done = 0; done < blocks && streams.next(block); ++done) {
+  for (int64_t done = 0; done < blocks && source.next(block); ++done) {
+    if (block.restart) memory = model.begin(block.batch, false);
     const auto y = model.forward(block_tensor(block, block.input), memory, {.observe = true});
     const auto count = static_cast<int64_t>(block.target.size());
     sum += at::cross_entropy_loss(y.logits.flatten(0, 1), at::tensor(block.target, at::kLong)).item<double>() * count;

@@ -10,10 +10,7 @@
 namespace lapse {
 
 struct EvaluationOptions {
-  int64_t streams = 1;
-  int64_t block = 128;
-  bool drop_partial = false;  ///< leave out the last, shorter block, as validation does
-  int64_t max_blocks = 0;     ///< 0: all
+  int64_t max_blocks = 0;                                                  ///< 0: all
   std::function<void(int64_t done, int64_t total, double nats)> progress;  ///< after each block; may be empty
 };
 
@@ -28,8 +25,8 @@ struct EvaluationResult {
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
 
-/// Streams begin with fresh memory. Error if the text is too short for the number of streams.
-EvaluationResult evaluate(Transformer& model, const Tokens& tokens, const EvaluationOptions& options);
+/// Memory starts anew where the blocks say so.
+EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
 
 /// A block's tokens as [B, K] int64.
 at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens);

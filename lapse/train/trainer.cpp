@@ -12,8 +12,8 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
-#include "lapse/data/stream.h"
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/metrics.h"
@@ -45,7 +45,8 @@ class Run {
                                                  : nullptr)),
         model_(config.model, config.method(), corpus_.vocabulary.size(), config.train.block,
                Random(config.train.seed, "weights")),
-        streams_(corpus_.train, config.train.batch, config.train.block, Random(config.train.seed, "text")),
+        blocks_(training_blocks(config.data, corpus_.vocabulary, corpus_.train, config.train.batch, config.train.block,
+                                Random(config.train.seed, "text"))),
         draws_(config.train.seed, "blocks"),
         optimiser_(config.optimiser, model_.parameters()),
         schedule_(config.optimiser) {
@@ -95,10 +96,15 @@ class Run {
   void require_validation_text() const {
     if (config_.train.validate_every == 0 || corpus_.valid.size() == 0) return;
     try {
-      EvaluationStreams(corpus_.valid, config_.train.batch, config_.train.block, true);
+      validation_blocks();
     } catch (const Error& error) {
       fail(std::string("the validation part is too short: ") + error.what() + ", or train.validate_every = 0");
     }
+  }
+
+  std::unique_ptr<EvaluationBlocks> validation_blocks() const {
+    return evaluation_blocks(config_.data, corpus_.vocabulary, corpus_.valid, config_.train.batch, config_.train.block,
+                             true);
   }
 
   void restart_memory() {
@@ -110,8 +116,7 @@ class Run {
   /// One update: every part of the batch forward and backward, then clip and step.
   void step(bool log) {
     const auto start = Clock::now();
-    const TokenBlock block = streams_.next();
-    if (block.restart) restart_memory();
+    const TokenBlock block = blocks_->next();
     const Tensor input = block_tensor(block, block.input), target = block_tensor(block, block.target);
     const BlockDraws draws = model_.draw(draws_);
     const int64_t parts = config_.train.parts, size = block.batch / parts;
@@ -135,6 +140,7 @@ class Run {
     const double rate = learning_rate(schedule_, update_, config_.train.updates);
     optimiser_.step(rate);
     model_.after_update();
+    if (blocks_->state().restart) restart_memory();
     sums_.loss += loss_sum, sums_.cost += cost_sum, sums_.norm += norm, ++sums_.updates;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
     if (log) record(rate, summarise(reports));
@@ -172,11 +178,7 @@ class Run {
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result = evaluate(model_, corpus_.valid,
-                                 {.streams = config_.train.batch,
-                                  .block = config_.train.block,
-                                  .drop_partial = true,
-                                  .max_blocks = config_.train.validation_blocks});
+    const auto result = evaluate(model_, *validation_blocks(), {.max_blocks = config_.train.validation_blocks});
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged("validation loss", result.nats, update_);
     validation_due_ = false;
@@ -196,7 +198,7 @@ class Run {
   }
 
   fs::path save() {
-    const auto position = streams_.state();
+    const auto position = blocks_->state();
     const Json state = {
         {"update", update_},
         {"streams",
@@ -223,7 +225,7 @@ class Run {
       const auto& streams = state.at("streams");
       if (streams.at("text") != corpus_.train.checksum())
         fail(path + ": the run was trained on another text than this one; was the file changed?");
-      streams_.set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
+      blocks_->set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
       update_ = state.at("update");
       draws_.set_counter(state.at("random"));
       const auto& sums = state.at("sums");
@@ -247,7 +249,7 @@ class Run {
   bool quiet_;
   Corpus corpus_;
   Transformer model_;
-  TrainingStreams streams_;
+  std::unique_ptr<TrainingBlocks> blocks_;
   Random draws_;
   Optimiser optimiser_;
   OptimiserConfig schedule_;         // the configured one, without warm-up in fine-tuning

@@ -1,0 +1,202 @@
+#include "lapse/forgetting/selective_attention.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/golden_value.h"
+#include "lapse/forgetting/selective_golden.h"
+#include "lapse/ops/selective_attention.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+constexpr double kNormEpsilon = 1e-5;
+
+struct Settings {
+  int64_t max_span = 512;
+  double memory_loss = 0;  // epsilon
+  double cap = 1;          // tau
+  std::vector<int64_t> budgets;
+  bool shift = true, mask_first = false, mask_self = false, relu = true, separate = false;
+  int64_t evaluated_budget = 0;
+};
+
+class SelectiveAttention : public Method {
+ public:
+  SelectiveAttention(const Settings& s, const ModelShape& shape, int64_t layer, Random& random) : s_(s), shape_(shape) {
+    budget_ = s.evaluated_budget > 0 ? s.evaluated_budget : s.budgets.empty() ? 0 : s.budgets[layer];
+    if (!s.separate) return;
+    for (Tensor* weight : {&select_query_, &select_key_}) {
+      *weight = at::empty({shape.head_dim, shape.width});
+      const double bound = 1 / std::sqrt(static_cast<double>(shape.width));
+      for (float& x : values(*weight)) x = static_cast<float>((2 * random.uniform() - 1) * bound);
+      weight->set_requires_grad(true);
+    }
+    if (!shape.normed_heads) return;
+    query_scale_ = at::ones({shape.head_dim}).set_requires_grad(true);
+    key_scale_ = at::ones({shape.head_dim}).set_requires_grad(true);
+  }
+
+  NamedTensors parameters() override {
+    NamedTensors all;
+    if (select_query_.defined()) all = {{"select.query", &select_query_}, {"select.key", &select_key_}};
+    if (query_scale_.defined())
+      all.insert(all.end(), {{"select.query_norm", &query_scale_}, {"select.key_norm", &key_scale_}});
+    return all;
+  }
+
+  Columns describe(const Tensor& x) const override {
+    if (!s_.separate) return {};
+    return {{"select_key", selected(x, select_key_, key_scale_)}};
+  }
+
+  // F of each row so far, and, under a budget, the time of the first query that no longer sees it.
+  Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
+    Columns columns = {{"masking", at::zeros(shape, real)}};
+    if (budget_ > 0) columns["until"] = at::full(shape, kNever, at::kLong);
+    return columns;
+  }
+
+  Reading read(const Query& query, const Rows& rows) const override {
+    const RampInputs ramp = ramp_inputs(query, rows);
+    const SelectiveInputs inputs{ramp.q, ramp.k, ramp.v, ramp.offsets, ramp.start, ramp.time};
+    SelectiveOptions options = this->options(query, rows);
+    Reading reading;
+    if (budget_ > 0 && !query.training) {
+      options.until = rows.described.at("until");
+      options.until = at::minimum(*options.until, selective_prune(inputs, options, budget_));
+      reading.state["until"] = *options.until;
+    }
+    const auto y = selective_attention(inputs, options);
+    reading.out = y.out;
+    reading.state["masking"] = y.masking;
+    if (query.training && s_.memory_loss > 0) reading.cost = cost(y.memory, rows.table);
+    return reading;
+  }
+
+  // Tokens attend themselves, whatever the base model does.
+  Ages ages(const Rows& rows) const override {
+    const Tensor& time = rows.table.time();
+    Tensor last = at::full_like(time, s_.max_span - 1);
+    if (budget_ > 0) last = at::minimum(last, rows.described.at("until") - 1 - time);
+    return {at::zeros_like(time), last};
+  }
+
+  Columns tell(const Rows& rows) const override { return {{"masking", rows.described.at("masking")}}; }
+
+ private:
+  static std::span<float> values(const Tensor& x) {
+    return {x.mutable_data_ptr<float>(), static_cast<size_t>(x.numel())};
+  }
+
+  static Tensor selected(const Tensor& x, const Tensor& weight, const Tensor& scale) {
+    const Tensor y = at::linear(x, weight);
+    return scale.defined() ? at::rms_norm(y, {y.size(-1)}, scale, kNormEpsilon) : y;
+  }
+
+  SelectiveOptions options(const Query& query, const Rows& rows) const {
+    SelectiveOptions options;
+    options.masking = rows.described.at("masking");
+    if (query.position.defined()) options.position = query.position;
+    if (s_.separate) {
+      options.select_q = selected(query.x, select_query_, query_scale_).to(query.q.scalar_type());
+      options.select_k = rows.described.at("select_key").to(query.q.scalar_type());
+    }
+    options.max_age = s_.max_span - 1;
+    options.dropout = query.dropout;
+    if (query.dropout > 0) options.seed = query.seed;
+    options.cap = s_.cap;
+    options.shift = s_.shift, options.relu = s_.relu;
+    options.mask_first = s_.mask_first, options.mask_self = s_.mask_self;
+    return options;
+  }
+
+  /// Section 4: epsilon / (layers n) max_t M_t, the mean over the batch. n: how many tokens the sample's last query
+  /// reads.
+  Tensor cost(const Tensor& memory, const MemoryTable& table) const {
+    std::vector<double> n;
+    for (int64_t b = 0; b < table.samples(); ++b)
+      n.push_back(static_cast<double>(std::min(table.rows_of(b), s_.max_span)));
+    const Tensor share = std::get<0>(memory.max(1)) / at::tensor(n, memory.options().requires_grad(false));
+    return share.mean() * (s_.memory_loss / static_cast<double>(shape_.layers));
+  }
+
+  Settings s_;
+  ModelShape shape_;
+  int64_t budget_;
+  Tensor select_query_, select_key_;  // W_q', W_k' [D, width]; undefined unless separate
+  Tensor query_scale_, key_scale_;
+};
+
+class SelectiveAttentionOptions : public MethodOptions {
+ public:
+  std::string name() const override { return "selective_attention"; }
+
+  Fields fields() override {
+    return {
+        field("max_span", s_.max_span,
+              "how many of the newest timesteps a query reads, itself included; in windows "
+              "(data.windows) at least train.block")
+            .in(1, 1 << 24)
+            .unit("timesteps"),
+        field("memory_loss", s_.memory_loss, "epsilon: weight of the loss that shortens memory; the paper: 0.1, or 0")
+            .in(0, 1e3),
+        field("cap", s_.cap, "tau of that loss: a token masked by so much counts as forgotten").in(1e-6, 1e6),
+        field("budgets", s_.budgets,
+              "how many tokens each layer holds outside training, the current one included; [] is "
+              "no limit. `lapse prune` finds them")
+            .in(1, 1 << 24)
+            .unit("tokens"),
+        field("shift", s_.shift, "false: a token masks already for itself (ablation)"),
+        field("mask_first", s_.mask_first, "true: the stream's first token, BOS, can be masked (ablation)"),
+        field("mask_self", s_.mask_self, "true: a token can mask itself (ablation)"),
+        field("relu", s_.relu, "false: masking may be negative; diverges in the paper (ablation)"),
+        field("separate", s_.separate,
+              "true: masking comes from a bilinear form of its own, not from head 0 (ablation)"),
+    };
+  }
+
+  Fields evaluation_fields() override {
+    return {field("budget", s_.evaluated_budget, "tokens that every layer holds; 0: as the run has it")
+                .in(0, 1 << 24)
+                .unit("tokens")};
+  }
+
+  void check(const ModelShape& shape) const override {
+    if (!s_.budgets.empty() && static_cast<int64_t>(s_.budgets.size()) != shape.layers)
+      fail(fmt::format("selective_attention.budgets has {} numbers, but there are {} layers", s_.budgets.size(),
+                       shape.layers));
+  }
+
+  int64_t positions(const ModelShape&) const override { return s_.max_span - 1; }
+  int64_t initial_rows(const ModelShape&) const override { return 0; }
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
+    return std::make_unique<SelectiveAttention>(s_, shape, layer, random);
+  }
+
+  void from_golden(const std::map<std::string, std::string>& metadata) override {
+    s_.memory_loss = golden_value<double>(metadata, "eps");
+    s_.cap = golden_value<double>(metadata, "tau");
+  }
+  Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const override {
+    return selective_golden(inputs, golden_list(metadata, "budgets"), s_.memory_loss, s_.cap);
+  }
+
+ private:
+  Settings s_;
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> selective_attention_options() { return std::make_unique<SelectiveAttentionOptions>(); }
+
+}  // namespace lapse
