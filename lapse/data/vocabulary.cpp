@@ -202,7 +202,7 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text) const {
 }
 
 std::string Vocabulary::decode(int32_t id) const {
-  if (id == bos()) return "";
+  if (has_bos_ && id == bos()) return "";
   const std::string& token = tokens_.at(static_cast<size_t>(id));
   if (unit_ != "word") return token;
   return id == kEndOfLineId ? "\n" : token + " ";

@@ -159,6 +159,9 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
 Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position, Rows& rows,
                     const BlockOptions& options, const LayerDraws& draws) const {
   const int64_t B = h.size(0), K = h.size(1);
+  // A dropped layer still remembers; what the method writes into its columns follows from reading.
+  if (draws.dropped && method_->state({0}, h.options()).empty()) return {};
+  at::AutoGradMode gradients(at::GradMode::is_enabled() && !draws.dropped);
   const Tensor x = normed(h), q = lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
   Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position};
   query.training = options.training;
@@ -180,12 +183,12 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
   pool(table, start, K, options.training);
   Rows rows = this->rows(table, K, options.bfloat16);
   Result result{h, {}, {}};
+  const Reading reading = read(h, start, position, rows, options, draws);
+  for (const auto& [name, values] : reading.state) {
+    table.replace(name, values);
+    rows.described[name] = values;
+  }
   if (!draws.dropped) {
-    Reading reading = read(h, start, position, rows, options, draws);
-    for (auto& [name, values] : reading.state) {
-      table.replace(name, values);
-      rows.described[name] = values;
-    }
     const Tensor out = reading.out.to(h.scalar_type()).reshape({B, K, -1});
     const bool post = config_.norm == "post";
     const Tensor sum = h + lapse::linear(out, out_, {.bfloat16 = options.bfloat16});

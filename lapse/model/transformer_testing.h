@@ -32,7 +32,7 @@ inline void set_fields(const Fields& fields, const Settings& settings) {
 /// A method's options; settings that it does not have are passed over. Memories live for 5 blocks at most, unless the
 /// settings say otherwise.
 inline std::unique_ptr<MethodOptions> method_options(const std::string& name, Settings settings = {}) {
-  settings.insert({{"max_span", "33"}, {"ramp", "6.5"}, {"loss", "0.01"}});
+  settings.insert({{"max_span", "33"}, {"ramp", "6.5"}, {"loss", "0.01"}, {"size", "12"}, {"rate", "3"}});
   auto options = find_method(name).options();
   set_fields(options->fields(), settings);
   return options;
@@ -47,6 +47,10 @@ inline ModelConfig tiny_config(const std::string& norm) {
 /// Spans over the whole range, many of them short, where the method learns them.
 inline void vary_spans(Transformer& model, Random random) {
   for (auto& [name, tensor] : model.parameters()) {
+    if (name.ends_with("span.fraction")) {
+      at::Tensor values = tensor->detach();
+      for (int64_t i = 0; i < values.numel(); ++i) values[i].fill_(0.7 * random.uniform());
+    }
     const bool weight = name.ends_with("span.weight");
     if (!weight && !name.ends_with("span.bias")) continue;
     at::Tensor values = tensor->detach();

@@ -34,8 +34,8 @@ void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last
   rows.span.push_back(span);
 }
 
-RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span, int64_t K,
-                 const RampOptions& o) {
+RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span,
+                 const int64_t* until, int64_t K, const RampOptions& o) {
   RampRows rows;
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {
@@ -48,6 +48,7 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
                                  : static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
     }
     last = std::min(last, K - 1);
+    if (until != nullptr && until[i] <= start + last) last = std::max(until[i], start) - 1 - start;
     if (std::max<int64_t>(first, 0) > last) continue;
     add(rows, i, age, first, last, full, span != nullptr ? span[i] : 0);
   }
@@ -58,17 +59,18 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
 
 }  // namespace
 
-RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
+RampPlan plan_ramp(const RampInputs& x, const RampOptions& o, const std::optional<at::Tensor>& until) {
   RampPlan plan;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2);
   const at::Tensor start = x.start.contiguous(), time = x.time.contiguous();
   const at::Tensor span = o.row_span ? o.row_span->to(at::kFloat).contiguous() : at::Tensor();
+  const at::Tensor ends = until ? until->contiguous() : at::Tensor();
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   int64_t sum = 0;
   for (int64_t b = 0; b < B; ++b) {
     plan.rows.push_back(rows_of(offsets[b], offsets[b + 1], start.const_data_ptr<int64_t>()[b],
-                                time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr, K,
-                                o));
+                                time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr,
+                                until ? ends.const_data_ptr<int64_t>() : nullptr, K, o));
     sum += static_cast<int64_t>(plan.rows.back().index.size());
   }
   // Some 32 tasks or more, so that ragged samples and few heads still use all cores, unless that makes them tiny.

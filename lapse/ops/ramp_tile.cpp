@@ -66,6 +66,7 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
   if (tile.by_age != nullptr && tile.age_at[i] >= 0)
     s = hn::Add(s, hn::Load(d, tile.by_age + int64_t{tile.age_at[i]} * tile.queries + t));
   if (tile.logit != nullptr) s = hn::Add(s, hn::Set(d, tile.logit[i]));
+  if (tile.masking != nullptr) s = hn::Sub(s, hn::Load(d, tile.masking + i * tile.queries + t));
   return s;
 }
 
@@ -78,7 +79,7 @@ HWY_INLINE V Weight(V score, V scale, V lse2) {
 
 /// Completes the scores of one vector of queries; their largest.
 HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
-  const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr;
+  const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr && tile.masking == nullptr;
   for (int i = 0; i < tile.rows; ++i) {
     V s = Score(tile, score, i, t);
     if (tile.masked) s = hn::IfThenElse(Cell(tile, i, t).visible, s, hn::Set(d, kHidden));
@@ -164,6 +165,7 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
       } else {
         hn::Store(applied, d, score + at);
       }
+      if (sums.masking != nullptr) hn::Store(hn::Add(hn::Load(d, sums.masking + at), ds), d, sums.masking + at);
       if (sums.logit != nullptr) sums.logit[i] += hn::GetLane(hn::SumOfLanes(d, ds));
     }
   }

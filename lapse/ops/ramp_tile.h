@@ -28,6 +28,8 @@ struct RampTile {
   const float* by_age;    ///< [.][queries]: q . p_age of successive ages at column 0
   const int32_t* age_at;  ///< [rows]: the row's line of by_age, or -1
 
+  const float* masking = nullptr;  ///< [rows][queries], null without: subtracted from the scores, times sqrt(D)
+
   const float* dropout;  ///< [rows][queries] factors, null without
   float scale;           ///< log2(e) / sqrt(D): exponents are of 2
 };
@@ -51,6 +53,7 @@ void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running,
 /// queries that have the row on their ramp are added to [rows].
 struct RampTileGradients {
   float *span, *on_ramp, *logit;
+  float* masking = nullptr;  ///< [rows][queries]: unless null the gradient of each logit is added
   /// Where not null, both results are written here in bfloat16, and `score` is left undefined.
   uint16_t *rounded_weight = nullptr, *rounded_grad = nullptr;
 };

@@ -21,7 +21,7 @@ constexpr float kRampEpsilon = 1e-8f;  // of the renormalisation
 /// Inputs as contiguous memory of T, float or at::BFloat16, and the plan.
 template <class T>
 struct RampCall {
-  RampCall(const RampInputs& inputs, const RampOptions& options);
+  RampCall(const RampInputs& inputs, const RampOptions& options, const std::optional<at::Tensor>& until = std::nullopt);
 
   const RampOptions& options;
   at::Tensor q_tensor, k_tensor, v_tensor, logit_tensor, position_tensor, position_t_tensor;  // owners
@@ -44,16 +44,20 @@ struct RampCall {
   int64_t query_at(int64_t b, int64_t t, int64_t h) const { return ((b * K + t) * H + h) * D; }
 };
 
-/// One task: rows' operands once, queries' operands anew for each block of queries.
+/// One task: rows' operands once, queries' operands anew for each block of queries. `packed`: the task's k, packed
+/// already.
 template <class T>
 class RampWork {
  public:
-  RampWork(const RampCall<T>& call, const RampTask& task, Scratch& scratch)
-      : call_(call), task_(task), rows_(call.plan.rows[task.sample]) {
+  RampWork(const RampCall<T>& call, const RampTask& task, Scratch& scratch, const T* packed = nullptr)
+      : call_(call), task_(task), rows_(call.plan.rows[task.sample]), k_(packed) {
     tiles_ = (task.end - task.begin) / kTileRows;
     const int64_t n = task.end - task.begin, w = call.width, lanes = call.queries;
-    k_ = scratch.take<T>(n * w);
-    pack(call.k + task.head * call.D, call.H * call.D, rows_.index.data() + task.begin, n, call.D, k_, n, w);
+    if (packed == nullptr) {
+      T* k = scratch.take<T>(n * w);
+      pack(call.k + task.head * call.D, call.H * call.D, rows_.index.data() + task.begin, n, call.D, k, n, w);
+      k_ = k;
+    }
     q_ = scratch.take<T>(lanes * w);
     qt_ = scratch.take<T>(lanes * w);
     if (call.position != nullptr) {
@@ -66,6 +70,9 @@ class RampWork {
     bounds_ = scratch.take<Bounds>(tiles_);
     for (int64_t i = 0; i < tiles_; ++i) bounds_[i] = bounds_of(i);
   }
+
+  /// Turns to another head of the sample, whose k is packed already; without logits and head spans.
+  void set_head(int64_t head, const T* packed) { task_.head = head, k_ = packed; }
 
   int64_t tiles() const { return tiles_; }
   /// Lines of tile i: the last one need not be whole.
@@ -210,11 +217,12 @@ class RampWork {
   }
 
   const RampCall<T>& call_;
-  const RampTask& task_;
+  RampTask task_;
   const RampRows& rows_;
   int64_t tiles_ = 0, first_ = 0, valid_ = 0;
   int64_t lines_ = 0, age_block_ = 0;
-  T *k_, *q_, *qt_;
+  const T* k_;
+  T *q_, *qt_;
   int32_t* age_at_ = nullptr;
   float *by_age_ = nullptr, *dropout_ = nullptr, *logits_ = nullptr, *head_spans_ = nullptr;
   int32_t* head_full_ = nullptr;

@@ -2,24 +2,62 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/linear.h"
 #include "lapse/ops/selective_arguments.h"
 #include "lapse/ops/selective_attention.h"
+#include "lapse/ops/selective_cpu.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
 
+/// float64 is for checking numbers, not for speed.
+bool tiled(const SelectiveInputs& x, const SelectiveOptions& o) {
+  const auto type = x.q.scalar_type();
+  return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 && (!o.select_q || o.select_q->size(2) > 0);
+}
+
+/// Elsewhere bfloat16 is computed in float32.
+bool computes_bfloat16(const SelectiveInputs& x) {
+  return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
+}
+
 SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
-  auto y = selective_attention_reference(LAPSE_SELECTIVE_INPUTS, LAPSE_SELECTIVE_OPTIONS);
-  return {y.out, y.memory, y.masking, y.stats};
+  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
+  SelectiveOutputs y;
+  if (!tiled(x, o)) {
+    y = selective_attention_reference(x, o);
+  } else {
+    check_selective_attention(x, o);
+    check_selective_attention_offsets(x);
+    at::AutoDispatchBelowADInplaceOrView below;
+    y = selective_attention_tiled(x, o, computes_bfloat16(x));
+  }
+  return {y.out.to(q.scalar_type()), y.memory, y.masking, y.stats};
 }
 
 SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_memory, const Tensor& out,
                                   const Tensor& stats, LAPSE_SELECTIVE_ARGUMENTS) {
-  auto g = selective_attention_backward_reference(grad_out, grad_memory, LAPSE_SELECTIVE_INPUTS,
-                                                  LAPSE_SELECTIVE_OPTIONS, {out, {}, {}, stats});
-  return {g.q, g.k, g.v, g.select_q, g.select_k, g.position};
+  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
+  const SelectiveOutputs y{out, {}, {}, stats};
+  SelectiveGradients g;
+  if (!tiled(x, o)) {
+    g = selective_attention_backward_reference(grad_out, grad_memory, x, o, y);
+  } else {
+    check_selective_attention_backward(grad_out, grad_memory, x, o, y);
+    check_selective_attention_offsets(x);
+    at::AutoDispatchBelowADInplaceOrView below;
+    g = selective_attention_backward_tiled(grad_out, grad_memory, x, o, y, computes_bfloat16(x));
+  }
+  const Tensor absent = q.new_empty({0});
+  auto as = [&](const Tensor& gradient, const std::optional<Tensor>& input) {
+    return input ? gradient.to(input->scalar_type()) : absent;
+  };
+  return {
+      as(g.q, q), as(g.k, k), as(g.v, v), as(g.select_q, select_q), as(g.select_k, select_k), as(g.position, position)};
 }
 
 Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
