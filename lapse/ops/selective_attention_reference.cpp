@@ -77,7 +77,8 @@ struct Sample {
     auto* factor = factors.mutable_data_ptr<double>();
     for (int64_t query = b * H * K; query < (b + 1) * H * K; ++query)  // heads, and queries within them
       for (int64_t row = first; row < first + n; ++row) {
-        const uint64_t bits = mix64((static_cast<uint64_t>(query) << 32) + static_cast<uint64_t>(row) + seed) >> 40;
+        const uint64_t counter = (static_cast<uint64_t>(query) << 32) + static_cast<uint64_t>(row);
+        const uint64_t bits = (mix64(counter + seed) ^ (uint64_t{1} << 63)) >> 40;
         *factor++ = static_cast<double>(bits) >= o.dropout * (1 << 24) ? 1 / (1 - o.dropout) : 0;
       }
     keep = factors.to(type);

@@ -29,8 +29,9 @@ TEST_P(SelectiveAttention, AgreesWithTheFormulasAndTheirDerivatives) {
   const Threads one(1);
   const auto& [implementation, type] = GetParam();
   // float64: 1e-16 times the number of terms and the size of exponents. float32 the same with 6e-8; what it is compared
-  // with reads the same rounded inputs. bfloat16 rounds outputs, weights and their gradients to 2^-9, then summed.
-  const double wide = type == at::kDouble ? 1e-12 : 1e-5, narrow = type == at::kBFloat16 ? 0.03 : wide;
+  // with reads the same rounded inputs. bfloat16 rounds outputs, weights and their gradients to 2^-9, which sums over
+  // rows and, through F, over later queries add up.
+  const double wide = type == at::kDouble ? 1e-12 : 1e-5, narrow = type == at::kBFloat16 ? 0.05 : wide;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const SelectiveCase given = converted(small_selective_case(seed), type);
     SelectiveCase exact = converted(given, at::kDouble);

@@ -152,7 +152,8 @@ inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, cons
         for (int64_t h = 0; h < H; ++h)
           for (int64_t i = 0; i < seen.numel(); ++i) {
             const uint64_t query = (b * H + h) * K + t, row = first + seen[i].item<int64_t>();
-            const uint64_t bits = mix64((query << 32) + row + mix64(o.seed->item<int64_t>())) >> 40;
+            const uint64_t bits =
+                (mix64((query << 32) + row + mix64(o.seed->item<int64_t>())) ^ (uint64_t{1} << 63)) >> 40;
             keep[h][i] = static_cast<double>(bits) / (1 << 24) >= o.dropout ? 1 / (1 - o.dropout) : 0;
           }
         w = w * keep;

@@ -1,0 +1,321 @@
+// The backward pass in tiles, a task for some rows of a sample. Queries are taken from the last block to the first:
+// dS_j is the sum of dF over the queries after j, one running sum for each row. Within a block head 0 comes last, when
+// the other heads have left their share of dF.
+#include <ATen/ATen.h>
+
+#include "lapse/ops/selective_cpu.h"
+#include "lapse/ops/selective_queries.h"
+#include "lapse/ops/selective_work.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kTasks = 32;  // or more, unless that makes them tiny
+
+template <class T>
+class Backward {
+ public:
+  Backward(const Tensor& grad_out, const Tensor& grad_memory, const SelectiveInputs& x, const SelectiveOptions& o,
+           const SelectiveOutputs& y)
+      : call_(x, o), options_(o), dq_(heads_) {
+    const auto type = heads_.q_tensor.scalar_type();
+    grad_out_ = grad_out.to(type).contiguous(), out_ = y.out.to(type).contiguous();
+    grad_memory_ = (grad_memory.to(at::kFloat) / o.cap).contiguous(), stats_ = y.stats.to(at::kFloat).contiguous();
+    dk_ = at::zeros(x.k.sizes(), heads_.q_tensor.options()), dv_ = at::zeros_like(dk_);
+    if (call_.form) dq_form_.emplace(*call_.form), dk_form_ = at::zeros_like(call_.form->k_tensor);
+  }
+
+  SelectiveGradients run() {
+    cut();
+    const auto n = static_cast<int64_t>(tasks_.size());
+    parts_.resize(n), parts_form_.resize(call_.form ? n : 0);
+    // Gradients of positions are summed within groups of tasks, then over these: few, for the tables may be large.
+    const int64_t table = heads_.position != nullptr ? heads_.ages * heads_.width : 0;
+    const int64_t groups = table == 0 ? n : std::min(n, std::clamp<int64_t>((int64_t{1} << 22) / table, 8, 32));
+    position_sums_.resize(groups);
+    for_each_task(groups, [&](int64_t g) {
+      position_sums_[g].assign(table, 0.f);
+      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) differentiate(i, position_sums_[g]);
+    });
+    for_each_task(n, [&](int64_t i) {
+      const RampTask& task = tasks_[i];
+      if (task.chunk > 0 || task.chunks == 1) return;
+      dq_.merge(parts_, i, task.chunks, task.sample);
+      if (call_.form) dq_form_->merge(parts_form_, i, task.chunks, task.sample);
+    });
+    SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions()};
+    if (call_.form) g.select_q = dq_form_->gradient.squeeze(2), g.select_k = dk_form_.squeeze(1);
+    return g;
+  }
+
+ private:
+  void cut() {
+    int64_t all = 0;
+    for (int64_t b = 0; b < heads_.B; ++b) all += call_.tiles(b);
+    const int64_t tiles = std::max<int64_t>(2, (all + kTasks - 1) / kTasks);
+    for (int64_t b = 0; b < heads_.B; ++b) {
+      const int64_t n = call_.tiles(b), chunks = (n + tiles - 1) / tiles;
+      for (int64_t c = 0; c < chunks; ++c)
+        tasks_.push_back({b, 0, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
+    }
+  }
+
+  /// The rows of one head, or of the form that selects, and their gradients.
+  struct Rows {
+    T *k, *kt, *v;
+    float *dk, *dv;
+  };
+  /// Without values for the form.
+  Rows take(const RampCall<T>& call, const RampTask& task, int64_t head, Scratch& scratch) const {
+    const int64_t n = task.end - task.begin, w = call.width, stride = call.H * call.D, at = head * call.D;
+    const int64_t* index = call.plan.rows[task.sample].index.data() + task.begin;
+    Rows rows{scratch.take<T>(n * w), scratch.take<T>(n * w), nullptr, scratch.take<float>(n * w), nullptr};
+    pack(call.k + at, stride, index, n, call.D, rows.k, n, w);
+    for (int64_t i = 0; i < n; i += kTileRows) transposed(rows.k + i * w, kTileRows, w, rows.kt + i * w);
+    std::fill_n(rows.dk, n * w, 0.f);
+    if (&call != &heads_) return rows;
+    rows.v = scratch.take<T>(n * w), rows.dv = scratch.take<float>(n * w);
+    pack(call.v + at, stride, index, n, call.D, rows.v, n, w);
+    std::fill_n(rows.dv, n * w, 0.f);
+    return rows;
+  }
+
+  struct Buffers {
+    std::vector<Rows> heads;
+    Rows form;
+    float *selects, *masking,
+        *sum;               // of every tile of rows: scores of what selects, F, and the gradient of F's negative
+    float *before, *later;  // [block of queries][row]: F before the block; [row]: dF of the blocks after
+    float *score, *ds, *dq, *turned, *by_age;
+    T *grad, *grad_t, *grad_room, *q_room, *weight, *rounded_ds, *right, *line, *narrow;
+    const T *grad_right, *q_right;
+    alignas(64) float lse2[kTileQueries], dot[kTileQueries], memory[kTileQueries];
+  };
+
+  Buffers take(const RampTask& task, Scratch& scratch) const {
+    const int64_t n = task.end - task.begin, lanes = heads_.queries;
+    const int64_t w = call_.form ? std::max(heads_.width, call_.form->width) : heads_.width;
+    Buffers m;
+    for (int64_t h = 0; h < heads_.H; ++h) m.heads.push_back(take(heads_, task, h, scratch));
+    if (call_.form) m.form = take(*call_.form, task, 0, scratch);
+    for (float** x : {&m.selects, &m.masking, &m.sum}) *x = scratch.take<float>(n * lanes);
+    m.before = scratch.take<float>(heads_.query_blocks() * n), m.later = scratch.take<float>(n);
+    for (float** x : {&m.score, &m.ds}) *x = scratch.take<float>(kTileRows * lanes);
+    for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
+    for (T** x : {&m.grad, &m.grad_t, &m.grad_room, &m.q_room}) *x = scratch.take<T>(lanes * w);
+    for (T** x : {&m.weight, &m.rounded_ds, &m.right, &m.line}) *x = scratch.take<T>(kTileRows * lanes);
+    m.narrow = scratch.take<T>(w);
+    m.by_age = heads_.position != nullptr ? scratch.take<float>(most_lines() * lanes) : nullptr;
+    return m;
+  }
+
+  /// Of by_age: RampWork's.
+  int64_t most_lines() const { return 2 * heads_.queries + heads_.ages + kTileRows; }
+
+  void differentiate(int64_t number, std::vector<float>& position_sum) {
+    const RampTask& task = tasks_[number];
+    const int64_t lanes = heads_.queries;
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    const auto [from, to] = call_.blocks(task.sample, task.begin, task.end);
+    Buffers m = take(task, scratch);
+    RampWork<T> work(heads_, task, scratch, m.heads[0].k);
+    std::optional<RampWork<T>> form;
+    if (call_.form) form.emplace(*call_.form, task, scratch, m.form.k);
+    RampWork<T>& selects = form ? *form : work;
+    sum_before(task, selects, from, to, m);
+    auto part = dq_.part(from, to, task.chunks == 1);
+    auto part_form = form ? dq_form_->part(from, to, task.chunks == 1) : typename QueryGradient<T>::Part();
+    std::fill_n(m.later, task.end - task.begin, 0.f);
+    for (int64_t j = to; j-- > from;) {
+      work.set_head(0, m.heads[0].k);
+      selects.begin_queries(j * lanes);
+      mask(task, selects, j, m);
+      for (int64_t h = heads_.H; h-- > 0;) {
+        work.set_head(h, m.heads[h].k);
+        work.begin_queries(j * lanes);
+        begin_queries(task, work, h, j, m);
+        for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, h, i, m);
+        if (work.lines() > 0) positions(work, m, position_sum);
+        dq_.put(part, task.sample, j, h, m.dq, m.turned, m.narrow);
+      }
+      if (!form) continue;
+      m.q_right = right(form->q(), lanes, call_.form->width, m.q_room);
+      std::fill_n(m.dq, call_.form->width * lanes, 0.f);
+      for (int64_t i = 0; i < form->tiles(); ++i) form_rows(task, *form, i, m);
+      dq_form_->put(part_form, task.sample, j, 0, m.dq, m.turned, m.narrow);
+    }
+    parts_[number] = std::move(part);
+    if (form) parts_form_[number] = std::move(part_form);
+    finish(task, m);
+  }
+
+  /// F of each row before each block of queries.
+  void sum_before(const RampTask& task, RampWork<T>& selects, int64_t from, int64_t to, Buffers& m) const {
+    const int64_t n = task.end - task.begin;
+    float* sums = m.later;
+    call_.masking_before(task.sample, task.begin, task.end, sums);
+    for (int64_t j = from; j < to; ++j) {
+      std::copy_n(sums, n, m.before + j * n);
+      if (j + 1 == to) return;
+      selects.begin_queries(j * heads_.queries);
+      for (int64_t i = 0; i < selects.tiles(); ++i) {
+        RampTile tile;
+        if (!selects.tile(i, tile)) continue;
+        selects.scores(i, m.score);
+        selective_tile_sums(call_.tile(tile, task.sample, task.begin + i * kTileRows), m.score, sums + i * kTileRows);
+      }
+    }
+  }
+
+  /// The scores of what selects, and F, for all rows.
+  void mask(const RampTask& task, RampWork<T>& selects, int64_t j, Buffers& m) const {
+    const int64_t n = task.end - task.begin, size = kTileRows * heads_.queries;
+    for (int64_t i = 0; i < selects.tiles(); ++i) {
+      RampTile tile;
+      if (!selects.tile(i, tile)) continue;
+      selects.scores(i, m.selects + i * size);
+      selective_tile_masking(call_.tile(tile, task.sample, task.begin + i * kTileRows), m.selects + i * size,
+                             m.before + j * n + i * kTileRows, m.masking + i * size, nullptr);
+      std::fill_n(m.sum + i * size, size, 0.f);
+    }
+  }
+
+  /// The operands that belong to a block of queries, and c_t = dout_t . out_t.
+  void begin_queries(const RampTask& task, const RampWork<T>& work, int64_t h, int64_t j, Buffers& m) const {
+    const int64_t lanes = heads_.queries, w = heads_.width, query = j * lanes;
+    const int64_t at = heads_.query_at(task.sample, query, h), stride = heads_.H * heads_.D;
+    const T* grad = grad_out_.template const_data_ptr<T>() + at;
+    const T* out = out_.template const_data_ptr<T>() + at;
+    pack<T>(grad, stride, nullptr, work.valid(), heads_.D, m.grad, lanes, w);
+    transposed_right(m.grad, lanes, w, m.grad_t);
+    m.grad_right = right(m.grad, lanes, w, m.grad_room);
+    m.q_right = right(work.q(), lanes, w, m.q_room);
+    const float* memory = grad_memory_.template const_data_ptr<float>() + task.sample * heads_.K + query;
+    for (int64_t t = 0; t < lanes; ++t) {
+      m.dot[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, heads_.D) : 0;
+      m.memory[t] = t < work.valid() ? memory[t] : 0;
+    }
+    selective_base(heads_, task.sample, h, stats_.template const_data_ptr<float>(), j, m.lse2);
+    std::fill_n(m.dq, w * lanes, 0.f);
+    if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
+  }
+
+  void rows(const RampTask& task, RampWork<T>& work, int64_t h, int64_t i, Buffers& m) const {
+    RampTile tile;
+    if (!work.tile(i, tile)) return;
+    const int64_t lanes = heads_.queries, w = heads_.width, at = i * kTileRows, size = kTileRows * lanes;
+    const Rows& r = m.heads[h];
+    const bool selects = h == 0 && !call_.form;
+    if (selects)
+      std::copy_n(m.selects + i * size, tile.rows * lanes, m.score);
+    else
+      work.scores(i, m.score);
+    multiply(tile.rows, lanes, w, r.v + at * w, w, m.grad_t, m.ds, false);
+    tile.masking = m.masking + i * size;
+    RampTileGradients sums{nullptr, nullptr, nullptr};
+    sums.masking = m.sum + i * size;
+    const T *weight, *ds;
+    if constexpr (std::is_same_v<T, float>) {
+      weight = m.score, ds = m.ds;
+    } else {
+      weight = m.weight, ds = m.rounded_ds;
+      sums.rounded_weight = reinterpret_cast<uint16_t*>(m.weight);
+      sums.rounded_grad = reinterpret_cast<uint16_t*>(m.rounded_ds);
+    }
+    ramp_tile_backward(tile, m.lse2, m.dot, m.score, m.ds, sums);
+    multiply(tile.rows, w, lanes, weight, lanes, m.grad_right, r.dv + at * w, true);
+    if (selects) {
+      select(task, tile, i, m);
+      ds = rounded(m.ds, tile.rows * lanes, m.rounded_ds);
+    }
+    multiply(tile.rows, w, lanes, ds, lanes, m.q_right, r.dk + at * w, true);
+    multiply(w, lanes, tile.rows, r.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.right), m.dq, true);
+    if (tile.by_age == nullptr) return;
+    for (int64_t l = 0; l < tile.rows; ++l)
+      if (tile.age_at[l] >= 0) std::memcpy(m.by_age + tile.age_at[l] * lanes, m.ds + l * lanes, lanes * sizeof(float));
+  }
+
+  /// Adds the gradient through F to that of the logits that select.
+  void select(const RampTask& task, const RampTile& tile, int64_t i, Buffers& m) const {
+    const int64_t size = kTileRows * heads_.queries;
+    selective_tile_backward(call_.tile(tile, task.sample, task.begin + i * kTileRows), m.selects + i * size,
+                            m.masking + i * size, m.sum + i * size, m.memory, m.later + i * kTileRows, m.ds);
+  }
+
+  void form_rows(const RampTask& task, RampWork<T>& form, int64_t i, Buffers& m) const {
+    RampTile tile;
+    if (!form.tile(i, tile)) return;
+    const int64_t lanes = heads_.queries, w = call_.form->width, at = i * kTileRows;
+    std::fill_n(m.ds, tile.rows * lanes, 0.f);
+    select(task, tile, i, m);
+    multiply(tile.rows, w, lanes, rounded(m.ds, tile.rows * lanes, m.rounded_ds), lanes, m.q_right, m.form.dk + at * w,
+             true);
+    multiply(w, lanes, tile.rows, m.form.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.right), m.dq,
+             true);
+  }
+
+  /// From the gradient by row and query to that by age and query, and on to q and the table.
+  void positions(const RampWork<T>& work, const Buffers& m, std::vector<float>& sum) const {
+    const int64_t lanes = heads_.queries, w = heads_.width;
+    unskew(m.by_age, static_cast<int>(work.lines()), static_cast<int>(lanes));
+    const int64_t blocks = (work.lines() - 2 * lanes) / kTileRows;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const float* lines = m.by_age + (lanes + b * kTileRows) * lanes;
+      const int64_t age = (work.first_age_block() + b) * kTileRows;
+      multiply(w, lanes, kTileRows, heads_.position_t + age, heads_.ages,
+               rounded_right(lines, kTileRows, lanes, m.right), m.dq, true);
+      multiply(kTileRows, w, lanes, rounded(lines, kTileRows * lanes, m.line), lanes, m.q_right, sum.data() + age * w,
+               true);
+    }
+  }
+
+  Tensor positions() const {
+    const auto wide = heads_.q_tensor.options().dtype(at::kFloat);
+    if (heads_.position == nullptr)
+      return at::zeros({options_.position ? heads_.P : 0, options_.position ? heads_.D : 0}, wide);
+    Tensor sum = at::zeros({heads_.ages, heads_.width}, wide);
+    for (const auto& group : position_sums_)
+      add_to(sum.mutable_data_ptr<float>(), group.data(), static_cast<int64_t>(group.size()));
+    return sum.narrow(0, 0, heads_.P).narrow(1, 0, heads_.D).div(call_.unit);
+  }
+
+  void finish(const RampTask& task, const Buffers& m) {
+    const int64_t* index = call_.rows(task.sample).index.data() + task.begin;
+    auto put = [&](const RampCall<T>& call, float* lines, int64_t head, float factor, Tensor& to) {
+      for (int64_t i = 0; i < task.end - task.begin; ++i)
+        if (index[i] >= 0)
+          store_scaled(lines + i * call.width, call.width, call.D, factor, m.narrow,
+                       to.mutable_data_ptr<T>() + (index[i] * call.H + head) * call.D);
+    };
+    for (int64_t h = 0; h < heads_.H; ++h) {
+      put(heads_, m.heads[h].dk, h, 1 / call_.unit, dk_);
+      put(heads_, m.heads[h].dv, h, 1, dv_);
+    }
+    if (call_.form) put(*call_.form, m.form.dk, 0, 1 / std::sqrt(static_cast<float>(call_.form->D)), dk_form_);
+  }
+
+  const SelectiveCall<T> call_;
+  const RampCall<T>& heads_ = call_.heads;
+  const SelectiveOptions& options_;
+  std::vector<RampTask> tasks_;  // the chunks of a sample follow each other; of all heads
+  Tensor grad_out_, out_, grad_memory_, stats_;
+  Tensor dk_, dv_, dk_form_;
+  QueryGradient<T> dq_;
+  std::optional<QueryGradient<T>> dq_form_;
+  std::vector<typename QueryGradient<T>::Part> parts_, parts_form_;  // [task]
+  std::vector<std::vector<float>> position_sums_;                    // [group][ages][width]
+};
+
+}  // namespace
+
+SelectiveGradients selective_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_memory,
+                                                      const SelectiveInputs& x, const SelectiveOptions& o,
+                                                      const SelectiveOutputs& y, bool bfloat16) {
+  return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_memory, x, o, y).run()
+                  : Backward<float>(grad_out, grad_memory, x, o, y).run();
+}
+
+}  // namespace lapse

@@ -1,0 +1,83 @@
+// The gradient of queries when several tasks, each for some rows of the sample, contribute to it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "lapse/ops/ramp_work.h"
+#include "lapse/ops/tasks.h"
+
+namespace lapse {
+
+/// x [width] times factor to D elements of T; x is changed.
+template <class T>
+void store_scaled(float* x, int64_t width, int64_t D, float factor, T* narrow, T* to) {
+  for (int64_t d = 0; d < width; ++d) x[d] *= factor;
+  store(x, width, narrow);
+  std::memcpy(to, narrow, D * sizeof(T));
+}
+
+/// The gradient of q [B, K, H, D]. A sample's only task writes it; several keep what they have until `merge` adds it up
+/// in their order, so that it depends on the cut but on no thread.
+template <class T>
+class QueryGradient {
+ public:
+  /// A task's part of the sum, over the blocks of queries [from, to) that see its rows.
+  struct Part {
+    int64_t from = 0, to = 0;
+    at::Tensor sum;  ///< [to - from][H][queries][width], undefined if the task is the only one
+  };
+
+  explicit QueryGradient(const RampCall<T>& call) : gradient(at::zeros_like(call.q_tensor)), call_(call) {}
+
+  Part part(int64_t from, int64_t to, bool only) const {
+    const int64_t blocks = std::max<int64_t>(to - from, 0);
+    at::Tensor sum;
+    if (!only) sum = at::empty({blocks, call_.H, call_.queries, call_.width}, gradient.options().dtype(at::kFloat));
+    return {from, from + blocks, sum};
+  }
+
+  /// dq [width][queries] of block j and head h, without the scale. room: [queries][width], narrow: [width].
+  void put(Part& part, int64_t b, int64_t j, int64_t h, const float* dq, float* room, T* narrow) {
+    const auto width = static_cast<int>(call_.width), lanes = call_.queries;
+    float* to = part.sum.defined() ? at(part, j, h) : room;
+    transpose(dq, lanes, to, width, width, lanes);
+    if (!part.sum.defined()) write(b, j, h, to, narrow);
+  }
+
+  /// Adds up parts [first, first + count), those of sample b.
+  void merge(std::vector<Part>& parts, int64_t first, int64_t count, int64_t b) {
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    const int64_t size = call_.queries * call_.width;
+    float* sum = scratch.take<float>(size);
+    T* narrow = scratch.take<T>(call_.width);
+    for (int64_t j = 0; j < call_.query_blocks(); ++j)
+      for (int64_t h = 0; h < call_.H; ++h) {
+        std::fill_n(sum, size, 0.f);
+        for (int64_t c = first; c < first + count; ++c)
+          if (j >= parts[c].from && j < parts[c].to) add_to(sum, at(parts[c], j, h), size);
+        write(b, j, h, sum, narrow);
+      }
+  }
+
+  at::Tensor gradient;
+
+ private:
+  float* at(Part& part, int64_t j, int64_t h) const {
+    return part.sum.template mutable_data_ptr<float>() + ((j - part.from) * call_.H + h) * call_.queries * call_.width;
+  }
+
+  void write(int64_t b, int64_t j, int64_t h, float* dq, T* narrow) {
+    T* to = gradient.mutable_data_ptr<T>();
+    const float scale = 1 / std::sqrt(static_cast<float>(call_.D));
+    for (int64_t t = 0; t < call_.queries && j * call_.queries + t < call_.K; ++t)
+      store_scaled(dq + t * call_.width, call_.width, call_.D, scale, narrow,
+                   to + call_.query_at(b, j * call_.queries + t, h));
+  }
+
+  const RampCall<T>& call_;
+};
+
+}  // namespace lapse
