@@ -24,19 +24,6 @@ struct Arguments {
   bool json = false;
 };
 
-/// The text to read: --data cut by the run's split, or the run's own.
-Tokens text_of(const Arguments& arguments, const Checkpoint& checkpoint) {
-  const DataConfig& data = checkpoint.config().data;
-  if (!arguments.data.empty()) return load_tokens(arguments.data, arguments.split, data, checkpoint.vocabulary());
-  if (!data.path.empty()) return load_tokens(data.path, arguments.split, data, checkpoint.vocabulary());
-  const std::map<std::string, std::string> files = {
-      {"train", data.train_path}, {"valid", data.valid_path}, {"test", data.test_path}};
-  const auto file = files.find(arguments.split);
-  if (file == files.end() || file->second.empty())
-    fail("the run has no file for split '" + arguments.split + "'; give one: --data FILE --split all");
-  return load_tokens(file->second, "all", data, checkpoint.vocabulary());
-}
-
 void print(const Json& result, const Vocabulary& vocabulary) {
   std::cout << fmt::format("{:<20}{:.4f}\n{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n",
                            vocabulary.metric_name(), result[vocabulary.metric_tag()].get<double>(), "tokens",
@@ -51,7 +38,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
-  const Tokens tokens = text_of(arguments, checkpoint);
+  const Tokens tokens = text_of(checkpoint, arguments.data, arguments.split);
   const auto model = checkpoint.model();
   checkpoint.close();
   const auto& vocabulary = checkpoint.vocabulary();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "lapse/core/error.h"
@@ -59,6 +60,18 @@ void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) 
       if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
         fail(fmt::format("{} is an option of {}; the run's method is {}", flag, entry.name,
                          checkpoint.config().method_name));
+}
+
+Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
+  const DataConfig& config = checkpoint.config().data;
+  if (!data.empty()) return load_tokens(data, split, config, checkpoint.vocabulary());
+  if (!config.path.empty()) return load_tokens(config.path, split, config, checkpoint.vocabulary());
+  const std::map<std::string, std::string> files = {
+      {"train", config.train_path}, {"valid", config.valid_path}, {"test", config.test_path}};
+  const auto file = files.find(split);
+  if (file == files.end() || file->second.empty())
+    fail("the run has no file for split '" + split + "'; give one: --data FILE --split all");
+  return load_tokens(file->second, "all", config, checkpoint.vocabulary());
 }
 
 }  // namespace lapse

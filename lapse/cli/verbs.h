@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lapse/data/corpus.h"
 #include "lapse/train/checkpoint.h"
 
 namespace lapse {
@@ -19,6 +20,7 @@ void add_eval(CLI::App& program, Action& action);
 void add_generate(CLI::App& program, Action& action);
 void add_info(CLI::App& program, Action& action);
 void add_golden(CLI::App& program, Action& action);
+void add_prune(CLI::App& program, Action& action);
 
 // --- shared by the verbs
 // -----------------------------------------------------------------------------------------------
@@ -31,5 +33,8 @@ void add_evaluation_options(CLI::App& verb);
 
 /// Sets those that were given; Error if the checkpoint's method does not know one.
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
+
+/// A split of the text in `data`, cut as the run's configuration says, or if that is empty of the run's own text.
+Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
 
 }  // namespace lapse

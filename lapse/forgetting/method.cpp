@@ -10,6 +10,8 @@ at::Tensor Method::keep(const Rows& rows, const at::Tensor& next) const {
   return next - rows.table.time() <= ages(rows).last;
 }
 
+void Method::set_budget(int64_t) { fail("this forgetting method has no budgets"); }
+
 Columns MethodOptions::golden_operator(const Columns&, const std::map<std::string, std::string>&) const {
   fail("there are no golden files of " + name() + "'s operator, only of its models");
 }

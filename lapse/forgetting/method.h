@@ -92,6 +92,10 @@ class Method {
     return (void)table, (void)start, (void)length, PooledRows{};
   }
 
+  /// Outside training at most so many rows, the newest included, from now on; 0: no limit. Error if the method has no
+  /// budgets (MethodOptions::budgets).
+  virtual void set_budget(int64_t rows);
+
   /// How queries read rows, and what that costs.
   virtual Reading read(const Query& query, const Rows& rows) const = 0;
 
@@ -116,6 +120,9 @@ class MethodOptions {
   virtual Fields fields() = 0;
   /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span), over what the run was trained with.
   virtual Fields evaluation_fields() { return {}; }
+  /// How many rows each layer may hold outside training, for `lapse prune` to find; empty: no limit. Null if the method
+  /// has no such budgets.
+  virtual std::vector<int64_t>* budgets() { return nullptr; }
   /// Error if the options contradict each other or the model.
   virtual void check(const ModelShape&) const {}
 

@@ -59,6 +59,8 @@ class SelectiveAttention : public Method {
     return {{"select_key", selected(x, select_key_, key_scale_)}};
   }
 
+  void set_budget(int64_t rows) override { budget_ = rows; }
+
   // F of each row so far, and, under a budget, the time of the first query that no longer sees it.
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
     Columns columns = {{"masking", at::zeros(shape, real)}};
@@ -170,6 +172,8 @@ class SelectiveAttentionOptions : public MethodOptions {
                 .in(0, 1 << 24)
                 .unit("tokens")};
   }
+
+  std::vector<int64_t>* budgets() override { return &s_.budgets; }
 
   void check(const ModelShape& shape) const override {
     if (!s_.budgets.empty() && static_cast<int64_t>(s_.budgets.size()) != shape.layers)

@@ -70,11 +70,14 @@ void Transformer::after_update() {
 
 ModelMemory Transformer::begin(int64_t streams, bool training) const {
   ModelMemory memory{{}, at::zeros({streams}, at::kLong), training};
-  for (const auto& layer : layers_) {
-    memory.layers.emplace_back(streams);
-    layer.begin(memory.layers.back(), initial_rows_, training);
-  }
+  for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, training));
   return memory;
+}
+
+MemoryTable Transformer::begin_layer(int64_t layer, int64_t streams, bool training) const {
+  MemoryTable table(streams);
+  layers_[layer].begin(table, initial_rows_, training);
+  return table;
 }
 
 BlockDraws Transformer::draw(Random& random) const {
@@ -97,6 +100,10 @@ Tensor Transformer::embed(const Tensor& tokens, const Tensor& clock) const {
   return h + at::embedding(position_, times);
 }
 
+Tensor Transformer::logits(const Tensor& h, bool bfloat16) const {
+  return lapse::linear(norm_(h), output_weight_, {.bias = output_bias_, .bfloat16 = bfloat16});
+}
+
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                                          const BlockDraws& draws) {
   TORCH_CHECK(memory.training == options.training,
@@ -104,18 +111,17 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
   Result result;
   Tensor h = embed(tokens, memory.clock);
-  const Tensor ages = absolute_ ? Tensor() : position_;
   result.cost = at::zeros({}, h.options());
   for (size_t l = 0; l < layers_.size(); ++l) {
     LayerDraws layer_draws;
     if (options.training)
       layer_draws = {draws.uniform, mix64(draws.seed + l), !draws.dropped.empty() && draws.dropped[l]};
-    auto layer = layers_[l].forward(h, memory.clock, ages, memory.layers[l], options, layer_draws);
+    auto layer = layers_[l].forward(h, memory.clock, ages(), memory.layers[l], options, layer_draws);
     h = layer.h;
     if (layer.cost.defined()) result.cost = result.cost + layer.cost;
     if (options.observe) result.reports.push_back(std::move(layer.report));
   }
-  result.logits = lapse::linear(norm_(h), output_weight_, {.bias = output_bias_, .bfloat16 = options.bfloat16});
+  result.logits = logits(h, options.bfloat16);
   memory.clock = memory.clock + tokens.size(1);
   return result;
 }

@@ -45,8 +45,17 @@ class Transformer {
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
+  /// `forward` in steps, for whoever runs layers one at a time. The embedding of tokens [B, K] at times clock[b], ...:
+  /// [B, K, width]. Error as `forward`.
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const;
+  /// The table of ages that layers want; undefined if the model has none.
+  at::Tensor ages() const { return absolute_ ? at::Tensor() : position_; }
+  /// Of the last layer's output h [B, K, width]: [B, K, V].
+  at::Tensor logits(const at::Tensor& h, bool bfloat16 = false) const;
+
   /// Streams that have seen nothing.
   ModelMemory begin(int64_t streams, bool training) const;
+  MemoryTable begin_layer(int64_t layer, int64_t streams, bool training = false) const;  ///< one layer's table of them
   BlockDraws draw(Random& random) const;
 
   /// Names such as "layers.0.key", stable: checkpoints use them.
@@ -64,8 +73,6 @@ class Transformer {
 
  private:
   ModelConfig config_;
-  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const;
-
   ModelShape shape_;
   int64_t initial_rows_;
   bool absolute_;  // positions are of times rather than of ages

@@ -155,6 +155,13 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) co
   return table;
 }
 
+void Checkpoint::save_as(const fs::path& path) const {
+  auto metadata = file_->metadata();
+  metadata.erase("lapse.checksum");  // written anew
+  metadata["config"] = config_to_toml(config_->sections());
+  write_safetensors(path, file_->tensors(), metadata);
+}
+
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
                           const std::vector<ModelMemory>& memory, const std::string& state) {

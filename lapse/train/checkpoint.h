@@ -45,6 +45,9 @@ class Checkpoint {
   void load_optimiser(Optimiser& optimiser) const;
   std::vector<ModelMemory> memory() const;
 
+  /// Writes the checkpoint anew, with the configuration as it is now.
+  void save_as(const fs::path& path) const;
+
  private:
   void require_sizes() const;
   MemoryTable table(const std::string& prefix, const at::Tensor& clock) const;

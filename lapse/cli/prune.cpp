@@ -1,0 +1,235 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
+#include "lapse/data/blocks.h"
+#include "lapse/data/corpus.h"
+#include "lapse/train/evaluate.h"
+#include "lapse/train/prune.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string run, data, split = "train", measure = "test", standard, out;
+  int64_t tokens = 16384, step = 8, context = 0, threads = 0;
+  double threshold = -1, margin = 0.02;
+  bool json = false;
+};
+
+struct Interrupted {};
+
+/// One part of the text, and the blocks of it that are read: whole windows, or streams of two blocks or more.
+struct Part {
+  Tokens tokens;
+  int64_t batch, block;
+  int64_t blocks = 0;  ///< at most; 0: all
+
+  Part(const Arguments& arguments, const Checkpoint& checkpoint, const std::string& split, int64_t limit)
+      : tokens(text_of(checkpoint, arguments.data, split)) {
+    const Config& config = checkpoint.config();
+    block = config.train.block;
+    const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
+    batch = std::clamp<int64_t>(length / (config.data.windows ? block : 2 * block), 1, config.train.batch);
+    if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
+  }
+  std::unique_ptr<EvaluationBlocks> open(const Checkpoint& checkpoint) const {
+    return evaluation_blocks(checkpoint.config().data, checkpoint.vocabulary(), tokens, batch, block, true);
+  }
+  EvaluationResult read(Transformer& model, const Checkpoint& checkpoint) const {
+    const auto result = evaluate(model, *open(checkpoint), {.max_blocks = blocks});
+    if (result.stopped) throw Interrupted();
+    return result;
+  }
+};
+
+/// The loss of another run on the same part: what the pruned model may have.
+double loss_of(const std::string& run, const Part& part, const Checkpoint& ours) {
+  const Checkpoint other = Checkpoint::open(run);
+  if (other.vocabulary().to_json() != ours.vocabulary().to_json())
+    fail(run + ": it has another vocabulary; --standard wants a run on the same text");
+  return part.read(*other.model(), other).nats;
+}
+
+Json to_json(const std::vector<PruneRound>& curve) {
+  Json rounds = Json::array();
+  for (const auto& round : curve)
+    rounds.push_back({{"total", round.total()}, {"loss", round.nats}, {"budgets", round.budgets}});
+  return rounds;
+}
+
+/// The rounds of an interrupted search with these settings; none if there was none.
+std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings) {
+  if (!fs::exists(path)) return {};
+  const auto json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  std::vector<PruneRound> curve;
+  try {
+    if (json.at("settings") != settings) return {};
+    for (const auto& round : json.at("rounds")) curve.push_back({round.at("budgets"), round.at("loss")});
+  } catch (const nlohmann::json::exception&) {
+    fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
+  }
+  return curve;
+}
+
+/// The search itself, each round saved.
+std::vector<PruneRound> search(Transformer& model, const Part& part, const Checkpoint& checkpoint, PruneOptions options,
+                               const Json& settings, const fs::path& progress_file, bool quiet) {
+  auto curve = earlier_rounds(progress_file, settings);
+  LayerwiseText text(model, *part.open(checkpoint), part.blocks);
+  const auto layers = static_cast<int64_t>(model.layers().size());
+  // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
+  Progress progress("prune", "round", layers * (options.context / options.step - 1), static_cast<int64_t>(curve.size()),
+                    quiet);
+  options.after_round = [&](const std::vector<PruneRound>& rounds) {
+    write_file(progress_file, Json{{"settings", settings}, {"rounds", to_json(rounds)}}.dump(1) + "\n");
+    progress.update(static_cast<int64_t>(rounds.size()),
+                    fmt::format("{} of {} rows, loss {:.4f} (threshold {:.4f})", rounds.back().total(),
+                                rounds.front().total(), rounds.back().nats, options.threshold));
+    if (interrupted()) throw Interrupted();
+  };
+  curve = search_budgets(text, layers, options, std::move(curve));
+  progress.finish();
+  return curve;
+}
+
+void print(const Json& result) {
+  std::cout << fmt::format("budgets              {}\n", fmt::join(result["budgets"].get<std::vector<int64_t>>(), ", "))
+            << fmt::format("memory               {} of {} rows: {:.1f} times less\n", result["total"].get<int64_t>(),
+                           result["full"].get<int64_t>(), result["saved"].get<double>());
+  for (const char* part : {"chosen_on", "measured_on"}) {
+    const Json& at = result[part];
+    std::cout << fmt::format("{:<21}", std::string("loss, ") + at["split"].get<std::string>())
+              << fmt::format("{:.4f} unpruned, {:.4f} pruned", at["loss_full"].get<double>(), at["loss"].get<double>());
+    if (at.contains("loss_standard")) std::cout << fmt::format(", {:.4f} standard", at["loss_standard"].get<double>());
+    std::cout << '\n';
+  }
+  std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
+}
+
+int run(const Arguments& arguments) {
+  Checkpoint checkpoint = Checkpoint::open(arguments.run);
+  std::vector<int64_t>* budgets = checkpoint.config().method().budgets();
+  if (budgets == nullptr)
+    fail(arguments.run + ": its forgetting method, " + checkpoint.config().method_name + ", has no budgets to find");
+  if (!arguments.standard.empty() && arguments.threshold >= 0)
+    fail("--standard and --threshold both set the loss to reach; give one");
+  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  catch_interrupts();
+  budgets->clear();
+  const auto model = checkpoint.model();
+  const Part part(arguments, checkpoint, arguments.split, arguments.tokens);
+  const EvaluationResult full = part.read(*model, checkpoint);
+  PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
+  for (const auto& layer : full.layers)
+    if (arguments.context == 0) options.context = std::max(options.context, static_cast<int64_t>(layer.max));
+  if (options.context < 2 * options.step)
+    fail(fmt::format("layers hold at most {} rows; there is nothing to find in steps of {}", options.context,
+                     options.step));
+  options.threshold = !arguments.standard.empty() ? loss_of(arguments.standard, part, checkpoint)
+                      : arguments.threshold >= 0  ? arguments.threshold
+                                                  : full.nats;
+  const Json settings = {{"run", checkpoint.path().filename().string()},
+                         {"split", arguments.split},
+                         {"data", arguments.data},
+                         {"tokens", arguments.tokens},
+                         {"context", options.context},
+                         {"step", options.step}};
+  const fs::path folder =
+      fs::is_directory(arguments.run) ? fs::path(arguments.run) : fs::path(arguments.run).parent_path();
+  const auto curve = search(*model, part, checkpoint, options, settings, folder / "prune.json", arguments.json);
+  const PruneRound& chosen = chosen_round(curve, options.threshold);
+
+  *budgets = chosen.budgets;
+  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
+  checkpoint.save_as(out);
+  const Part other(arguments, checkpoint, arguments.measure, 0);
+  const double pruned = other.read(*checkpoint.model(), checkpoint).nats;
+  budgets->clear();
+  const double unpruned = other.read(*checkpoint.model(), checkpoint).nats;
+  Json measured = {{"split", arguments.measure}, {"loss_full", unpruned}, {"loss", pruned}};
+  Json on = {{"split", arguments.split}, {"loss_full", full.nats}, {"loss", chosen.nats}};
+  if (!arguments.standard.empty()) {
+    on["loss_standard"] = options.threshold;
+    measured["loss_standard"] = loss_of(arguments.standard, other, checkpoint);
+  }
+  const int64_t all = curve.front().total();
+  const Json result = {{"settings", settings},
+                       {"threshold", options.threshold},
+                       {"budgets", chosen.budgets},
+                       {"total", chosen.total()},
+                       {"full", all},
+                       {"saved", static_cast<double>(all) / static_cast<double>(chosen.total())},
+                       {"chosen_on", on},
+                       {"measured_on", measured},
+                       {"checkpoint", out.string()},
+                       {"rounds", to_json(curve)}};
+  write_file(folder / "prune.json", result.dump(1) + "\n");
+  if (arguments.json)
+    std::cout << result.dump(2) << '\n';
+  else
+    print(result);
+  return 0;
+}
+
+}  // namespace
+
+void add_prune(CLI::App& program, Action& action) {
+  auto* verb = program.add_subcommand(
+      "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint that holds no more");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own");
+  const auto splits = CLI::IsMember({"train", "valid", "test", "all"});
+  verb->add_option("--split", arguments->split, "where budgets are chosen")->check(splits)->capture_default_str();
+  verb->add_option("--tokens", arguments->tokens, "so many tokens of it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  verb->add_option("--measure", arguments->measure, "where the result is measured, whole")
+      ->check(splits)
+      ->capture_default_str();
+  verb->add_option("--standard", arguments->standard,
+                   "another run on the same text, say with standard attention, whose loss is to be reached");
+  verb->add_option("--threshold", arguments->threshold,
+                   "the loss to reach, in nats per token; default: the model's own without budgets")
+      ->check(CLI::Range(0.0, 1e9));
+  verb->add_option("--margin", arguments->margin, "search on until the loss is so many nats above that")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  verb->add_option("--step", arguments->step, "a round lowers one layer by so many rows; none goes below it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  verb->add_option("--context", arguments->context,
+                   "what every layer holds at first; default: the most that it holds on the chosen part")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  verb->add_option("-o,--out", arguments->out,
+                   "the checkpoint to write; default: pruned.safetensors in the run's folder");
+  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  verb->add_flag("--json", arguments->json, "print one JSON object");
+  verb->footer(
+      "Each round lowers the layer that costs least. Rounds are kept in prune.json beside the run: a search that was\n"
+      "interrupted goes on. `lapse eval DIR/pruned.safetensors` reads the result.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] {
+      try {
+        return run(*arguments);
+      } catch (const Interrupted&) {
+        fail("interrupted; the same command goes on from the last whole round");
+      }
+    };
+  });
+}
+
+}  // namespace lapse

@@ -1,0 +1,120 @@
+#include "lapse/train/prune.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "lapse/core/error.h"
+#include "lapse/train/evaluate.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+int64_t PruneRound::total() const { return std::accumulate(budgets.begin(), budgets.end(), int64_t{0}); }
+
+LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
+  TokenBlock block;
+  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
+    blocks_.push_back({block_tensor(block, block.input), block_tensor(block, block.target), block.restart});
+  if (blocks_.empty()) fail("there is no block of text to find budgets on");
+  inputs_.resize(model.layers().size());
+}
+
+double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
+  at::NoGradGuard no_grad;
+  const auto layers = static_cast<int64_t>(inputs_.size());
+  // Layers before the first that changed still get what they got.
+  int64_t first = 0;
+  if (budgets_.size() == budgets.size())
+    while (first < layers && budgets_[first] == budgets[first]) ++first;
+  budgets_ = budgets;
+  if (inputs_[0].empty()) {
+    first = 0;
+    Tensor clock;
+    for (const auto& block : blocks_) {
+      if (block.restart) clock = at::zeros({block.input.size(0)}, at::kLong);
+      inputs_[0].push_back(model_.embed(block.input, clock));
+      clock = clock + block.input.size(1);
+    }
+  }
+  std::vector<Tensor> outputs;
+  for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
+    model_.layers()[l].method().set_budget(budgets[l]);
+    outputs = run_layer(l, inputs_[l]);
+    if (l + 1 < layers) inputs_[l + 1] = outputs;
+  }
+  return nats(outputs);
+}
+
+double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
+  at::NoGradGuard no_grad;
+  model_.layers()[layer].method().set_budget(budget);
+  std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
+  model_.layers()[layer].method().set_budget(budgets_[layer]);
+  for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
+  return nats(h);
+}
+
+std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> outputs;
+  MemoryTable table;
+  Tensor clock;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const int64_t streams = inputs[i].size(0);
+    if (blocks_[i].restart) {
+      table = model_.begin_layer(layer, streams);
+      clock = at::zeros({streams}, at::kLong);
+    }
+    outputs.push_back(model_.layers()[layer].forward(inputs[i], clock, model_.ages(), table, {}, {}).h);
+    clock = clock + inputs[i].size(1);
+  }
+  return outputs;
+}
+
+double LayerwiseText::nats(const std::vector<Tensor>& outputs) const {
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Tensor target = blocks_[i].target.flatten();
+    const int64_t n = (target >= 0).sum().item<int64_t>();  // others are not scored
+    if (n == 0) continue;
+    sum += at::cross_entropy_loss(model_.logits(outputs[i]).flatten(0, 1), target).item<double>() * n;
+    count += n;
+  }
+  return sum / count;
+}
+
+std::vector<PruneRound> search_budgets(LayerwiseText& text, int64_t layers, const PruneOptions& options,
+                                       std::vector<PruneRound> curve) {
+  if (curve.empty()) curve.push_back({std::vector<int64_t>(layers, options.context), 0});
+  curve.back().nats = text.loss(curve.back().budgets);
+  while (curve.back().nats <= options.threshold + options.margin || curve.size() == 1) {
+    const std::vector<int64_t>& budgets = curve.back().budgets;
+    int64_t best = -1;
+    double least = std::numeric_limits<double>::infinity();
+    for (int64_t l = 0; l < layers; ++l) {
+      if (budgets[l] - options.step < options.step) continue;
+      const double nats = text.loss_with(l, budgets[l] - options.step);
+      if (nats < least) least = nats, best = l;
+    }
+    if (best < 0) break;
+    PruneRound next = curve.back();
+    next.budgets[best] -= options.step;
+    next.nats = text.loss(next.budgets);
+    curve.push_back(next);
+    if (options.after_round) options.after_round(curve);
+  }
+  return curve;
+}
+
+const PruneRound& chosen_round(const std::vector<PruneRound>& curve, double threshold) {
+  for (size_t i = curve.size(); i > 0; --i)
+    if (curve[i - 1].nats <= threshold) return curve[i - 1];
+  return curve.front();
+}
+
+}  // namespace lapse

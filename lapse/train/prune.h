@@ -1,0 +1,62 @@
+// Context pruning: which budget each layer needs (docs/equations.md, "Selective attention"; the paper's section 4).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lapse/data/stream.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+
+/// Budgets of all layers, and the loss with them.
+struct PruneRound {
+  std::vector<int64_t> budgets;
+  double nats = 0;
+  int64_t total() const;
+};
+
+/// A text that is read layer by layer. The inputs of every layer under the budgets so far are kept, so that another
+/// budget of layer l costs only the layers from l on.
+class LayerwiseText {
+ public:
+  /// Reads at most max_blocks blocks (0: all). The model must outlive this, and its method have budgets. Error if there
+  /// is no block.
+  LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks);
+
+  /// The mean negative log-likelihood per token with these budgets.
+  double loss(const std::vector<int64_t>& budgets);
+  /// The same, with another budget for one layer; `budgets` must be those of the last call of `loss`.
+  double loss_with(int64_t layer, int64_t budget);
+
+ private:
+  struct Block {
+    at::Tensor input, target;
+    bool restart;
+  };
+  std::vector<at::Tensor> run_layer(int64_t layer, const std::vector<at::Tensor>& inputs);
+  double nats(const std::vector<at::Tensor>& outputs) const;
+
+  Transformer& model_;
+  std::vector<Block> blocks_;
+  std::vector<int64_t> budgets_;
+  std::vector<std::vector<at::Tensor>> inputs_;  // [layer][block]
+};
+
+struct PruneOptions {
+  int64_t context = 0;   ///< N: what every layer holds at first
+  int64_t step = 8;      ///< a round lowers one layer by so much; none goes below it
+  double threshold = 0;  ///< the last allocation with a loss of at most so many nats is chosen
+  double margin = 0.05;  ///< the search ends when the loss is so much above the threshold
+  std::function<void(const std::vector<PruneRound>&)> after_round;  ///< may throw to leave; may be empty
+};
+
+/// The greedy search: each round evaluates every layer lowered by `step` and keeps the best. `curve`: the rounds so
+/// far, empty or of an earlier call that was interrupted; the first is that of full budgets. Returns the whole curve.
+std::vector<PruneRound> search_budgets(LayerwiseText& text, int64_t layers, const PruneOptions& options,
+                                       std::vector<PruneRound> curve);
+
+/// The last round whose loss is at most the threshold; the first if there is none.
+const PruneRound& chosen_round(const std::vector<PruneRound>& curve, double threshold);
+
+}  // namespace lapse
