@@ -1,7 +1,9 @@
 // The gradient of queries when several tasks, each for some rows of the sample, contribute to it.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <vector>
 
