@@ -18,6 +18,13 @@ bool tiled(const SelectiveInputs& x, const SelectiveOptions& o) {
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 && (!o.select_q || o.select_q->size(2) > 0);
 }
 
+/// Up to how many queries rows are rather read where they are than packed for tiles.
+constexpr int64_t kFewQueries = 4;
+
+bool decodes(const SelectiveInputs& x, const SelectiveOptions& o) {
+  return x.q.scalar_type() == at::kFloat && x.q.size(1) <= kFewQueries && o.dropout == 0;
+}
+
 /// Elsewhere bfloat16 is computed in float32.
 bool computes_bfloat16(const SelectiveInputs& x) {
   return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
@@ -33,7 +40,7 @@ SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
     check_selective_attention(x, o);
     check_selective_attention_offsets(x);
     at::AutoDispatchBelowADInplaceOrView below;
-    y = selective_attention_tiled(x, o, computes_bfloat16(x));
+    y = decodes(x, o) ? selective_attention_decode(x, o) : selective_attention_tiled(x, o, computes_bfloat16(x));
   }
   return {y.out.to(q.scalar_type()), y.memory, y.masking, y.stats};
 }
@@ -61,7 +68,13 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
 }
 
 Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
-  return selective_prune_reference(LAPSE_SELECTIVE_INPUTS, LAPSE_SELECTIVE_OPTIONS, budget);
+  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
+  if (!tiled(x, o)) return selective_prune_reference(x, o, budget);
+  check_selective_prune(x, o, budget);
+  check_selective_attention_offsets(x);
+  at::AutoDispatchBelowADInplaceOrView below;
+  return selective_prune_tiled(x, o, budget);
 }
 
 }  // namespace

@@ -13,4 +13,10 @@ SelectiveGradients selective_attention_backward_tiled(const at::Tensor& grad_out
                                                       const SelectiveInputs& inputs, const SelectiveOptions& options,
                                                       const SelectiveOutputs& outputs, bool bfloat16);
 
+/// For a few queries in float32, without dropout.
+SelectiveOutputs selective_attention_decode(const SelectiveInputs& inputs, const SelectiveOptions& options);
+
+/// In float32, for any number of queries.
+at::Tensor selective_prune_tiled(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+
 }  // namespace lapse

@@ -1,5 +1,7 @@
 #include "lapse/ops/selective_tile.h"
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/selective_tile.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
@@ -121,6 +123,15 @@ void Backward(const SelectiveTile& tile, const float* score, const float* maskin
   }
 }
 
+int64_t Largest(const float* x, const float* held, int64_t n) {
+  V most = hn::Set(d, -INFINITY);
+  for (int64_t i = 0; i < n; i += kN) most = hn::Max(hn::Add(hn::Load(d, x + i), hn::Load(d, held + i)), most);
+  const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  for (int64_t i = 0; i < n; ++i)
+    if (held[i] == 0 && (x[i] == largest || largest == -INFINITY)) return i;
+  return -1;
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lapse
@@ -132,6 +143,7 @@ namespace lapse {
 HWY_EXPORT(Sums);
 HWY_EXPORT(Masking);
 HWY_EXPORT(Backward);
+HWY_EXPORT(Largest);
 
 void selective_tile_sums(const SelectiveTile& tile, const float* score, float* sums) {
   HWY_DYNAMIC_DISPATCH(Sums)(tile, score, sums);
@@ -143,6 +155,9 @@ void selective_tile_masking(const SelectiveTile& tile, const float* score, const
 void selective_tile_backward(const SelectiveTile& tile, const float* score, const float* masking, const float* sum,
                              const float* memory, float* later, float* grad) {
   HWY_DYNAMIC_DISPATCH(Backward)(tile, score, masking, sum, memory, later, grad);
+}
+int64_t selective_largest(const float* x, const float* held, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(Largest)(x, held, n);
 }
 
 }  // namespace lapse

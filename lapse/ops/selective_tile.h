@@ -31,4 +31,8 @@ void selective_tile_masking(const SelectiveTile& tile, const float* score, const
 void selective_tile_backward(const SelectiveTile& tile, const float* score, const float* masking, const float* sum,
                              const float* memory, float* later, float* grad);
 
+/// The first i of n, a multiple of 16, where x_i + held_i is largest; held: 0, or -inf for rows out of question. Where
+/// nothing is larger than -inf, the first with held 0, or -1.
+int64_t selective_largest(const float* x, const float* held, int64_t n);
+
 }  // namespace lapse
