@@ -23,8 +23,8 @@ class Backward {
     const auto type = heads_.q_tensor.scalar_type();
     grad_out_ = grad_out.to(type).contiguous(), out_ = y.out.to(type).contiguous();
     grad_memory_ = (grad_memory.to(at::kFloat) / o.cap).contiguous(), stats_ = y.stats.to(at::kFloat).contiguous();
-    dk_ = at::zeros(x.k.sizes(), heads_.q_tensor.options()), dv_ = at::zeros_like(dk_);
-    if (call_.form) dq_form_.emplace(*call_.form), dk_form_ = at::zeros_like(call_.form->k_tensor);
+    dk_ = at::empty(x.k.sizes(), heads_.q_tensor.options()), dv_ = at::empty_like(dk_);
+    if (call_.form) dq_form_.emplace(*call_.form), dk_form_ = at::empty_like(call_.form->k_tensor);
   }
 
   SelectiveGradients run() {
@@ -45,6 +45,7 @@ class Backward {
       dq_.merge(parts_, i, task.chunks, task.sample);
       if (call_.form) dq_form_->merge(parts_form_, i, task.chunks, task.sample);
     });
+    clear_unseen();
     SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions()};
     if (call_.form) g.select_q = dq_form_->gradient.squeeze(2), g.select_k = dk_form_.squeeze(1);
     return g;
@@ -147,6 +148,8 @@ class Backward {
       for (int64_t i = 0; i < form->tiles(); ++i) form_rows(task, *form, i, m);
       dq_form_->put(part_form, task.sample, j, 0, m.dq, m.turned, m.narrow);
     }
+    if (task.chunks == 1) dq_.clear(task.sample, part.from, part.to);
+    if (task.chunks == 1 && form) dq_form_->clear(task.sample, part.from, part.to);
     parts_[number] = std::move(part);
     if (form) parts_form_[number] = std::move(part_form);
     finish(task, m);
@@ -295,6 +298,22 @@ class Backward {
       put(heads_, m.heads[h].dv, h, 1, dv_);
     }
     if (call_.form) put(*call_.form, m.form.dk, 0, 1 / std::sqrt(static_cast<float>(call_.form->D)), dk_form_);
+  }
+
+  void clear_unseen() {
+    for (int64_t b = 0; b < heads_.B; ++b) {
+      if (call_.tiles(b) > 0) continue;
+      dq_.clear(b, heads_.query_blocks(), heads_.query_blocks());
+      if (call_.form) dq_form_->clear(b, heads_.query_blocks(), heads_.query_blocks());
+    }
+    auto clear = [&](Tensor& x, int64_t begin, int64_t end) {
+      const int64_t line = x.numel() / x.size(0);
+      std::memset(static_cast<void*>(x.mutable_data_ptr<T>() + begin * line), 0, (end - begin) * line * sizeof(T));
+    };
+    call_.for_unseen([&](int64_t begin, int64_t end) {
+      clear(dk_, begin, end), clear(dv_, begin, end);
+      if (call_.form) clear(dk_form_, begin, end);
+    });
   }
 
   const SelectiveCall<T> call_;

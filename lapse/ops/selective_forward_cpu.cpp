@@ -15,7 +15,8 @@ using at::Tensor;
 
 constexpr int64_t kPackedBytes = int64_t{16} << 20;  // of keys and values that are packed at a time, if several samples
 constexpr int64_t kRowTiles = 4;                     // of a task of the first step
-constexpr int64_t kTasks = 16;                       // of the second step, or more, unless there are few heads
+constexpr int64_t kTasks = 16;                       // of the second step, or more,
+constexpr int64_t kHeads = 4;                        // with at least so many heads, for each computes F
 
 /// Heads [first, last) of one block of queries.
 struct BlockTask {
@@ -70,7 +71,8 @@ class Forward {
     before_ = at::empty({tiles * blocks * kTileRows}, y_.memory.options());
     std::vector<RampTask> sums;
     std::vector<BlockTask> rest;
-    const int64_t groups = std::clamp<int64_t>(kTasks / ((end - begin) * blocks), 1, heads_.H);
+    const int64_t groups =
+        std::clamp<int64_t>(kTasks / ((end - begin) * blocks), 1, std::max<int64_t>(heads_.H / kHeads, 1));
     for (int64_t b = begin; b < end; ++b) {
       const int64_t n = call_.tiles(b);
       for (int64_t i = 0; i < n; i += kRowTiles)

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/empty_like.h>
 
 #include <vector>
 
@@ -31,13 +31,24 @@ class QueryGradient {
     at::Tensor sum;  ///< [to - from][H][queries][width], undefined if the task is the only one
   };
 
-  explicit QueryGradient(const RampCall<T>& call) : gradient(at::zeros_like(call.q_tensor)), call_(call) {}
+  explicit QueryGradient(const RampCall<T>& call) : gradient(at::empty_like(call.q_tensor)), call_(call) {}
 
   Part part(int64_t from, int64_t to, bool only) const {
     const int64_t blocks = std::max<int64_t>(to - from, 0);
     at::Tensor sum;
     if (!only) sum = at::empty({blocks, call_.H, call_.queries, call_.width}, gradient.options().dtype(at::kFloat));
     return {from, from + blocks, sum};
+  }
+
+  /// Zero gradients of sample b's queries before block `from` and from block `to` on, which see nothing.
+  void clear(int64_t b, int64_t from, int64_t to) {
+    auto none = [&](int64_t begin, int64_t end) {
+      begin = std::min(begin * call_.queries, call_.K), end = std::min(end * call_.queries, call_.K);
+      if (begin < end)
+        std::memset(static_cast<void*>(gradient.mutable_data_ptr<T>() + call_.query_at(b, begin, 0)), 0,
+                    (end - begin) * call_.H * call_.D * sizeof(T));
+    };
+    none(0, from), none(to, call_.query_blocks());
   }
 
   /// dq [width][queries] of block j and head h, without the scale. room: [queries][width], narrow: [width].

@@ -34,6 +34,18 @@ class SelectiveCall {
   /// The blocks of queries that see any of rows [begin, end) of a sample's plan: from the first to before the second.
   std::pair<int64_t, int64_t> blocks(int64_t sample, int64_t begin, int64_t end) const;
 
+  /// Calls f(begin, end) for all rows of the table that no query sees.
+  template <class F>
+  void for_unseen(const F& f) const {
+    int64_t next = 0;
+    for (const RampRows& rows : heads.plan.rows)
+      for (int64_t i = 0; i < rows.count; ++i) {
+        if (rows.index[i] > next) f(next, rows.index[i]);
+        next = rows.index[i] + 1;
+      }
+    if (next < heads.N) f(next, heads.N);
+  }
+
   /// F of rows [begin, end) before the block, times sqrt(D); 0 for rows that only fill a tile up.
   void masking_before(int64_t sample, int64_t begin, int64_t end, float* to) const;
 
