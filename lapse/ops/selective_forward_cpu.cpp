@@ -180,6 +180,7 @@ class Forward {
     for (int64_t i = 0; i < work.tiles(); ++i) {
       RampTile tile;
       if (!work.tile(i, tile)) continue;
+      if (i + 1 < work.tiles()) prefetch(keys(task.sample, h, i + 1)), prefetch(values(task.sample, h, i + 1));
       work.scores(i, m.score);
       tile.masking = selects ? masking_of(task, tile, i, m) : m.masking + i * kTileRows * lanes;
       ramp_tile_forward(tile, m.score, running, rescale, nullptr);
@@ -188,6 +189,12 @@ class Forward {
                rounded_right(m.score, tile.rows, lanes, m.weight), m.values, true);
     }
     finish(task, h, running, m);
+  }
+
+  /// Brings a packed tile near while the one before it is multiplied.
+  void prefetch(const T* tile) const {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int64_t i = 0; i < tile_size(); i += kLine) __builtin_prefetch(tile + i, 0, 2);
   }
 
   void finish(const BlockTask& task, int64_t h, const RampRunning& running, Buffers& m) {

@@ -75,6 +75,21 @@ TEST(SelectiveAttentionTiled, AgreesInBfloat16) {
   }
 }
 
+// More keys and values than are packed at a time, and few enough queries that heads are shared out.
+TEST(SelectiveAttentionTiled, TakesManySamplesAndHeads) {
+  for (bool form : {false, true}) {
+    SelectiveCase c = converted(random_selective_case(4, {{5}, {16}, {16}, {64}, {512}}), at::kFloat);
+    EXPECT_GT(2 * c.inputs.k.numel() * sizeof(float), size_t{16} << 20);
+    c.options.select_q.reset(), c.options.select_k.reset();
+    if (form) {
+      Random random(1, "form");
+      c.options.select_q = random_normal({5, 16, 24}, random).to(at::kFloat);
+      c.options.select_k = random_normal({c.inputs.k.size(0), 24}, random).to(at::kFloat);
+    }
+    expect_close(c, 2e-5, c.text);
+  }
+}
+
 TEST(SelectiveAttentionTiled, RepeatsToTheBitOnAnyNumberOfThreads) {
   for (uint64_t seed : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}) {
     const SelectiveCase c = converted(large_case(seed), at::kFloat);
