@@ -27,7 +27,7 @@ packages=(
   g++ cmake ninja-build pkg-config ccache clang-format git file
   python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
-  libprotobuf-dev protobuf-compiler libgtest-dev libgmock-dev libhwy-dev
+  libprotobuf-dev protobuf-compiler libsentencepiece-dev libgtest-dev libgmock-dev libhwy-dev
 )
 
 missing_packages() {

@@ -9,8 +9,6 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/data/blocks.h"
-#include "lapse/data/corpus.h"
 #include "lapse/train/evaluate.h"
 
 namespace lapse {
@@ -24,9 +22,12 @@ struct Arguments {
   bool json = false;
 };
 
-void print(const Json& result, const Vocabulary& vocabulary) {
-  std::cout << fmt::format("{:<20}{:.4f}\n{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n",
-                           vocabulary.metric_name(), result[vocabulary.metric_tag()].get<double>(), "tokens",
+void print(const Json& result, const std::vector<Figure>& figures) {
+  for (const auto& figure : figures) std::cout << fmt::format("{:<20}{:.4f}\n", figure.name, figure.value);
+  if (result.contains("scored"))
+    std::cout << fmt::format("{:<20}{:.4g}\n{:<20}{}\n", "loss", result["loss"].get<double>(), "scored",
+                             result["scored"].get<int64_t>());
+  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "tokens",
                            result["tokens"].get<int64_t>(), "tokens/s", result["tokens_per_second"].get<double>(),
                            "peak memory", byte_size(result["peak_memory"].get<double>()));
   for (size_t l = 0; l < result["layers"].size(); ++l)
@@ -37,43 +38,45 @@ void print(const Json& result, const Vocabulary& vocabulary) {
 int run(const CLI::App& verb, const Arguments& arguments) {
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
+  set_task_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
-  const Tokens tokens = text_of(checkpoint, arguments.data, arguments.split);
+  const auto source = source_of(checkpoint, arguments.data, arguments.split);
   const auto model = checkpoint.model();
   checkpoint.close();
-  const auto& vocabulary = checkpoint.vocabulary();
   const TrainConfig& train = checkpoint.config().train;
-  // As many streams as in training, but none shorter than two blocks.
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const int64_t streams =
-      arguments.streams > 0 ? arguments.streams : std::clamp<int64_t>(tokens.size() / (2 * block), 1, train.batch);
-  const auto blocks =
-      evaluation_blocks(checkpoint.config().data, vocabulary, tokens, streams, block, /*drop_partial=*/false);
-  EvaluationOptions options;
+      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
+  const auto blocks = source->evaluation(arguments.split, streams, block, /*drop_partial=*/false);
+  EvaluationOptions options{.counts_answers = source->counts_answers()};
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);
-  options.progress = [&](int64_t done, int64_t total, double nats) {
-    progress.update(done, fmt::format("of {}  {:.4f} {}", total, vocabulary.metric(nats), vocabulary.metric_tag()));
+  options.progress = [&](int64_t done, int64_t total, const Score& score) {
+    std::string note = fmt::format("of {}", total);
+    for (const auto& figure : source->figures(score)) note += fmt::format("  {:.4f} {}", figure.value, figure.tag);
+    progress.update(done, note);
   };
   const auto result = evaluate(*model, *blocks, options);
   progress.finish();
   Json layers = Json::array();
   for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
-  const Json json = {{"run", checkpoint.path().string()},
-                     {"split", arguments.split},
-                     {"streams", streams},
-                     {"tokens", result.tokens},
-                     {"loss", result.nats},
-                     {vocabulary.metric_tag(), vocabulary.metric(result.nats)},
-                     {"layers", layers},
-                     {"seconds", result.seconds},
-                     {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
-                     {"peak_memory", peak_memory()},
-                     {"complete", !result.stopped}};
+  const auto figures = source->figures(result.score);
+  Json json = {{"run", checkpoint.path().string()},
+               {"split", arguments.split},
+               {"streams", streams},
+               {"tokens", result.tokens},
+               {"loss", result.nats}};
+  for (const auto& figure : figures) json[figure.tag] = figure.value;
+  if (source->counts_answers()) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
+  json.update({{"layers", layers},
+               {"seconds", result.seconds},
+               {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
+               {"peak_memory", peak_memory()},
+               {"complete", !result.stopped}});
   if (arguments.json)
     std::cout << json.dump(2) << '\n';
   else
-    print(json, vocabulary);
+    print(json, figures);
   if (result.stopped) fail("interrupted: these are the numbers of the part that was read");
   return 0;
 }
@@ -81,10 +84,11 @@ int run(const CLI::App& verb, const Arguments& arguments) {
 }  // namespace
 
 void add_eval(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("eval", "Read a text with a trained model: loss, memory sizes, speed");
+  auto* verb = program.add_subcommand(
+      "eval", "Read a text, or a task, with a trained model: loss, accuracy, memory sizes, speed");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own");
+  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
       ->check(CLI::IsMember({"train", "valid", "test", "all"}))
       ->capture_default_str();
@@ -99,6 +103,7 @@ void add_eval(CLI::App& program, Action& action) {
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   verb->add_flag("--json", arguments->json, "print one JSON object");
   add_evaluation_options(*verb);
+  add_task_options(*verb);
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = [=] { return run(*verb, *arguments); };

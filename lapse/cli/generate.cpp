@@ -52,6 +52,9 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   set_evaluation_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
   const auto& vocabulary = checkpoint.vocabulary();
+  if (vocabulary.outputs() != vocabulary.size())
+    fail(arguments.run + ": the run's task, " + checkpoint.config().task_name +
+         ", asks for labels; there is no text to go on");
   const auto model = checkpoint.model();
   checkpoint.close();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));

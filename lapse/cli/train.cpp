@@ -26,9 +26,10 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_train(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("train", "Train a model on a text, as a TOML file says");
+  auto* verb = program.add_subcommand("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path")->required();
+  verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
+      ->required();
   verb->add_option("--out", arguments->out, "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml")
       ->required();
   verb->add_option("--set", arguments->set, "SECTION.KEY=VALUE, over the file's value; may be repeated")

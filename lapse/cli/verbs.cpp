@@ -8,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/table.h"
+#include "lapse/tasks/table.h"
 
 namespace lapse {
 namespace {
@@ -19,12 +20,48 @@ std::string flag_of(const Field& field) {
 }
 
 [[noreturn]] void refuse(const CLI::App& verb, const std::string& argument) {
-  std::vector<std::string> flags;
+  std::vector<std::string> flags, inner;
+  std::string name = verb.get_name();
+  if (const auto* group = verb.get_parent(); group->get_parent()) name = group->get_name() + " " + name;
   for (const auto* option : verb.get_options())
     for (const auto& name : option->get_lnames()) flags.push_back("--" + name);
+  for (const auto* verbs : verb.get_subcommands({})) inner.push_back(verbs->get_name());
   if (argument.rfind("-", 0) != 0)
-    fail(fmt::format("unexpected argument '{}'; see lapse {} --help", argument, verb.get_name()));
-  fail(fmt::format("unknown flag {}{}; see lapse {} --help", argument, did_you_mean(argument, flags), verb.get_name()));
+    fail(fmt::format("unexpected argument '{}'{}; see lapse {} --help", argument, did_you_mean(argument, inner), name));
+  fail(fmt::format("unknown flag {}{}; see lapse {} --help", argument, did_you_mean(argument, flags), name));
+}
+
+/// Declares the evaluation options of every entry of a table; entries may share a flag.
+template <class Entry>
+void add_options(CLI::App& verb, const std::vector<Entry>& table, const std::string& group) {
+  for (const auto& entry : table) {
+    for (const auto& field : entry.options()->evaluation_fields()) {
+      const std::string flag = flag_of(field), help = entry.name + ": " + field.help;
+      auto* option = verb.get_option_no_throw(flag);
+      if (option == nullptr)
+        verb.add_option(flag)->description(help)->type_name("VALUE")->group(group);
+      else if (const std::string before = option->get_description(); before.ends_with(": " + field.help))
+        option->description(entry.name + ", " + before);
+      else
+        option->description(before + "\n" + help);
+    }
+  }
+}
+
+/// Sets those that were given. `chosen`: the run's options, or null; `told`: what the run has.
+template <class Entry, class Options>
+void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options* chosen, const std::string& told) {
+  std::set<std::string> known;
+  for (const auto& field : chosen ? chosen->evaluation_fields() : Fields()) {
+    const std::string flag = flag_of(field);
+    known.insert(flag);
+    const auto given = verb.get_option(flag)->results();
+    if (!given.empty()) set_field(field, given.back(), flag);
+  }
+  for (const auto& entry : table)
+    for (const auto& field : entry.options()->evaluation_fields())
+      if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
+        fail(fmt::format("{} is an option of {}; the run's {}", flag, entry.name, told));
 }
 
 }  // namespace
@@ -32,37 +69,35 @@ std::string flag_of(const Field& field) {
 void refuse_extras(const CLI::App& verb) {
   const auto extras = verb.remaining();
   if (!extras.empty()) refuse(verb, extras[0].substr(0, extras[0].find('=')));
+  for (const auto* inner : verb.get_subcommands()) refuse_extras(*inner);
 }
 
 void add_evaluation_options(CLI::App& verb) {
-  for (const auto& entry : method_table()) {
-    for (const auto& field : entry.options()->evaluation_fields()) {
-      const std::string flag = flag_of(field), help = entry.name + ": " + field.help;
-      auto* option = verb.get_option_no_throw(flag);  // methods may share a flag
-      if (option != nullptr)
-        option->description(option->get_description() + "\n" + help);
-      else
-        verb.add_option(flag)->description(help)->type_name("VALUE")->group("Options of the run's forgetting method");
-    }
-  }
+  add_options(verb, method_table(), "Options of the run's forgetting method");
 }
 
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  std::set<std::string> known;
-  for (const auto& field : checkpoint.config().method().evaluation_fields()) {
-    const std::string flag = flag_of(field);
-    known.insert(flag);
-    const auto given = verb.get_option(flag)->results();
-    if (!given.empty()) set_field(field, given.back(), flag);
-  }
-  for (const auto& entry : method_table())
-    for (const auto& field : entry.options()->evaluation_fields())
-      if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
-        fail(fmt::format("{} is an option of {}; the run's method is {}", flag, entry.name,
-                         checkpoint.config().method_name));
+  set_options(verb, method_table(), &checkpoint.config().method(), "method is " + checkpoint.config().method_name);
+}
+
+void add_task_options(CLI::App& verb) { add_options(verb, task_table(), "Options of the run's task"); }
+
+void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
+  set_options(verb, task_table(), checkpoint.config().task(), "task is " + checkpoint.config().task_name);
+}
+
+std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
+  const TaskOptions* task = checkpoint.config().task();
+  if (!task)
+    return std::make_unique<TextSource>(checkpoint.config().data, checkpoint.vocabulary(), split,
+                                        text_of(checkpoint, data, split));
+  if (!data.empty())
+    fail("the run's task, " + checkpoint.config().task_name + ", generates what it reads; leave out --data");
+  return task->open();
 }
 
 Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
+  if (checkpoint.config().task()) fail("the run has the task " + checkpoint.config().task_name + " and reads no text");
   const DataConfig& config = checkpoint.config().data;
   if (!data.empty()) return load_tokens(data, split, config, checkpoint.vocabulary());
   if (!config.path.empty()) return load_tokens(config.path, split, config, checkpoint.vocabulary());

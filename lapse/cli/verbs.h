@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lapse/data/corpus.h"
+#include "lapse/data/source.h"
 #include "lapse/train/checkpoint.h"
 
 namespace lapse {
@@ -21,6 +22,7 @@ void add_generate(CLI::App& program, Action& action);
 void add_info(CLI::App& program, Action& action);
 void add_golden(CLI::App& program, Action& action);
 void add_prune(CLI::App& program, Action& action);
+void add_tokenizer(CLI::App& program, Action& action);
 
 // --- shared by the verbs
 // -----------------------------------------------------------------------------------------------
@@ -34,7 +36,15 @@ void add_evaluation_options(CLI::App& verb);
 /// Sets those that were given; Error if the checkpoint's method does not know one.
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 
+/// The same for the evaluation options of every task.
+void add_task_options(CLI::App& verb);
+void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
+
+/// What `lapse eval` reads: the run's task, or text_of. Error if there is a task and `data` too.
+std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
+
 /// A split of the text in `data`, cut as the run's configuration says, or if that is empty of the run's own text.
+/// Error if the run has a task instead.
 Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
 
 }  // namespace lapse

@@ -9,6 +9,7 @@ struct DataConfig {
   std::string path;                               // one file, cut by `split` ...
   std::string train_path, valid_path, test_path;  // ... or three files
   std::string unit = "byte";
+  std::string tokenizer;
   std::vector<double> split = {0.9, 0.05, 0.05};
   int64_t min_count = 1;
   int64_t max_vocabulary = 0;

@@ -22,6 +22,7 @@ size_t cut_point(std::string_view text, size_t at, const std::string& unit) {
     while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
     return at;
   }
+  if (unit == "subword") return std::min(text.find_first_of(" \n", at), text.size());  // no piece reaches across
   size_t space = text.find_first_of(" \t\n\v\f\r", at - 1);
   return space == std::string_view::npos ? text.size() : space + 1;
 }
@@ -49,7 +50,7 @@ std::array<std::string_view, 3> cut_text(std::string_view text, const std::vecto
 std::string read_corpus_file(const fs::path& path, const std::string& unit) {
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
-  if (unit != "byte") require_utf8(text, path.string());
+  if (unit == "character" || unit == "word") require_utf8(text, path.string());
   return text;
 }
 
@@ -60,7 +61,9 @@ Tokens encode_text(const Vocabulary& vocabulary, std::string_view text) {
   tokens.reserve_bytes(text.size());
   for (size_t begin = 0; begin < text.size();) {
     size_t end = cut_point(text, begin + kPiece, vocabulary.unit());
-    tokens.append(vocabulary.encode(text.substr(begin, end - begin)));
+    std::vector<uint32_t> text_bytes;
+    const auto ids = vocabulary.encode(text.substr(begin, end - begin), &text_bytes);
+    tokens.append(ids, text_bytes);
     begin = end;
   }
   return tokens;
@@ -105,7 +108,12 @@ Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 :
 
 Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Tokens(vocabulary_size) { append(ids); }
 
-void Tokens::append(const std::vector<int32_t>& ids) {
+void Tokens::append(const std::vector<int32_t>& ids, const std::vector<uint32_t>& text_bytes) {
+  for (const uint32_t bytes : text_bytes) {
+    carried_ += bytes;
+    text_bytes_.push_back(static_cast<uint8_t>(std::min<uint64_t>(carried_, 255)));
+    carried_ -= text_bytes_.back();
+  }
   size_t end = bytes_.size();
   bytes_.resize(end + ids.size() * width_);
   for (int32_t id : ids) {

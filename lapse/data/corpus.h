@@ -9,23 +9,29 @@
 
 namespace lapse {
 
-/// A long sequence of token ids kept in 1, 2 or 4 bytes each, as the vocabulary's size needs.
+/// A long sequence of token ids kept in 1, 2 or 4 bytes each, as the vocabulary's size needs; where a token is not one
+/// byte of text, one byte more says how many it stands for.
 class Tokens {
  public:
   Tokens() = default;
   explicit Tokens(int64_t vocabulary_size);
   Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size);
 
-  void append(const std::vector<int32_t>& ids);  ///< ids in 0 ... vocabulary_size - 1
+  /// ids in 0 ... vocabulary_size - 1. `text_bytes`: how many bytes of the text each stands for; empty: one each, for
+  /// the whole sequence.
+  void append(const std::vector<int32_t>& ids, const std::vector<uint32_t>& text_bytes = {});
   void reserve_bytes(size_t bytes) { bytes_.reserve(bytes); }
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
+  /// Bytes of the text that token i stands for. What is above 255 is counted with the next tokens: sums stay exact.
+  int64_t text_bytes(int64_t i) const { return text_bytes_.empty() ? 1 : text_bytes_[i]; }
   uint32_t checksum() const;  ///< CRC-32: tells one text from another
 
  private:
   int64_t width_ = 1;
-  std::vector<uint8_t> bytes_;
+  std::vector<uint8_t> bytes_, text_bytes_;
+  uint64_t carried_ = 0;  // bytes of text that are yet to be counted
 };
 
 struct Corpus {
@@ -34,10 +40,11 @@ struct Corpus {
 };
 
 /// Reads the config's file or files (plain or gzip) and encodes them. With one file, the text is cut by bytes at the
-/// split's fractions (characters: moved to the next code point; words: to just after the next white space); the
-/// vocabulary comes from the training part. Errors, one line each: no path; both forms given; a missing or empty file;
-/// fractions that are not three non-negative numbers of sum 1 (within 1e-6), the first positive; an empty training
-/// part; malformed UTF-8 or gzip. With `known`, that vocabulary is used instead: of the run to fine-tune.
+/// split's fractions (characters: moved to the next code point; words: to just after the next white space; subwords:
+/// to before it); the vocabulary comes from the training part, that of subwords from its file. Errors, one line each:
+/// no path; both forms given; a missing or empty file; fractions that are not three non-negative numbers of sum 1
+/// (within 1e-6), the first positive; an empty training part; malformed UTF-8 or gzip. With `known`, that vocabulary is
+/// used instead: of the run to fine-tune.
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.

@@ -15,25 +15,29 @@ int64_t cut_streams(const Tokens& tokens, int64_t batch, int64_t block) {
   return tokens.size() / batch;
 }
 
-void fill(TokenBlock& out, const Tokens& tokens, int64_t batch, int64_t length, int64_t stream_length,
-          int64_t position) {
+void fill(TokenBlock& out, const Tokens& tokens, const Labels* labels, int64_t batch, int64_t length,
+          int64_t stream_length, int64_t position) {
   out.batch = batch;
   out.length = length;
+  out.bytes = 0;
   out.input.resize(batch * length);
   out.target.resize(batch * length);
   for (int64_t row = 0; row < batch; ++row) {
     int64_t from = row * stream_length + position;
     for (int64_t i = 0; i < length; ++i) {
       out.input[row * length + i] = tokens[from + i];
-      out.target[row * length + i] = tokens[from + i + 1];
+      out.target[row * length + i] = labels ? labels->at(from + i) : tokens[from + i + 1];
+      if (!labels) out.bytes += tokens.text_bytes(from + i + 1);
     }
   }
 }
 
 }  // namespace
 
-TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random)
+TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random,
+                                 const Labels* labels)
     : tokens_(tokens),
+      labels_(labels),
       batch_(batch),
       block_(block),
       stream_length_(cut_streams(tokens, batch, block)),
@@ -49,7 +53,7 @@ TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t bl
 
 TokenBlock TrainingStreams::next() {
   TokenBlock out;
-  fill(out, tokens_, batch_, block_, stream_length_, position_);
+  fill(out, tokens_, labels_, batch_, block_, stream_length_, position_);
   out.restart = restart_;
   position_ += block_;
   restart_ = position_ + block_ + 1 > stream_length_;
@@ -73,8 +77,10 @@ void TrainingStreams::set_state(const State& state) {
   random_.set_counter(state.random_counter);
 }
 
-EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial)
+EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial,
+                                     const Labels* labels)
     : tokens_(tokens),
+      labels_(labels),
       batch_(batch),
       block_(block),
       stream_length_(cut_streams(tokens, batch, block)),
@@ -89,7 +95,7 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
 bool EvaluationStreams::next(TokenBlock& block) {
   int64_t length = std::min(block_, stream_length_ - 1 - position_);
   if (length == 0 || (drop_partial_ && length < block_)) return false;
-  fill(block, tokens_, batch_, length, stream_length_, position_);
+  fill(block, tokens_, labels_, batch_, length, stream_length_, position_);
   block.restart = position_ == 0;
   position_ += length;
   return true;

@@ -1,7 +1,9 @@
 // Blocks of text, and B parallel streams of blocks of K (docs/equations.md, "Training").
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "lapse/core/random.h"
@@ -9,11 +11,30 @@
 
 namespace lapse {
 
-/// One block: row-major [batch][length]; target[i] is the token after input[i].
+/// A target that is not scored: no loss looks at it (PyTorch's ignore_index).
+constexpr int64_t kUnscored = -100;
+
+/// One block: row-major [batch][length]; target[i] is the token after input[i], or the label that a task asks for
+/// there.
 struct TokenBlock {
   int64_t batch = 0, length = 0;
   std::vector<int64_t> input, target;
-  bool restart = false;  ///< memory must be emptied before this block: a new pass begins here
+  bool restart = false;          ///< memory must be emptied before this block: a new pass begins here
+  std::vector<int64_t> lengths;  ///< of each sample, tokens before the padding on its right; empty: no padding
+  int64_t bytes = 0;             ///< of the text that the targets stand for
+
+  int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
+};
+
+/// What to predict at every `period`-th token of a stream, where that is not the next token.
+struct Labels {
+  Tokens values;  ///< [floor(tokens / period)]; 0: not scored
+  int64_t period = 1;
+
+  int64_t at(int64_t i) const {
+    const int32_t value = (i + 1) % period == 0 ? values[i / period] : 0;
+    return value == 0 ? kUnscored : value;
+  }
 };
 
 /// Where training takes its blocks from, without end.
@@ -44,11 +65,11 @@ class EvaluationBlocks {
 /// Endless training blocks. The text is cut into `batch` contiguous streams of floor(size / batch) tokens. The first
 /// pass starts at a random offset, the same in every stream; when fewer than block + 1 tokens are left in the streams,
 /// memory restarts and the next pass starts at a random offset in [0, block). All randomness comes from `random`. The
-/// tokens must outlive the streams.
+/// tokens must outlive the streams, and so must the labels, where there are any.
 class TrainingStreams : public TrainingBlocks {
  public:
   /// Error if the text is shorter than batch * (2 * block + 1) tokens; says how to mend (smaller batch or block).
-  TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random);
+  TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random, const Labels* labels = nullptr);
 
   TokenBlock next() override;
   State state() const override;
@@ -56,6 +77,7 @@ class TrainingStreams : public TrainingBlocks {
 
  private:
   const Tokens& tokens_;
+  const Labels* labels_;
   int64_t batch_, block_, stream_length_;
   Random random_;
   int64_t position_ = 0, pass_ = 0;
@@ -63,18 +85,21 @@ class TrainingStreams : public TrainingBlocks {
 };
 
 /// Reads a text once from its start in `batch` contiguous streams of floor(size / batch) tokens. Every token but the
-/// first of each stream is predicted once; the last block may be shorter, or is left out with `drop_partial`.
+/// first of each stream is predicted once (with labels: they are asked for at every token but the last of each
+/// stream); the last block may be shorter, or is left out with `drop_partial`.
 class EvaluationStreams : public EvaluationBlocks {
  public:
   /// Error if a stream would have fewer than 2 tokens, or with `drop_partial` no whole block (block + 1 tokens): there
   /// is always a block to average over.
-  EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial);
+  EvaluationStreams(const Tokens& tokens, int64_t batch, int64_t block, bool drop_partial,
+                    const Labels* labels = nullptr);
 
   bool next(TokenBlock& block) override;
   int64_t blocks() const override;
 
  private:
   const Tokens& tokens_;
+  const Labels* labels_;
   int64_t batch_, block_, stream_length_, position_ = 0;
   bool drop_partial_;
 };

@@ -8,7 +8,9 @@
 #include <numbers>
 #include <set>
 
+#include "lapse/core/base64.h"
 #include "lapse/core/error.h"
+#include "lapse/data/subword.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -27,15 +29,17 @@ struct Counted {
 
 std::vector<std::string> special_tokens(const std::string& unit) {
   if (unit == "character") return {kOtherCharacter};
-  return {kOtherWord, kEndOfLine};
+  if (unit == "word") return {kOtherWord, kEndOfLine};
+  return {};
 }
 
+/// Visits each word, and with it the place in the text where it ends.
 template <class Visit>
 void for_each_word(std::string_view text, Visit visit) {
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(text.find_first_of(kWhiteSpace, at), text.size());
-    if (end > at) visit(text.substr(at, end - at));
-    if (end < text.size() && text[end] == '\n') visit(std::string_view(kEndOfLine));
+    if (end > at) visit(text.substr(at, end - at), end);
+    if (end < text.size() && text[end] == '\n') visit(std::string_view(kEndOfLine), end + 1);
     at = end + 1;
   }
 }
@@ -56,7 +60,7 @@ std::vector<Counted> count_characters(std::string_view text) {
 std::vector<Counted> count_words(std::string_view text) {
   require_utf8(text, "training text");
   std::unordered_map<std::string_view, int64_t> counts;
-  for_each_word(text, [&](std::string_view word) { ++counts[word]; });
+  for_each_word(text, [&](std::string_view word, size_t) { ++counts[word]; });
   std::vector<Counted> result;
   for (const auto& [word, count] : counts) result.push_back({word, count});
   return result;
@@ -110,7 +114,7 @@ void check_tokens(const std::string& unit, const std::vector<std::string>& token
 }
 
 [[noreturn]] void fail_unit(const std::string& unit) {
-  std::vector<std::string> units = {"byte", "character", "word"};
+  std::vector<std::string> units = {"byte", "character", "word", "subword"};
   fail(fmt::format("unknown unit \"{}\"{}; use one of: {}", unit, did_you_mean(unit, units), fmt::join(units, ", ")));
 }
 
@@ -124,8 +128,8 @@ std::vector<std::string> all_bytes() {
 
 Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos)
     : unit_(std::move(unit)), has_bos_(has_bos), tokens_(std::move(tokens)) {
-  for (size_t id = 0; id < tokens_.size() && unit_ != "byte"; ++id) {
-    if (unit_ == "word") {
+  for (size_t id = 0; id < tokens_.size() && unit_ != "byte" && unit_ != "subword"; ++id) {
+    if (unit_ != "character") {
       ids_.emplace(tokens_[id], static_cast<int32_t>(id));
       continue;
     }
@@ -140,11 +144,32 @@ Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool h
 Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   if (text.empty()) fail("the training text is empty");
   if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.windows);
+  if (config.unit == "subword") {
+    if (config.tokenizer.empty())
+      fail(
+          "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
+          "makes one");
+    return of_subwords(read_subwords(config.tokenizer), config.windows);
+  }
   if (config.unit == "word") return Vocabulary(config.unit, choose_tokens(count_words(text), config), config.windows);
   if (config.unit != "character") fail_unit(config.unit);
   std::vector<std::string> tokens = choose_tokens(count_characters(text), config);
   std::sort(tokens.begin() + 1, tokens.end());  // UTF-8's byte order is that of its code points
   return Vocabulary(config.unit, std::move(tokens), config.windows);
+}
+
+Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, int64_t outputs) {
+  Vocabulary vocabulary("token", std::move(tokens), true);
+  vocabulary.outputs_ = outputs;
+  return vocabulary;
+}
+
+Vocabulary Vocabulary::of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos) {
+  std::vector<std::string> tokens;
+  for (int32_t id = 0; id < subwords->size(); ++id) tokens.push_back(subwords->decode(id));
+  Vocabulary vocabulary("subword", std::move(tokens), has_bos);
+  vocabulary.subwords_ = std::move(subwords);
+  return vocabulary;
 }
 
 Vocabulary Vocabulary::from_json(const std::string& text) {
@@ -155,7 +180,12 @@ Vocabulary Vocabulary::from_json(const std::string& text) {
   std::string unit = json["unit"].get<std::string>();
   const bool has_bos = json.value("bos", false);
   if (unit == "byte") return Vocabulary(unit, all_bytes(), has_bos);
-  if (unit != "character" && unit != "word") fail_unit(unit);
+  if (unit == "subword") {
+    if (!json.contains("model") || !json["model"].is_string()) fail("vocabulary: has no SentencePiece \"model\"");
+    return of_subwords(std::make_shared<Subwords>(from_base64(json["model"].get<std::string>()), "vocabulary"),
+                       has_bos);
+  }
+  if (unit != "character" && unit != "word" && unit != "token") fail_unit(unit);
   if (!json.contains("tokens") || !json["tokens"].is_array()) fail("vocabulary: has no list of \"tokens\"");
   std::vector<std::string> tokens;
   for (const nlohmann::json& token : json["tokens"]) {
@@ -163,47 +193,71 @@ Vocabulary Vocabulary::from_json(const std::string& text) {
     tokens.push_back(token.get<std::string>());
   }
   check_tokens(unit, tokens);
-  return Vocabulary(std::move(unit), std::move(tokens), has_bos);
+  Vocabulary vocabulary(std::move(unit), std::move(tokens), has_bos);
+  if (json.contains("outputs") && !json["outputs"].is_number_unsigned())
+    fail("vocabulary: \"outputs\" must be a whole number");
+  vocabulary.outputs_ = json.value("outputs", int64_t{0});
+  return vocabulary;
 }
 
 std::string Vocabulary::to_json() const {
   nlohmann::json json = {{"unit", unit_}, {"bos", has_bos_}};
-  if (unit_ != "byte") json["tokens"] = tokens_;
+  if (subwords_)
+    json["model"] = to_base64(subwords_->model());
+  else if (unit_ != "byte")
+    json["tokens"] = tokens_;
+  if (outputs_ > 0) json["outputs"] = outputs_;
   return json.dump();
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text) const {
-  if (unit_ == "character") return encode_characters(text);
-  if (unit_ == "word") return encode_words(text);
+std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<uint32_t>* text_bytes) const {
+  std::vector<uint32_t> unwanted;
+  std::vector<uint32_t>& lengths = text_bytes != nullptr ? *text_bytes : unwanted;
+  if (unit_ == "character") return encode_characters(text, lengths);
+  if (unit_ == "word" || unit_ == "token") return encode_words(text, lengths);
+  if (subwords_) {
+    const auto pieces = subwords_->encode(text);
+    for (const int32_t id : pieces) lengths.push_back(static_cast<uint32_t>(tokens_[id].size()));
+    return pieces;
+  }
   std::vector<int32_t> ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
   return ids;
 }
 
-std::vector<int32_t> Vocabulary::encode_characters(std::string_view text) const {
+std::vector<int32_t> Vocabulary::encode_characters(std::string_view text, std::vector<uint32_t>& text_bytes) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size());
   char32_t code;
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0, start = 0; at < text.size(); start = at) {
     if (!next_code_point(text, at, code)) fail_utf8(text, at, "text");
+    text_bytes.push_back(static_cast<uint32_t>(at - start));
     ids.push_back(code < by_code_point_.size() ? by_code_point_[code] : kOther);
   }
   return ids;
 }
 
-std::vector<int32_t> Vocabulary::encode_words(std::string_view text) const {
+std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector<uint32_t>& text_bytes) const {
   require_utf8(text, "text");
   std::vector<int32_t> ids;
-  for_each_word(text, [&](std::string_view word) {
-    auto found = ids_.find(word);
+  size_t before = 0;
+  for_each_word(text, [&](std::string_view word, size_t end) {
+    if (unit_ == "token" && word == kEndOfLine) return;  // the line ends of what a person types
+    const auto found = ids_.find(word);
+    if (found == ids_.end() && unit_ == "token")
+      fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));
     ids.push_back(found == ids_.end() ? kOther : found->second);
+    text_bytes.push_back(static_cast<uint32_t>(end - before));
+    before = end;
   });
+  if (!ids.empty()) text_bytes.back() += static_cast<uint32_t>(text.size() - before);
   return ids;
 }
 
 std::string Vocabulary::decode(int32_t id) const {
   if (has_bos_ && id == bos()) return "";
   const std::string& token = tokens_.at(static_cast<size_t>(id));
+  if (unit_ == "token") return token + " ";
   if (unit_ != "word") return token;
   return id == kEndOfLineId ? "\n" : token + " ";
 }
@@ -216,12 +270,14 @@ std::string Vocabulary::decode(const std::vector<int32_t>& ids) const {
 
 std::string Vocabulary::metric_name() const {
   if (unit_ == "word") return "perplexity";
-  return unit_ == "character" ? "bits per character" : "bits per byte";
+  if (unit_ == "character") return "bits per character";
+  return unit_ == "byte" ? "bits per byte" : "bits per token";
 }
 
 std::string Vocabulary::metric_tag() const {
   if (unit_ == "word") return "ppl";
-  return unit_ == "character" ? "bpc" : "bpb";
+  if (unit_ == "character") return "bpc";
+  return unit_ == "byte" ? "bpb" : "bpt";
 }
 
 double Vocabulary::metric(double nats) const { return unit_ == "word" ? std::exp(nats) : nats / std::numbers::ln2; }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,36 +13,48 @@
 
 namespace lapse {
 
+class Subwords;
+
 /// A fixed list of tokens. Units:
 ///   byte       256 ids, id = byte; every text has exactly one encoding and back.
 ///   character  UTF-8 code points that occur at least min_count times in the training text, by code point; id 0 stands
 ///              for all others (decoded as U+FFFD).
 ///   word       separated by ASCII white space; each line end is the word "<eos>" (WikiText's convention). Id 0 is
 ///              "<unk>", id 1 "<eos>" (those words in the text are these ids too), then by count and by bytes.
+///   subword    pieces of a SentencePiece model (data.tokenizer), which the vocabulary holds; every text has an
+///   encoding
+///              that gives it back, byte by byte.
+///   token      what a generated task names (lapse/tasks): words between white space, and no others.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
 /// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows there is one id more, the
 /// last, that begins a window and stands for no text: BOS (256 for bytes).
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// From the training text. Error if the text is empty, the unit unknown, or no character or word is kept.
+  /// From the training text. Error if the text is empty, the unit unknown, or no character or word is kept; for
+  /// subwords, if data.tokenizer is no SentencePiece model.
   static Vocabulary build(const DataConfig& config, std::string_view text);
+  /// A task's own tokens, and BOS. `outputs`: how many kinds of labels it asks for; 0: its tokens.
+  static Vocabulary of_task(std::vector<std::string> tokens, int64_t outputs = 0);
   /// From what `to_json` gave. Error if it is not of that form.
   static Vocabulary from_json(const std::string& json);
   std::string to_json() const;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()) + (has_bos_ ? 1 : 0); }
+  int64_t outputs() const { return outputs_ > 0 ? outputs_ : size(); }                  ///< kinds of what is predicted
   int32_t bos() const { return has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }  ///< -1: there is none
   const std::string& unit() const { return unit_; }
 
-  std::vector<int32_t> encode(std::string_view text) const;
+  /// `text_bytes`: gains, for each token, how many bytes of the text it stands for, white space before it included;
+  /// nothing for bytes, which stand for one each.
+  std::vector<int32_t> encode(std::string_view text, std::vector<uint32_t>* text_bytes = nullptr) const;
   /// The text of one token as it is written in a stream: for words, the word and a space ("\n" for <eos>).
   std::string decode(int32_t id) const;
   std::string decode(const std::vector<int32_t>& ids) const;
 
-  /// "bits per byte" for bytes, "bits per character", "perplexity" for words.
+  /// "bits per byte" for bytes, "bits per character", "perplexity" for words, else "bits per token".
   std::string metric_name() const;
-  /// Short form for progress lines and TensorBoard tags: "bpb", "bpc", "ppl".
+  /// Short form for progress lines and TensorBoard tags: "bpb", "bpc", "ppl", "bpt".
   std::string metric_tag() const;
   /// The metric of a mean negative log-likelihood in nats per token.
   double metric(double nats) const;
@@ -53,14 +66,17 @@ class Vocabulary {
   };
 
   Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos);
-  std::vector<int32_t> encode_characters(std::string_view text) const;
-  std::vector<int32_t> encode_words(std::string_view text) const;
+  static Vocabulary of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos);
+  std::vector<int32_t> encode_characters(std::string_view text, std::vector<uint32_t>& text_bytes) const;
+  std::vector<int32_t> encode_words(std::string_view text, std::vector<uint32_t>& text_bytes) const;
 
   std::string unit_;
   bool has_bos_ = false;
+  int64_t outputs_ = 0;
   std::vector<std::string> tokens_;                                      // id -> bytes
   std::vector<int32_t> by_code_point_;                                   // characters only: code point -> id
-  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;  // words only
+  std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;  // words and tasks' tokens only
+  std::shared_ptr<const Subwords> subwords_;                             // subwords only
 };
 
 }  // namespace lapse

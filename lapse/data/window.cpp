@@ -16,6 +16,7 @@ TokenBlock windows(const Tokens& tokens, int32_t bos, const std::vector<int64_t>
     for (int64_t i = 0; i < length; ++i) {
       out.input.push_back(i == 0 ? bos : tokens[start + i - 1]);
       out.target.push_back(tokens[start + i]);
+      out.bytes += tokens.text_bytes(start + i);
     }
   return out;
 }

@@ -28,7 +28,7 @@ int64_t ModelMemory::bytes() const {
 }
 
 Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
-                         Random random)
+                         Random random, int64_t outputs)
     : config_(config), shape_(shape_of(config, block)), absolute_(config.positions == "absolute") {
   config.check();
   method.check(shape_);
@@ -38,9 +38,10 @@ Transformer::Transformer(const ModelConfig& config, const MethodOptions& method,
   if (absolute_) position_.detach().mul_(kAbsoluteScale);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
-  output_weight_ = linear_weight(vocabulary, config.width, config.initialisation, random);
+  if (outputs == 0) outputs = vocabulary;
+  output_weight_ = linear_weight(outputs, config.width, config.initialisation, random);
   if (config.biases)
-    output_bias_ = uniform_parameter({vocabulary}, 1 / std::sqrt(static_cast<double>(config.width)), random);
+    output_bias_ = uniform_parameter({outputs}, 1 / std::sqrt(static_cast<double>(config.width)), random);
 }
 
 NamedTensors Transformer::parameters() {

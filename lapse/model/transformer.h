@@ -31,11 +31,13 @@ struct BlockDraws {
 
 class Transformer {
  public:
-  /// Fresh weights from `random` (docs/equations.md, "Initialisation").
-  Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random);
+  /// Fresh weights from `random` (docs/equations.md, "Initialisation"). `outputs`: kinds of what is predicted; 0: the
+  /// vocabulary.
+  Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random,
+              int64_t outputs = 0);
 
   struct Result {
-    at::Tensor logits;  ///< [B, K, V]
+    at::Tensor logits;  ///< [B, K, outputs]
     at::Tensor cost;    ///< the methods' costs, summed over layers: a scalar, 0 if there are none
     std::vector<LayerReport> reports;
   };

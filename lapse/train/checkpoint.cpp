@@ -82,7 +82,7 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
 std::unique_ptr<Transformer> Checkpoint::model() const {
   require_sizes();
   auto model = std::make_unique<Transformer>(config_->model, config_->method(), vocabulary_.size(),
-                                             config_->train.block, Random(0, "weights"));
+                                             config_->train.block, Random(0, "weights"), vocabulary_.outputs());
   load_weights(*model);
   return model;
 }
@@ -97,6 +97,7 @@ void Checkpoint::require_sizes() const {
   };
   const ModelShape shape = shape_of(m, config_->train.block);
   require("weight.embedding", {vocabulary_.size(), m.width});
+  require("weight.output.weight", {vocabulary_.outputs(), m.width});
   require("weight.position", position_shape(m, config_->method(), shape));
   for (int64_t l = 0; l < m.layers; ++l) {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});

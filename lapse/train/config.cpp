@@ -5,6 +5,7 @@
 #include "lapse/core/error.h"
 #include "lapse/forgetting/table.h"
 #include "lapse/ops/linear.h"
+#include "lapse/tasks/table.h"
 
 namespace lapse {
 
@@ -57,13 +58,19 @@ Fields OptimiserConfig::fields() {
 
 Config::Config() : method_name(default_method().name) {
   for (const auto& entry : method_table()) methods_.push_back(entry.options());
+  for (const auto& entry : task_table()) tasks_.push_back(entry.options());
 }
 
 Sections Config::sections() {
-  std::vector<std::string> names;
+  std::vector<std::string> names, tasks = {"none"};
   for (const auto& entry : method_table()) names.push_back(entry.name);
+  for (const auto& entry : task_table()) tasks.push_back(entry.name);
+  Fields data_fields = data.fields();
+  data_fields.push_back(
+      field("task", task_name, "instead of a text: sequences that are generated; each task has a section of its own")
+          .one_of(tasks));
   Sections all = {
-      {"data", "the text: one file cut by `split`, or three files; plain or gzip", data.fields()},
+      {"data", "the text: one file cut by `split`, or three files; plain or gzip; or a generated task", data_fields},
       {"model", "the base model", model.fields()},
       {"forgetting",
        "how memories expire; each method has a section of its own",
@@ -71,6 +78,8 @@ Sections Config::sections() {
   };
   for (size_t i = 0; i < methods_.size(); ++i)
     all.push_back({methods_[i]->name(), method_table()[i].help, methods_[i]->fields()});
+  for (size_t i = 0; i < tasks_.size(); ++i)
+    all.push_back({tasks_[i]->name(), "task: " + task_table()[i].help, tasks_[i]->fields()});
   all.push_back({"train", "the run", train.fields()});
   all.push_back({"optimiser", "how weights follow gradients", optimiser.fields()});
   return all;
@@ -83,12 +92,42 @@ MethodOptions& Config::method() const {
   fail("the method table is inconsistent");
 }
 
+TaskOptions* Config::task() const {
+  for (const auto& options : tasks_)
+    if (options->name() == task_name) return options.get();
+  return nullptr;
+}
+
+bool Config::windows() const { return task() ? task()->window() > 0 : data.windows; }
+
+void Config::check_task() const {
+  for (const auto& [key, value] :
+       {std::pair("path", data.path), {"train", data.train_path}, {"valid", data.valid_path}, {"test", data.test_path}})
+    if (!value.empty())
+      fail(fmt::format("data.task = \"{}\" generates what it reads; leave out data.{}, or the task", task_name, key));
+  if (data.windows || data.unit != DataConfig().unit || !data.tokenizer.empty())
+    fail(fmt::format("data.task = \"{}\" has tokens and windows of its own; leave out data.{}", task_name,
+                     data.windows              ? "windows"
+                     : !data.tokenizer.empty() ? "tokenizer"
+                                               : "unit"));
+  if (task()->window() > train.block)
+    fail(
+        fmt::format("data.task = \"{}\" has sequences of up to {} tokens, and train.block = {} must hold a whole one: "
+                    "set train.block = {}",
+                    task_name, task()->window(), train.block, task()->window()));
+  task()->check();
+}
+
 void Config::check() const {
   model.check();
-  if (model.positions == "absolute" && !data.windows)
-    fail(
-        "model.positions = \"absolute\" needs data.windows = true: learned positions end with the window, streams do "
-        "not");
+  if (task()) check_task();
+  if (model.positions == "absolute" && !windows())
+    fail(task()
+             ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "
+                           "end; use \"relative\"",
+                           task_name)
+             : "model.positions = \"absolute\" needs data.windows = true: learned positions end with the window, "
+               "streams do not");
   method().check(shape_of(model, train.block));
   if (train.precision == "bf16" && !has_bfloat16_products())
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");

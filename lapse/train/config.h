@@ -8,6 +8,7 @@
 #include "lapse/data/config.h"
 #include "lapse/forgetting/method.h"
 #include "lapse/model/config.h"
+#include "lapse/tasks/task.h"
 
 namespace lapse {
 
@@ -53,16 +54,24 @@ class Config {
   TrainConfig train;
   OptimiserConfig optimiser;
   std::string method_name;
+  std::string task_name = "none";
 
-  /// Sections that refer to this object's members, one for each method included.
+  /// Sections that refer to this object's members, one for each method and task included.
   Sections sections();
   /// The chosen method's options.
   MethodOptions& method() const;
+  /// The chosen task's; null if the run reads a text.
+  TaskOptions* task() const;
+  /// Whether sequences are independent windows rather than streams.
+  bool windows() const;
   /// What no single field can check: Error if fields contradict each other.
   void check() const;
 
  private:
+  void check_task() const;
+
   std::vector<std::unique_ptr<MethodOptions>> methods_;
+  std::vector<std::unique_ptr<TaskOptions>> tasks_;
 };
 
 }  // namespace lapse

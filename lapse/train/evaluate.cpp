@@ -6,12 +6,57 @@
 #include <algorithm>
 #include <chrono>
 
+#include "lapse/core/error.h"
 #include "lapse/core/process.h"
 
 namespace lapse {
 
-at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens) {
+using at::Tensor;
+
+Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens) {
   return at::tensor(tokens, at::kLong).view({block.batch, block.length});
+}
+
+namespace {
+
+/// Puts scored positions together to answers, which may reach from block to block.
+class Answers {
+ public:
+  /// `right`: of the block's scored positions, in order.
+  void add(const TokenBlock& block, const bool* right) {
+    if (block.restart) finish();
+    open_.resize(block.batch);
+    for (int64_t b = 0; b < block.batch; ++b)
+      for (int64_t i = b * block.length; i < (b + 1) * block.length; ++i) {
+        if (block.target[i] == kUnscored)
+          close(open_[b]);
+        else if (const bool hit = *right++; open_[b] != kWrong)
+          open_[b] = hit ? kRight : kWrong;
+      }
+  }
+  void finish() {
+    for (State& state : open_) close(state);
+  }
+  int64_t all() const { return all_; }
+  int64_t right() const { return right_; }
+
+ private:
+  enum State : uint8_t { kNone, kRight, kWrong };
+  void close(State& state) {
+    all_ += state != kNone, right_ += state == kRight;
+    state = kNone;
+  }
+
+  std::vector<State> open_;  // of each stream
+  int64_t all_ = 0, right_ = 0;
+};
+
+}  // namespace
+
+ScoredPositions score_positions(const Tensor& logits, const Tensor& target) {
+  const Tensor flat = target.flatten(), places = at::nonzero(flat != kUnscored).squeeze(1);
+  const Tensor chosen = logits.flatten(0, 1).index_select(0, places), wanted = flat.index_select(0, places);
+  return {at::cross_entropy_loss(chosen, wanted, {}, at::Reduction::Sum), chosen.detach().argmax(1) == wanted};
 }
 
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
@@ -21,26 +66,39 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   ModelMemory memory;
   EvaluationResult result;
   result.layers.resize(model.layers().size());
+  Score& score = result.score;
+  Answers answers;
   TokenBlock block;
-  double sum = 0;
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
     if (block.restart) memory = model.begin(block.batch, false);
     const auto y = model.forward(block_tensor(block, block.input), memory, {.observe = true});
-    const auto count = static_cast<int64_t>(block.target.size());
-    sum += at::cross_entropy_loss(y.logits.flatten(0, 1), at::tensor(block.target, at::kLong)).item<double>() * count;
+    const Tensor target = block_tensor(block, block.target);
+    const int64_t scored = block.scored(), count = std::ssize(block.target);
+    if (options.counts_answers) {
+      const auto positions = score_positions(y.logits, target);
+      score.nats += positions.loss.item<double>();
+      score.right += positions.right.sum().item<int64_t>();
+      answers.add(block, positions.right.const_data_ptr<bool>());
+    } else {
+      score.nats += at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten()).item<double>() * scored;
+    }
+    score.scored += scored, score.bytes += block.bytes;
     result.tokens += count;
     for (size_t l = 0; l < y.reports.size(); ++l) {
       auto& layer = result.layers[l];
       layer.mean += (y.reports[l].memory_mean - layer.mean) * count / result.tokens;
       layer.max = std::max(layer.max, y.reports[l].memory_max);
     }
-    if (options.progress) options.progress(done + 1, blocks, sum / result.tokens);
+    if (options.progress) options.progress(done + 1, blocks, score);
     if (interrupted()) {
       result.stopped = true;
       break;
     }
   }
-  result.nats = sum / result.tokens;
+  if (score.scored == 0 && !result.stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
+  answers.finish();
+  score.answers = answers.all(), score.right_answers = answers.right();
+  result.nats = score.scored > 0 ? score.nats / static_cast<double>(score.scored) : 0;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

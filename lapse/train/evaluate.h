@@ -4,19 +4,21 @@
 #include <functional>
 #include <vector>
 
-#include "lapse/data/stream.h"
+#include "lapse/data/source.h"
 #include "lapse/model/transformer.h"
 
 namespace lapse {
 
 struct EvaluationOptions {
-  int64_t max_blocks = 0;                                                  ///< 0: all
-  std::function<void(int64_t done, int64_t total, double nats)> progress;  ///< after each block; may be empty
+  int64_t max_blocks = 0;                                                         ///< 0: all
+  bool counts_answers = false;                                                    ///< Source::counts_answers
+  std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
 };
 
 struct EvaluationResult {
-  double nats = 0;     ///< mean negative log-likelihood per token
-  int64_t tokens = 0;  ///< tokens predicted
+  double nats = 0;     ///< mean negative log-likelihood per scored position: of a text, per token
+  int64_t tokens = 0;  ///< tokens read, padding included: of a text, as many as are predicted
+  Score score;
   double seconds = 0;
   struct LayerMemory {
     double mean = 0, max = 0;  ///< |C_t| over queries and streams
@@ -25,10 +27,17 @@ struct EvaluationResult {
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
 
-/// Memory starts anew where the blocks say so.
+/// Memory starts anew where the blocks say so. Error if nothing was scored.
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
 
 /// A block's tokens as [B, K] int64.
 at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens);
+
+/// The scored positions of logits [B, K, V] against targets [B, K].
+struct ScoredPositions {
+  at::Tensor loss;   ///< negative log-likelihoods, summed: a scalar
+  at::Tensor right;  ///< [scored positions] bool: the likeliest is the right one
+};
+ScoredPositions score_positions(const at::Tensor& logits, const at::Tensor& target);
 
 }  // namespace lapse

@@ -13,6 +13,7 @@ void require_same_run(const Checkpoint& checkpoint, Config& config) {
                                              "data.train",
                                              "data.valid",
                                              "data.test",
+                                             "data.tokenizer",
                                              "train.updates",
                                              "train.threads",
                                              "train.log_every",

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstring>
 
 #include "lapse/core/error.h"
-#include "tensorboard.pb.h"
 
 namespace lapse {
 namespace {
@@ -65,11 +65,25 @@ fs::path new_path(const fs::path& folder) {
   return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host_name(), getpid());
 }
 
-tensorboard::Event new_event(int64_t step) {
-  tensorboard::Event event;
-  event.set_wall_time(now());
-  event.set_step(step);
-  return event;
+// The few fields of tensorboard.proto in protobuf's wire format. Debian's libprotobuf and the one that SentencePiece
+// carries export the same names, so that a process should not hold both.
+enum Wire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value > 127; value >>= 7) bytes += static_cast<char>(value | 128);
+  return bytes + static_cast<char>(value);
+}
+std::string field(int number, Wire wire, const std::string& value) {
+  return varint(static_cast<uint64_t>(number) << 3 | wire) + value;
+}
+std::string field(int number, std::string_view bytes) {
+  return field(number, kBytes, varint(bytes.size()) + std::string(bytes));
+}
+
+std::string event(int64_t step, int number, std::string_view what) {
+  return field(1, kFixed64, little_endian(std::bit_cast<uint64_t>(now()))) +
+         field(2, kVarint, varint(static_cast<uint64_t>(step))) + field(number, what);
 }
 
 }  // namespace
@@ -85,23 +99,14 @@ TensorBoard::TensorBoard(const fs::path& folder, int64_t first_step) {
   path_ = new_path(folder);
   file_.open(path_, std::ios::binary);
   if (!file_) fail(fmt::format("{}: cannot create: {}", path_.string(), std::strerror(errno)));
-  tensorboard::Event version = new_event(0);
-  version.set_file_version("brain.Event:2");
-  write(version.SerializeAsString());
-  if (first_step > 0) {
-    tensorboard::Event start = new_event(first_step);
-    start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
-    write(start.SerializeAsString());
-  }
+  write(event(0, 3, "brain.Event:2"));
+  if (first_step > 0) write(event(first_step, 7, field(1, kVarint, varint(1))));  // a SessionLog, START
   flush();
 }
 
 void TensorBoard::scalar(const std::string& tag, int64_t step, double value) {
-  tensorboard::Event event = new_event(step);
-  tensorboard::Summary::Value* entry = event.mutable_summary()->add_value();
-  entry->set_tag(tag);
-  entry->set_simple_value(static_cast<float>(value));
-  write(event.SerializeAsString());
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  write(event(step, 5, field(1, field(1, tag) + field(2, kFixed32, little_endian(bits)))));
 }
 
 void TensorBoard::flush() {

@@ -12,8 +12,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/data/blocks.h"
-#include "lapse/data/corpus.h"
+#include "lapse/data/source.h"
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/metrics.h"
@@ -30,9 +29,20 @@ using Clock = std::chrono::steady_clock;
 struct Sums {
   double loss = 0, cost = 0, norm = 0;
   int64_t updates = 0;
+  Score score;
   double seconds = 0;
-  int64_t timed = 0;
+  int64_t timed = 0, tokens = 0;
 };
+
+/// The configuration's task, or its text, with the vocabulary of the run to go on from.
+std::unique_ptr<Source> open_source(const Config& config, const Checkpoint* from) {
+  if (!config.task()) return std::make_unique<TextSource>(config.data, from ? &from->vocabulary() : nullptr);
+  auto source = config.task()->open();
+  if (from && from->vocabulary().to_json() != source->vocabulary().to_json())
+    fail(from->path().string() + ": the run to go on from reads other tokens than data.task = \"" + config.task_name +
+         "\"");
+  return source;
+}
 
 class Run {
  public:
@@ -40,13 +50,10 @@ class Run {
       : config_(config),
         folder_(folder),
         quiet_(quiet),
-        corpus_(load_corpus(config.data, resumed ? &resumed->vocabulary()
-                                         : tuned ? &tuned->vocabulary()
-                                                 : nullptr)),
-        model_(config.model, config.method(), corpus_.vocabulary.size(), config.train.block,
-               Random(config.train.seed, "weights")),
-        blocks_(training_blocks(config.data, corpus_.vocabulary, corpus_.train, config.train.batch, config.train.block,
-                                Random(config.train.seed, "text"))),
+        source_(open_source(config, resumed ? resumed : tuned)),
+        model_(config.model, config.method(), source_->vocabulary().size(), config.train.block,
+               Random(config.train.seed, "weights"), source_->vocabulary().outputs()),
+        blocks_(source_->training(config.train.batch, config.train.block, Random(config.train.seed, "text"))),
         draws_(config.train.seed, "blocks"),
         optimiser_(config.optimiser, model_.parameters()),
         schedule_(config.optimiser) {
@@ -72,7 +79,7 @@ class Run {
       const bool log = update_ % config_.train.log_every == 0;
       step(log);
       const int64_t every = config_.train.validate_every;
-      validation_due_ = every > 0 && (update_ % every == 0 || update_ == total) && corpus_.valid.size() > 0;
+      validation_due_ = every > 0 && (update_ % every == 0 || update_ == total) && source_->has("valid");
       if (validation_due_ && !interrupted()) validate();
       if (interrupted()) return leave();
       const int64_t save_every = config_.train.checkpoint_every;
@@ -85,16 +92,14 @@ class Run {
 
  private:
   void describe() {
-    progress_->print(
-        fmt::format("{} parameters, {} tokens of {} kinds to train on, {} to validate; {} threads; run in {}",
-                    model_.parameter_count(), corpus_.train.size(), corpus_.vocabulary.size(), corpus_.valid.size(),
-                    at::get_num_threads(), folder_.string()));
+    progress_->print(fmt::format("{} parameters, {}; {} threads; run in {}", model_.parameter_count(),
+                                 source_->describe(), at::get_num_threads(), folder_.string()));
     if (update_ > 0) progress_->print(fmt::format("resumed after update {}", update_));
   }
 
   /// Now rather than hours later.
   void require_validation_text() const {
-    if (config_.train.validate_every == 0 || corpus_.valid.size() == 0) return;
+    if (config_.train.validate_every == 0 || !source_->has("valid")) return;
     try {
       validation_blocks();
     } catch (const Error& error) {
@@ -103,8 +108,7 @@ class Run {
   }
 
   std::unique_ptr<EvaluationBlocks> validation_blocks() const {
-    return evaluation_blocks(config_.data, corpus_.vocabulary, corpus_.valid, config_.train.batch, config_.train.block,
-                             true);
+    return source_->evaluation("valid", config_.train.batch, config_.train.block, /*drop_partial=*/true);
   }
 
   void restart_memory() {
@@ -123,12 +127,13 @@ class Run {
     const BlockOptions options{.training = true, .observe = log, .bfloat16 = config_.train.precision == "bf16"};
     std::vector<std::vector<LayerReport>> reports;
     double loss_sum = 0, cost_sum = 0;
+    Score score{.scored = block.scored(), .bytes = block.bytes};
     optimiser_.zero_gradients();
     for (int64_t p = 0; p < parts; ++p) {
       BlockDraws own = draws;
       own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
       auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], options, own);
-      const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.narrow(0, p * size, size).flatten());
+      const Tensor loss = mean_loss(y.logits, target.narrow(0, p * size, size), score);
       ((loss + y.cost) / parts).backward();
       loss_sum += loss.item<double>() / parts;
       cost_sum += y.cost.item<double>() / parts;
@@ -141,11 +146,23 @@ class Run {
     optimiser_.step(rate);
     model_.after_update();
     if (blocks_->state().restart) restart_memory();
-    sums_.loss += loss_sum, sums_.cost += cost_sum, sums_.norm += norm, ++sums_.updates;
+    score.nats = loss_sum * static_cast<double>(score.scored);
+    sums_.loss += loss_sum, sums_.cost += cost_sum, sums_.norm += norm, ++sums_.updates, sums_.score += score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
+    sums_.tokens += std::ssize(block.input);
     if (log) record(rate, summarise(reports));
+    const auto figures = source_->figures(score);
     note_ =
-        fmt::format("{:.3f} {}{}", corpus_.vocabulary.metric(loss_sum), corpus_.vocabulary.metric_tag(), valid_note_);
+        (figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag)) + valid_note_;
+  }
+
+  /// Over one part of a block. `score`: of the whole block; counts what was right.
+  Tensor mean_loss(const Tensor& logits, const Tensor& target, Score& score) const {
+    if (!source_->counts_answers()) return at::cross_entropy_loss(logits.flatten(0, 1), target.flatten());
+    const auto positions = score_positions(logits, target);
+    score.right += positions.right.sum().item<int64_t>();
+    const double share = static_cast<double>(score.scored) / static_cast<double>(config_.train.parts);
+    return positions.loss / (share + 1e-6);
   }
 
   /// `bad`: the first update whose weights are suspect; a checkpoint from before it is good.
@@ -161,57 +178,64 @@ class Run {
   void record(double rate, const Json& layers) {
     const auto n = static_cast<double>(sums_.updates);
     const double seconds = sums_.seconds / static_cast<double>(sums_.timed);
-    const auto tokens = static_cast<double>(config_.train.batch * config_.train.block);
-    metrics_->record(update_, "train",
-                     {{"loss", sums_.loss / n},
-                      {corpus_.vocabulary.metric_tag(), corpus_.vocabulary.metric(sums_.loss / n)},
-                      {"cost", sums_.cost / n},
-                      {"rate", rate},
-                      {"gradient_norm", sums_.norm / n},
-                      {"layers", layers},
-                      {"ms_per_update", seconds * 1000},
-                      {"tokens_per_second", tokens / seconds},
-                      {"resident_memory", resident_memory()},
-                      {"peak_memory", peak_memory()}});
+    Json line = {{"loss", sums_.loss / n}};
+    for (const auto& figure : source_->figures(sums_.score)) line[figure.tag] = figure.value;
+    line.update({{"cost", sums_.cost / n},
+                 {"rate", rate},
+                 {"gradient_norm", sums_.norm / n},
+                 {"layers", layers},
+                 {"ms_per_update", seconds * 1000},
+                 {"tokens_per_second", static_cast<double>(sums_.tokens) / sums_.seconds},
+                 {"resident_memory", resident_memory()},
+                 {"peak_memory", peak_memory()}});
+    metrics_->record(update_, "train", line);
     sums_ = {};
   }
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result = evaluate(model_, *validation_blocks(), {.max_blocks = config_.train.validation_blocks});
+    const auto result =
+        evaluate(model_, *validation_blocks(),
+                 {.max_blocks = config_.train.validation_blocks, .counts_answers = source_->counts_answers()});
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged("validation loss", result.nats, update_);
     validation_due_ = false;
-    const double metric = corpus_.vocabulary.metric(result.nats);
-    const std::string tag = corpus_.vocabulary.metric_tag();
+    const auto figures = source_->figures(result.score);
+    const auto& [name, tag, value] = figures.at(0);
     Json layers = Json::array();
     for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
-    metrics_->record(update_, "valid",
-                     {{"loss", result.nats},
-                      {tag, metric},
-                      {"layers", layers},
-                      {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds}});
-    history_.push_back({{"update", update_}, {"loss", result.nats}, {tag, metric}});
-    valid_note_ = fmt::format("  valid {:.3f}", metric);
-    progress_->print(fmt::format("update {}: valid {:.4f} {}", update_, metric, tag));
+    Json line = {{"loss", result.nats}}, entry = {{"update", update_}, {"loss", result.nats}, {tag, value}};
+    for (const auto& figure : figures) line[figure.tag] = figure.value;
+    line.update({{"layers", layers}, {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds}});
+    metrics_->record(update_, "valid", line);
+    history_.push_back(entry);
+    valid_note_ = fmt::format("  valid {:.3f}", value);
+    progress_->print(fmt::format("update {}: valid {:.4f} {}", update_, value, tag));
     return true;
   }
 
   fs::path save() {
     const auto position = blocks_->state();
-    const Json state = {
-        {"update", update_},
-        {"streams",
-         {{"position", position.position},
-          {"pass", position.pass},
-          {"restart", position.restart},
-          {"random", position.random_counter},
-          {"text", corpus_.train.checksum()}}},
-        {"random", draws_.counter()},
-        {"sums", {{"loss", sums_.loss}, {"cost", sums_.cost}, {"norm", sums_.norm}, {"updates", sums_.updates}}},
-        {"validation_due", validation_due_},
-        {"history", history_}};
-    return write_checkpoint(folder_, update_, config_.train.keep, config_, corpus_.vocabulary, optimiser_, memory_,
+    const Json state = {{"update", update_},
+                        {"streams",
+                         {{"position", position.position},
+                          {"pass", position.pass},
+                          {"restart", position.restart},
+                          {"random", position.random_counter},
+                          {"text", source_->checksum()}}},
+                        {"random", draws_.counter()},
+                        {"sums",
+                         {{"loss", sums_.loss},
+                          {"cost", sums_.cost},
+                          {"norm", sums_.norm},
+                          {"updates", sums_.updates},
+                          {"nats", sums_.score.nats},
+                          {"scored", sums_.score.scored},
+                          {"bytes", sums_.score.bytes},
+                          {"right", sums_.score.right}}},
+                        {"validation_due", validation_due_},
+                        {"history", history_}};
+    return write_checkpoint(folder_, update_, config_.train.keep, config_, source_->vocabulary(), optimiser_, memory_,
                             state.dump());
   }
 
@@ -223,13 +247,15 @@ class Run {
     try {
       const auto state = Json::parse(checkpoint.state());
       const auto& streams = state.at("streams");
-      if (streams.at("text") != corpus_.train.checksum())
+      if (streams.at("text") != source_->checksum())
         fail(path + ": the run was trained on another text than this one; was the file changed?");
       blocks_->set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
       update_ = state.at("update");
       draws_.set_counter(state.at("random"));
       const auto& sums = state.at("sums");
       sums_ = {sums.at("loss"), sums.at("cost"), sums.at("norm"), sums.at("updates")};
+      sums_.score = {sums.value("nats", 0.0), sums.value("scored", int64_t{0}), sums.value("bytes", int64_t{0}),
+                     sums.value("right", int64_t{0})};
       validation_due_ = state.at("validation_due");
       history_ = state.at("history");
     } catch (const nlohmann::json::exception& error) {
@@ -247,7 +273,7 @@ class Run {
   Config& config_;
   fs::path folder_;
   bool quiet_;
-  Corpus corpus_;
+  std::unique_ptr<Source> source_;
   Transformer model_;
   std::unique_ptr<TrainingBlocks> blocks_;
   Random draws_;

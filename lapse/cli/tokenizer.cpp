@@ -1,0 +1,68 @@
+#include <iostream>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/progress.h"
+#include "lapse/data/subword.h"
+
+namespace lapse {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> data;
+  std::string out;
+  SubwordTraining training;
+  bool quiet = false;
+};
+
+int run(const Arguments& arguments) {
+  std::vector<std::string> texts;
+  size_t bytes = 0;
+  for (const auto& path : arguments.data) {
+    texts.push_back(read_text_file(path));
+    if (texts.back().empty()) fail(path + ": the file is empty");
+    bytes += texts.back().size();
+  }
+  const auto tell = [&](const std::string& line) {
+    if (!arguments.quiet) std::cerr << line << std::endl;
+  };
+  tell("tokenizer: finding " + std::to_string(arguments.training.size) + " pieces in " +
+       byte_size(static_cast<double>(bytes)) + " of text; this may take minutes");
+  const std::string model = train_subwords(texts, arguments.training);
+  const Subwords subwords(model, arguments.out);
+  write_file(arguments.out, model);
+  constexpr size_t kSample = 1 << 20;
+  const std::string sample = texts[0].substr(0, kSample);
+  char ratio[16];
+  std::snprintf(ratio, sizeof ratio, "%.2f",
+                static_cast<double>(sample.size()) / static_cast<double>(subwords.encode(sample).size()));
+  tell("tokenizer: wrote " + arguments.out + "; " + ratio + " bytes a piece");
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenizer(CLI::App& program, Action& action) {
+  auto* group = program.add_subcommand("tokenizer", "Make subwords: a SentencePiece model for data.unit = \"subword\"");
+  group->require_subcommand(1);
+  auto* verb = group->add_subcommand("train", "Find the pieces that a text is best cut into");
+  verb->allow_extras();
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")->required()->expected(1, 1 << 20);
+  verb->add_option("--vocabulary", arguments->training.size,
+                   "how many pieces, with the 256 bytes and 3 control symbols that every model has")
+      ->check(CLI::Range(int64_t{260}, int64_t{1} << 24))
+      ->capture_default_str();
+  verb->add_option("--kind", arguments->training.kind, "how they are found")
+      ->check(CLI::IsMember({"unigram", "bpe"}))
+      ->capture_default_str();
+  verb->add_option("-o,--out", arguments->out, "the model's file, for data.tokenizer")->required();
+  verb->add_flag("--quiet", arguments->quiet, "no progress");
+  verb->footer("Every text can be given back from its pieces, byte by byte. The same texts give the same file.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*arguments); };
+  });
+}
+
+}  // namespace lapse

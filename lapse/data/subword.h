@@ -1,0 +1,53 @@
+// Subwords: a SentencePiece model that gives every text back, byte by byte.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lapse/core/file.h"
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace lapse {
+
+/// A trained SentencePiece model (unigram or BPE). Its ids are SentencePiece's own: control symbols, 256 bytes
+/// ("<0x0A>"), then pieces, in which U+2581 stands for a space.
+class Subwords {
+ public:
+  /// `model`: the bytes of a model file; `origin` begins messages. Error if they are none, or if the model cannot give
+  /// every text back: it has no byte fallback, or changes the text before it cuts it.
+  Subwords(std::string model, const std::string& origin);
+  ~Subwords();
+
+  int64_t size() const { return static_cast<int64_t>(decoded_.size()); }
+  const std::string& model() const { return model_; }
+
+  /// Any bytes. Line ends, U+2581 and what is not UTF-8 become bytes; SentencePiece cuts what is between.
+  std::vector<int32_t> encode(std::string_view text) const;
+  /// The bytes that one id stands for; none for a control symbol.
+  const std::string& decode(int32_t id) const { return decoded_.at(static_cast<size_t>(id)); }
+
+ private:
+  std::string model_;
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  std::vector<std::string> decoded_;
+  std::vector<int32_t> byte_ids_;
+};
+
+std::shared_ptr<const Subwords> read_subwords(const fs::path& path);
+
+struct SubwordTraining {
+  int64_t size = 8192;           ///< of the vocabulary, with the 256 bytes and 3 control symbols
+  std::string kind = "unigram";  ///< or "bpe"
+};
+
+/// The bytes of a model trained on the texts; the same for the same texts. Error, with SentencePiece's reason, where
+/// the size does not suit them.
+std::string train_subwords(const std::vector<std::string>& texts, const SubwordTraining& options);
+
+}  // namespace lapse

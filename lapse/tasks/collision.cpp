@@ -1,0 +1,136 @@
+// Each step of the world is eight tokens: row, 16 + column, 32 + colour of each particle, then 37 + each asked colour;
+// the label, the quadrant of the last collision of those colours, stands at the eighth. Easy version: five tokens, row
+// and 16 + column of each particle, then 32 + question. One fixed simulation for each part, cut into streams; memory is
+// carried.
+#include "lapse/tasks/collision.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "lapse/tasks/collision_world.h"
+
+namespace lapse {
+namespace {
+
+constexpr int32_t kColumn = 16, kColour = 32;
+
+struct Recording {
+  Tokens tokens;
+  Labels labels;
+};
+
+Recording record(bool easy, int64_t steps, int64_t vocabulary, int64_t outputs, Random random) {
+  CollisionWorld world(easy, std::move(random));
+  Recording made{Tokens(vocabulary), {Tokens(outputs), easy ? 5 : 8}};
+  made.tokens.reserve_bytes(steps * made.labels.period);
+  std::vector<int32_t> step;
+  for (int64_t i = 0; i < steps; ++i) {
+    world.step();
+    step.clear();
+    for (const auto& particle : world.particles()) {
+      const auto cell = particle.cell();
+      step.push_back(static_cast<int32_t>(cell[0]));
+      step.push_back(kColumn + static_cast<int32_t>(cell[1]));
+      if (!easy) step.push_back(kColour + static_cast<int32_t>(particle.colour));
+    }
+    const auto question = world.ask();
+    step.insert(step.end(), question.tokens.begin(), question.tokens.end());
+    made.tokens.append(step);
+    made.labels.values.append({question.label});
+  }
+  return made;
+}
+
+Vocabulary vocabulary_of(bool easy) {
+  std::vector<std::string> tokens;
+  const auto add = [&](const char* name, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(name + std::to_string(i));
+  };
+  add("row", CollisionWorld::kSize);
+  add("column", CollisionWorld::kSize);
+  if (easy) {
+    add("question", 2);
+  } else {
+    add("colour", CollisionWorld::kColours);
+    add("ask", CollisionWorld::kColours);
+  }
+  return Vocabulary::of_task(std::move(tokens), easy ? 69 : 5);
+}
+
+struct Steps {
+  int64_t train, valid, test;
+};
+
+class CollisionSource : public TaskSource {
+ public:
+  CollisionSource(const std::string& name, int64_t test_seed, bool easy, const Steps& steps)
+      : TaskSource(name, vocabulary_of(easy), test_seed), easy_(easy), steps_(steps) {}
+
+  std::string describe() const override {
+    return fmt::format("task {}: a simulation of {} steps to train on, another of {} to validate", name(), steps_.train,
+                       steps_.valid);
+  }
+  uint32_t checksum() const override { return recording("train").tokens.checksum(); }
+  bool has(const std::string& part) const override { return part == "train" || TaskSource::has(part); }
+  std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
+    const Recording& made = recording("train");
+    return std::make_unique<TrainingStreams>(made.tokens, batch, block, std::move(random), &made.labels);
+  }
+  std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
+                                               bool drop_partial) override {
+    const Recording& made = recording(part);
+    return std::make_unique<EvaluationStreams>(made.tokens, batch, block, drop_partial, &made.labels);
+  }
+  int64_t streams(const std::string& part, int64_t block, int64_t most) const override {
+    return std::clamp<int64_t>(recording(part).tokens.size() / (2 * block), 1, most);
+  }
+
+ private:
+  /// Made when it is first asked for. That of training is the same for every seed.
+  const Recording& recording(const std::string& part) const {
+    const auto found = recordings_.find(part);
+    if (found != recordings_.end()) return found->second;
+    const bool train = part == "train";
+    const int64_t steps = train ? steps_.train : part == "valid" ? steps_.valid : steps_.test;
+    return recordings_[part] = record(easy_, steps, vocabulary().size(), vocabulary().outputs(),
+                                      train ? Random(1, name() + ".train") : random_of(part));
+  }
+
+  bool easy_;
+  Steps steps_;
+  mutable std::map<std::string, Recording> recordings_;
+};
+
+class Collision : public TaskOptions {
+ public:
+  std::string name() const override { return "collision"; }
+  Fields fields() override {
+    return {
+        field("easy", easy_,
+              "without colours: the quadrant of the last collision, or those of the last three (five tokens a step "
+              "instead of eight)"),
+        field("train_steps", steps_.train, "length of the simulation to train on; the paper's: 50,000,000")
+            .in(10, 1e9)
+            .unit("steps"),
+        field("valid_steps", steps_.valid, "length of the one to validate; the paper's: 5,000,000")
+            .in(10, 1e9)
+            .unit("steps"),
+        field("test_steps", steps_.test, "length of the one to test; the paper's: 5,000,000").in(10, 1e9).unit("steps"),
+    };
+  }
+  int64_t window() const override { return 0; }
+  std::unique_ptr<Source> open() const override {
+    return std::make_unique<CollisionSource>(name(), test_seed_, easy_, steps_);
+  }
+
+ private:
+  bool easy_ = false;
+  Steps steps_{1'000'000, 20'000, 100'000};
+};
+
+}  // namespace
+
+std::unique_ptr<TaskOptions> collision_options() { return std::make_unique<Collision>(); }
+
+}  // namespace lapse

@@ -1,0 +1,20 @@
+// The table of generated tasks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lapse/tasks/task.h"
+
+namespace lapse {
+
+struct TaskEntry {
+  std::string name;
+  std::string help;
+  std::unique_ptr<TaskOptions> (*options)();  ///< with every option at its default
+};
+
+const std::vector<TaskEntry>& task_table();
+
+}  // namespace lapse
