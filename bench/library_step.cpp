@@ -14,8 +14,11 @@ namespace lapse::bench {
 using at::Tensor;
 
 LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision)
+    : LibraryStep(shape, precision, make_model(shape)) {}
+
+LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision, Transformer model)
     : shape_(shape),
-      model_(make_model(shape)),
+      model_(std::move(model)),
       optimiser_({.rate = kRate, .clip = kClip}, without_spans(model_.parameters())),
       memory_(model_.begin(shape.batch, true)),
       draws_(1, "blocks"),
@@ -33,10 +36,13 @@ double LibraryStep::update(const Tensor& input, const Tensor& target) {
   return value;
 }
 
-void LibraryStep::fill() {
+void LibraryStep::read() {
   const at::NoGradGuard no_grad;
-  for (int64_t seen = 0; seen < shape_.memory; seen += shape_.block)
-    model_.forward(random_tokens(shape_, shape_.block), memory_, options_, model_.draw(draws_));
+  model_.forward(random_tokens(shape_, shape_.block), memory_, options_, model_.draw(draws_));
+}
+
+void LibraryStep::fill() {
+  for (int64_t seen = 0; seen < shape_.memory; seen += shape_.block) read();
   require_full();
 }
 

@@ -13,9 +13,11 @@ namespace lapse::bench {
 class LibraryStep {
  public:
   LibraryStep(const StepShape& shape, const std::string& precision);
+  LibraryStep(const StepShape& shape, const std::string& precision, Transformer model);
 
   double update(const at::Tensor& input, const at::Tensor& target);  ///< tokens [B, K]; the loss
 
+  void read();  ///< one random block, without gradients
   /// Reads random blocks, without gradients, until every layer remembers M rows of each sample; Error if it does not.
   void fill();
   void require_full() const;  ///< Error unless every layer remembers exactly M rows of each sample

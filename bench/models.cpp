@@ -16,8 +16,6 @@ namespace {
 // Below e = M + 1 - R, far more than float32 rounds sigmoid by and far less than a timestep: at age M + 1 m is 0.
 constexpr double kBelow = 0.01;
 
-using Settings = std::map<std::string, std::string>;
-
 void set_fields(const Fields& fields, const Settings& settings) {
   for (const auto& [name, value] : settings) {
     bool found = false;
@@ -72,14 +70,19 @@ double step_flops(const StepShape& s) {
   return flops;
 }
 
+Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings) {
+  const auto options = find_method(method).options();
+  set_fields(options->fields(), settings);
+  return Transformer(model_config(shape), *options, shape.vocabulary, shape.block, Random(1, "weights"));
+}
+
 Transformer make_model(const StepShape& shape) {
-  const auto method = find_method("expire_span").options();
-  set_fields(method->fields(), {{"max_span", std::to_string(shape.max_span)},
-                                {"ramp", std::to_string(shape.ramp)},
-                                {"loss", fmt::format("{}", kSpanLoss)},
-                                {"divide", "input"},
-                                {"divisor", "1"}});
-  Transformer model(model_config(shape), *method, shape.vocabulary, shape.block, Random(1, "weights"));
+  Transformer model = make_model(shape, "expire_span",
+                                 {{"max_span", std::to_string(shape.max_span)},
+                                  {"ramp", std::to_string(shape.ramp)},
+                                  {"loss", fmt::format("{}", kSpanLoss)},
+                                  {"divide", "input"},
+                                  {"divisor", "1"}});
   for (auto& [name, parameter] : model.parameters())
     if (of_spans(name)) parameter->detach().fill_(name.ends_with("bias") ? span_bias(shape) : 0);
   model.after_update();

@@ -1,6 +1,7 @@
 // The models of the step benchmarks: their shapes, their FLOPs, and the library's transformer with frozen spans.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ double step_flops(const StepShape& shape);
 
 /// Fresh weights. Every span is that which keeps `shape.memory` rows: w = 0 and e = M + 1 - R.
 Transformer make_model(const StepShape& shape);
+
+/// Fresh weights with another method, by its settings; those left out have their defaults.
+using Settings = std::map<std::string, std::string>;
+Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings);
 
 /// Whether the parameter is one of the span predictor's.
 bool of_spans(const std::string& parameter);

@@ -89,11 +89,11 @@ std::vector<PruneRound> search(Transformer& model, const Part& part, const Check
   LayerwiseText text(model, *part.open(checkpoint), part.blocks);
   const auto layers = static_cast<int64_t>(model.layers().size());
   // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
-  Progress progress("prune", "round", layers * (options.context / options.step - 1), static_cast<int64_t>(curve.size()),
-                    quiet);
+  Progress progress("prune", "round", layers * (options.context / options.step - 1),
+                    std::max<int64_t>(static_cast<int64_t>(curve.size()) - 1, 0), quiet);
   options.after_round = [&](const std::vector<PruneRound>& rounds) {
     write_file(progress_file, Json{{"settings", settings}, {"rounds", to_json(rounds)}}.dump(1) + "\n");
-    progress.update(static_cast<int64_t>(rounds.size()),
+    progress.update(static_cast<int64_t>(rounds.size()) - 1,
                     fmt::format("{} of {} rows, loss {:.4f} (threshold {:.4f})", rounds.back().total(),
                                 rounds.front().total(), rounds.back().nats, options.threshold));
     if (interrupted()) throw Interrupted();

@@ -118,6 +118,45 @@ TEST(MemoryTable, AgreesWithVectorsOfRows) {
     }
 }
 
+TEST(MemoryTable, InsertsRowsAtTheirPlaces) {
+  for (const bool filled : {false, true})
+    for (int64_t B : {1, 3}) {
+      MemoryTable table(B);
+      Columns rows = columns_of(at::arange(100, 100 + B * 2, at::kLong));
+      if (filled) table.append(at::full({B}, 10, at::kLong), columns_of(at::arange(B * 4, at::kLong).view({B, 4})));
+      std::vector<int64_t> sample, time;
+      NaiveTable naive(B);
+      for (int64_t b = 0; b < B; ++b) {
+        for (int64_t i = 0; filled && i < 4; ++i) naive[b].push_back({10 + i, b * 4 + i});
+        // One before the others and one after them; given in no order.
+        naive[b].insert(naive[b].begin(), {-5 - b, 100 + b});
+        naive[b].push_back({50 + b, 100 + B + b});
+      }
+      for (int64_t b = 0; b < B; ++b) sample.push_back(b), time.push_back(-5 - b);
+      for (int64_t b = 0; b < B; ++b) sample.push_back(b), time.push_back(50 + b);
+      rows["time"] = at::tensor(time, at::kLong);
+      table.insert(at::tensor(sample, at::kLong), rows);
+      expect_equal(table, naive);
+      table.append(at::full({B}, 60, at::kLong), columns_of(at::arange(200, 200 + B, at::kLong).view({B, 1})));
+      for (int64_t b = 0; b < B; ++b) naive[b].push_back({60, 200 + b});
+      expect_equal(table, naive);
+    }
+}
+
+TEST(MemoryTable, ReplacesAColumnAndGrowsOn) {
+  for (int64_t B : {1, 2}) {
+    MemoryTable table(B);
+    append_one(table, 0);
+    append_one(table, 1);
+    const Tensor mine = at::full({4 * B, 4}, 7.);  // longer than the column: its rest is not the table's to write
+    table.replace("x", mine.narrow(0, 0, 2 * B));
+    append_one(table, 2);
+    EXPECT_EQ(table.column("x").select(1, 0).max().item<float>(), 7);
+    EXPECT_EQ(table.column("x")[-1][0].item<float>(), 2);
+    EXPECT_TRUE(mine.equal(at::full({4 * B, 4}, 7.)));
+  }
+}
+
 TEST(MemoryTable, BeginsEmpty) {
   for (int64_t B : {0, 1, 3}) {
     MemoryTable table(B);
@@ -174,6 +213,20 @@ TEST(MemoryTableErrors, KeepWantsOneBoolPerRow) {
   EXPECT_THROW(table.keep(at::ones({6, 1}, at::kBool)), c10::Error);
   EXPECT_THROW(table.keep(at::ones({6}, at::kLong)), c10::Error);
   EXPECT_THROW(table.keep(at::ones({}, at::kBool)), c10::Error);
+  EXPECT_EQ(table.rows(), 6);
+}
+
+TEST(MemoryTableErrors, ReplaceAndInsertWantTheTablesColumns) {
+  MemoryTable table = filled(2);
+  EXPECT_THROW(table.replace("y", at::ones({6, 4})), c10::Error);
+  EXPECT_THROW(table.replace("x", at::ones({5, 4})), c10::Error);
+  EXPECT_THROW(table.replace("x", at::ones({6, 4}, at::kDouble)), c10::Error);
+  const Tensor sample = at::zeros({1}, at::kLong), time = at::full({1}, 90, at::kLong);
+  EXPECT_THROW(table.insert(sample, {{"x", at::ones({1, 4})}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({2, 4})}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({1, 5})}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({1, 4})}, {"y", time}}), c10::Error);
   EXPECT_EQ(table.rows(), 6);
 }
 

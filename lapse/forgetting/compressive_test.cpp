@@ -1,0 +1,88 @@
+// Compressive memory against a slow reading, query by query, of the rule; what it holds.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lapse/model/transformer_testing.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kSpan = 11, kRate = 3, kSlots = 4, kHeads = 2, kDim = 4, kWidth = 5;
+
+std::unique_ptr<MethodOptions> options() {
+  return method_options(
+      "compressive",
+      {{"max_span", std::to_string(kSpan)}, {"rate", std::to_string(kRate)}, {"size", std::to_string(kRate * kSlots)}});
+}
+
+Tensor random_normal(at::IntArrayRef shape, Random& random) {
+  Tensor x = at::empty(shape, at::kDouble);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data_ptr<double>()[i] = random.normal();
+  return x;
+}
+
+/// Query t of a stream that began empty: its newest L timesteps, and slots tau = -L mod c whose first timestep is L ...
+/// L + (C + 1) c - 1 old; position rows L + rank for slots.
+Tensor read_slowly(const Tensor& q, const Tensor& hidden, const Tensor& wk, const Tensor& wv, const Tensor& position,
+                   int64_t t) {
+  std::vector<Tensor> x, p;
+  for (int64_t a = 1; a <= kSpan && t - a >= 0; ++a) x.push_back(hidden[t - a]), p.push_back(position[a - 1]);
+  for (int64_t tau = 0; tau <= t - kSpan; ++tau) {
+    const int64_t rank = (t - tau - kSpan) / kRate;
+    if ((tau + kSpan) % kRate != 0 || rank > kSlots) continue;
+    x.push_back(hidden.narrow(0, tau, kRate).mean(0)), p.push_back(position[kSpan + rank]);
+  }
+  if (x.empty()) return at::zeros({kHeads, kDim}, at::kDouble);
+  const Tensor all = at::stack(x);
+  const Tensor k = at::linear(all, wk).view({-1, kHeads, kDim}), v = at::linear(all, wv).view({-1, kHeads, kDim});
+  const Tensor logits = at::einsum("hd,nhd->hn", {q, k + at::stack(p).unsqueeze(1)}) / 2;
+  return at::einsum("hn,nhd->hd", {at::softmax(logits, 1), v});
+}
+
+TEST(Compressive, ReadsAveragesByTheRule) {
+  const ModelShape shape{1, kWidth, kHeads, kDim, kBlock};
+  Random random(3, "compressive");
+  const auto method = options()->make(shape, 0, random);
+  const int64_t T = 64;
+  const Tensor hidden = random_normal({T, kWidth}, random), q = random_normal({T, kHeads, kDim}, random);
+  const Tensor wk = random_normal({kHeads * kDim, kWidth}, random), wv = random_normal({kHeads * kDim, kWidth}, random);
+  const Tensor position = random_normal({options()->positions(shape), kDim}, random);
+  ASSERT_EQ(position.size(0), kSpan + kSlots + 1);
+  MemoryTable table(1);
+  int64_t t = 0;
+  for (const int64_t K : {8, 8, 1, 1, 5, 1, 16, 2, 1, 1, 1, 13, 6}) {
+    const Tensor start = at::full({1}, t, at::kLong);
+    table.append(start, {{"hidden", hidden.narrow(0, t, K).unsqueeze(0)}});
+    if (const auto pooled = method->pool(table, start, K); pooled.hidden.defined())
+      table.insert(pooled.sample, {{"hidden", pooled.hidden}, {"time", pooled.time}});
+    const Tensor x = table.column("hidden");
+    const auto heads = [&](const Tensor& w) { return at::linear(x, w).view({-1, kHeads, kDim}); };
+    const Rows rows{table, heads(wk), heads(wv), {}};
+    const auto y = method->read({{}, q.narrow(0, t, K).unsqueeze(0), start, position}, rows);
+    for (int64_t i = 0; i < K; ++i)
+      EXPECT_LE(difference(y.out[0][i], read_slowly(q[t + i], hidden, wk, wv, position, t + i)), 1e-12) << t + i;
+    t += K;
+    table.keep(method->keep(rows, (start + K).expand({table.rows()})));
+    EXPECT_LE(table.rows(), kSpan + kSlots + 2) << "the newest, and slots that the next query may read";
+  }
+}
+
+TEST(Compressive, RefusesWhatDoesNotFit) {
+  const auto message = [](const Settings& settings) {
+    try {
+      method_options("compressive", settings)->check({1, 8, 2, 4, 8});
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_NE(message({{"size", "10"}, {"rate", "4"}}).find("not a multiple"), std::string::npos);
+  EXPECT_NE(message({{"max_span", "7"}}).find("must hold a block"), std::string::npos);
+  EXPECT_NE(message({{"max_span", "9"}, {"rate", "12"}, {"size", "12"}}).find("must hold"), std::string::npos);
+  EXPECT_EQ(message({{"max_span", "9"}}), "no error");
+}
+
+}  // namespace
+}  // namespace lapse

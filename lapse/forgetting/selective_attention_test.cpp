@@ -1,0 +1,192 @@
+// Selective attention in a model: what it equals, its budgets and its cost. The operator is tested in ops/.
+#include "lapse/ops/selective_attention.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lapse/data/window.h"
+#include "lapse/model/transformer_testing.h"
+#include "lapse/train/evaluate.h"
+#include "lapse/train/prune.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// The base model of the paper's section 5, or our own.
+ModelConfig config(bool own) {
+  ModelConfig config = tiny_config(own ? "pre" : "post");
+  if (!own) return config;
+  config.norm_kind = "rms", config.activation = "swiglu", config.positions = "absolute";
+  config.biases = false, config.normed_heads = config.attend_self = true;
+  return config;
+}
+
+std::unique_ptr<Transformer> selective(bool own, Settings settings, int64_t block = 40) {
+  const auto options = method_options("selective_attention", std::move(settings));
+  auto model = std::make_unique<Transformer>(config(own), *options, kVocabulary, block, Random(1, "weights"));
+  model->to(at::kDouble);
+  return model;
+}
+
+void set_budgets(Transformer& model, int64_t rows) {
+  for (auto& layer : model.layers()) layer.method().set_budget(rows);
+}
+
+const Tensor kTokens = random_tokens(3, 40);
+
+TEST(SelectiveAttention, WithoutSelectionIsStandardAttention) {
+  for (const bool own : {true, false}) {
+    const auto model = selective(own, {{"separate", "true"}, {"max_span", "41"}});
+    ModelConfig plain = config(own);
+    plain.attend_self = true;
+    const auto options = method_options("fixed_span", {{"max_span", "40"}});
+    Transformer standard(plain, *options, kVocabulary, 40, Random(1, "other"));
+    standard.to(at::kDouble);
+    std::map<std::string, Tensor*> ours;
+    for (auto& [name, tensor] : model->parameters()) {
+      ours[name] = tensor;
+      if (name.ends_with("select.query")) tensor->detach().zero_();
+    }
+    for (auto& [name, tensor] : standard.parameters()) tensor->detach().copy_(*ours.at(name));
+    EXPECT_LE(difference(run(*model, false, kTokens, {40}), run(standard, false, kTokens, {40})), 1e-12);
+    EXPECT_LE(difference(run(*model, true, kTokens, {40}), run(standard, true, kTokens, {40})), 1e-12);
+  }
+}
+
+TEST(SelectiveAttention, ABudgetOfTheContextChangesNothing) {
+  for (const bool own : {true, false}) {
+    const auto model = selective(own, {{"max_span", "40"}});
+    const Tensor free = run(*model, false, kTokens, {40});
+    set_budgets(*model, 40);
+    EXPECT_TRUE(run(*model, false, kTokens, {40}).equal(free));
+    set_budgets(*model, 6);
+    EXPECT_GT(difference(run(*model, false, kTokens, {40}), free), 1e-6);
+  }
+}
+
+// What is dropped is really released, and token by token the same is dropped as at once.
+TEST(SelectiveAttention, HoldsNoMoreThanItsBudget) {
+  for (const char* separate : {"false", "true"})
+    for (const bool own : {true, false}) {
+      const auto model = selective(own, {{"separate", separate}, {"max_span", "30"}});
+      set_budgets(*model, 7);
+      const Tensor whole = run(*model, false, kTokens, {40});
+      EXPECT_LE(difference(run(*model, false, kTokens, std::vector<int64_t>(40, 1)), whole), 1e-10);
+      EXPECT_LE(difference(run(*model, false, kTokens, {8, 1, 1, 13, 5, 12}), whole), 1e-10);
+      at::NoGradGuard no_grad;
+      ModelMemory memory = model->begin(3, false);
+      for (int64_t t = 0; t < 40; ++t) {
+        const auto y = model->forward(kTokens.narrow(1, t, 1), memory, {.observe = true});
+        for (const auto& report : y.reports) EXPECT_EQ(report.memory_max, std::min<int64_t>(t + 1, 7));
+        for (const auto& table : memory.layers) EXPECT_LE(table.rows(), 3 * 7);
+      }
+    }
+}
+
+TEST(SelectiveAttention, StreamsOnTheRelativeModelAndEndsOnTheAbsoluteOne) {
+  const auto stream = selective(false, {{"max_span", "9"}});
+  const Tensor tokens = random_tokens(2, 200);
+  EXPECT_LE(difference(run(*stream, false, tokens, {200}), run(*stream, false, tokens, std::vector<int64_t>(25, 8))),
+            1e-10);
+  const auto windows = selective(true, {});
+  try {
+    run(*windows, false, tokens, {40, 1});
+    FAIL() << "a window of 40 took a token more";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("windows of 40 tokens"), std::string::npos) << error.what();
+  }
+}
+
+// epsilon / (layers n) of the largest M_t, which a token that masks nothing has as the number of tokens it reads.
+TEST(SelectiveAttention, CostsTheMemoryItHolds) {
+  const auto model = selective(true, {{"separate", "true"}, {"memory_loss", "0.1"}, {"max_span", "64"}});
+  for (auto& [name, tensor] : model->parameters())
+    if (name.ends_with("select.query")) tensor->detach().zero_();
+  ModelMemory memory = model->begin(3, true);
+  const auto free = model->forward(kTokens, memory, {.training = true});
+  EXPECT_NEAR(free.cost.item<double>(), 0.1, 1e-9);  // max M_t = n in every layer
+  const auto masked = selective(true, {{"memory_loss", "0.1"}, {"max_span", "64"}});
+  memory = masked->begin(3, true);
+  const auto y = masked->forward(kTokens, memory, {.training = true});
+  EXPECT_LT(y.cost.item<double>(), 0.1);
+  y.cost.backward();
+  for (auto& [name, tensor] : masked->parameters()) {
+    if (name != "layers.1.query")
+      continue;  // nothing but the cost reads the last layer: only head 0, which selects, learns
+    const Tensor heads = tensor->grad().view({3, 4, 12}).abs().sum({1, 2});
+    EXPECT_GT(heads[0].item<double>(), 0);
+    EXPECT_EQ(heads[1].item<double>() + heads[2].item<double>(), 0);
+  }
+}
+
+// ----- lapse prune
+// -----------------------------------------------------------------------------------------------------
+
+class Windows {
+ public:
+  Windows() {
+    std::vector<int32_t> ids;
+    const Tensor tokens = random_tokens(1, 400, 9);
+    for (int64_t i = 0; i < tokens.numel(); ++i) ids.push_back(static_cast<int32_t>(tokens[0][i].item<int64_t>()));
+    tokens_.append(ids);
+  }
+  EvaluationWindows open() const { return EvaluationWindows(tokens_, 0, 4, 40, true); }
+  double loss(Transformer& model) const {
+    EvaluationWindows blocks = open();
+    return evaluate(model, blocks).nats;
+  }
+
+ private:
+  Tokens tokens_{kVocabulary};
+};
+
+TEST(Prune, ReadsLayerByLayerWhatTheModelReads) {
+  const auto model = selective(true, {{"max_span", "40"}});
+  const Windows windows;
+  EvaluationWindows blocks = windows.open();
+  LayerwiseText text(*model, blocks, 0);
+  const auto expected = [&](std::vector<int64_t> budgets) {
+    for (size_t l = 0; l < budgets.size(); ++l) model->layers()[l].method().set_budget(budgets[l]);
+    return windows.loss(*model);
+  };
+  EXPECT_NEAR(text.loss({40, 40}), expected({40, 40}), 1e-12);
+  EXPECT_NEAR(text.loss_with(0, 8), expected({8, 40}), 1e-12);
+  EXPECT_NEAR(text.loss({40, 16}), expected({40, 16}), 1e-12);
+  EXPECT_NEAR(text.loss_with(1, 8), expected({40, 8}), 1e-12);
+  EXPECT_NEAR(text.loss_with(0, 24), expected({24, 16}), 1e-12);
+  EXPECT_NEAR(text.loss({24, 8}), expected({24, 8}), 1e-12);
+}
+
+TEST(Prune, LowersTheCheapestLayerAndGoesOnWhereItStopped) {
+  const auto model = selective(true, {{"max_span", "40"}});
+  const Windows windows;
+  EvaluationWindows blocks = windows.open();
+  LayerwiseText text(*model, blocks, 0);
+  PruneOptions options{.context = 40, .threshold = 1e9};
+  const auto curve = search_budgets(text, 2, options, {});
+  ASSERT_EQ(curve.size(), 9u);  // 40, 32, ..., 8 in each layer
+  for (size_t i = 1; i < curve.size(); ++i) {
+    double least = INFINITY;
+    text.loss(curve[i - 1].budgets);
+    for (int64_t l = 0; l < 2; ++l)
+      if (curve[i - 1].budgets[l] > 8) least = std::min(least, text.loss_with(l, curve[i - 1].budgets[l] - 8));
+    EXPECT_EQ(curve[i].total(), curve[i - 1].total() - 8);
+    EXPECT_NEAR(curve[i].nats, least, 1e-12);
+  }
+  EvaluationWindows again = windows.open();
+  LayerwiseText fresh(*model, again, 0);
+  const auto resumed = search_budgets(fresh, 2, options, {curve.begin(), curve.begin() + 4});
+  ASSERT_EQ(resumed.size(), curve.size());
+  for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(resumed[i].budgets, curve[i].budgets);
+
+  const std::vector<PruneRound> rounds = {
+      {{40, 40}, 2}, {{40, 32}, 1.9}, {{32, 32}, 2.1}, {{24, 32}, 2}, {{24, 24}, 2.2}};
+  EXPECT_EQ(&chosen_round(rounds, 2), &rounds[3]);
+  EXPECT_EQ(&chosen_round(rounds, 2.5), &rounds[4]);
+  EXPECT_EQ(&chosen_round(rounds, 1), &rounds[0]);
+}
+
+}  // namespace
+}  // namespace lapse
