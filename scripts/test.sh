@@ -63,7 +63,10 @@ repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest.log"; }
 
 export UBSAN_OPTIONS=print_stacktrace=1
 
-run_without_torch() { quietly build/asan/base_tests --gtest_brief=1; } # with leaks: nothing here may leak
+run_without_torch() { # with leaks: nothing here may leak
+  quietly build/asan/base_tests --gtest_brief=1
+  quietly build/asan/tensorboard_tests --gtest_brief=1
+}
 
 # libtorch leaks by design at exit
 run_with_torch() { ASAN_OPTIONS=detect_leaks=0 quietly build/asan/ops_tests --gtest_brief=1; }
@@ -105,7 +108,7 @@ else
   run_ctest release
   if [[ $mode == all ]]; then
     title "build of the sanitized tests"
-    scripts/build.sh asan base_tests ops_tests
+    scripts/build.sh asan base_tests tensorboard_tests ops_tests
     title "tests without torch, with sanitizers and leak detection"
     run_without_torch
     title "tests of memory and operators, with sanitizers"

@@ -84,6 +84,7 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
       batch_(batch),
       block_(block),
       stream_length_(cut_streams(tokens, batch, block)),
+      predictions_(stream_length_ - (labels ? 0 : 1)),
       drop_partial_(drop_partial) {
   int64_t least = drop_partial ? block + 1 : 2;
   if (stream_length_ < least) {
@@ -93,7 +94,7 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
 }
 
 bool EvaluationStreams::next(TokenBlock& block) {
-  int64_t length = std::min(block_, stream_length_ - 1 - position_);
+  int64_t length = std::min(block_, predictions_ - position_);
   if (length == 0 || (drop_partial_ && length < block_)) return false;
   fill(block, tokens_, labels_, batch_, length, stream_length_, position_);
   block.restart = position_ == 0;
@@ -102,8 +103,7 @@ bool EvaluationStreams::next(TokenBlock& block) {
 }
 
 int64_t EvaluationStreams::blocks() const {
-  int64_t predictions = stream_length_ - 1;
-  return drop_partial_ ? predictions / block_ : (predictions + block_ - 1) / block_;
+  return drop_partial_ ? predictions_ / block_ : (predictions_ + block_ - 1) / block_;
 }
 
 }  // namespace lapse

@@ -85,8 +85,8 @@ class TrainingStreams : public TrainingBlocks {
 };
 
 /// Reads a text once from its start in `batch` contiguous streams of floor(size / batch) tokens. Every token but the
-/// first of each stream is predicted once (with labels: they are asked for at every token but the last of each
-/// stream); the last block may be shorter, or is left out with `drop_partial`.
+/// first of each stream is predicted once (with labels: they are asked for at every token); the last block may be
+/// shorter, or is left out with `drop_partial`.
 class EvaluationStreams : public EvaluationBlocks {
  public:
   /// Error if a stream would have fewer than 2 tokens, or with `drop_partial` no whole block (block + 1 tokens): there
@@ -100,7 +100,7 @@ class EvaluationStreams : public EvaluationBlocks {
  private:
   const Tokens& tokens_;
   const Labels* labels_;
-  int64_t batch_, block_, stream_length_, position_ = 0;
+  int64_t batch_, block_, stream_length_, predictions_, position_ = 0;
   bool drop_partial_;
 };
 

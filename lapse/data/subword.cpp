@@ -17,14 +17,15 @@ constexpr size_t kLongestSentence = 4000;            // bytes; the trainer leave
 
 /// Cuts a text into what SentencePiece reads as it stands and single bytes that it would change.
 template <class Plain, class Byte>
-void for_each_stretch(std::string_view text, Plain plain, Byte byte) {
+void for_each_stretch(std::string_view text, bool knows_space, Plain plain, Byte byte) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
     char32_t code = 0;
     const bool valid = next_code_point(text, at, code);
     if (!valid) ++at;
-    if (valid && code != '\n' && code != 0 && code != 0x2581) continue;
+    const bool changed = code == '\n' || code == 0 || code == 0x2581 || (code == ' ' && !knows_space);
+    if (valid && !changed) continue;
     if (start > begin) plain(text.substr(begin, start - begin));
     for (size_t i = start; i < at; ++i) byte(static_cast<uint8_t>(text[i]));
     begin = at;
@@ -43,7 +44,7 @@ class Sentences : public sentencepiece::SentenceIterator {
   explicit Sentences(const std::vector<std::string>& texts) {
     for (const std::string& text : texts)
       for_each_stretch(
-          text, [&](std::string_view stretch) { add(stretch); }, [](uint8_t) {});
+          text, true, [&](std::string_view stretch) { add(stretch); }, [](uint8_t) {});
   }
   bool empty() const { return sentences_.empty(); }
   bool done() const override { return at_ == sentences_.size(); }
@@ -91,6 +92,7 @@ Subwords::Subwords(std::string model, const std::string& origin)
   }
   if (std::ranges::count(byte_ids_, -1) > 0)
     fail(origin + ": this SentencePiece model has no byte fallback, so it cannot give every text back");
+  knows_space_ = !processor_->IsUnknown(processor_->PieceToId({kSpace.data(), kSpace.size()}));
   // What each setting that changes the text would change.
   constexpr std::string_view probe = " A  \xC2\xAA \xEF\xBC\xA1 ";
   std::string back;
@@ -104,7 +106,7 @@ Subwords::~Subwords() = default;
 std::vector<int32_t> Subwords::encode(std::string_view text) const {
   std::vector<int32_t> ids;
   for_each_stretch(
-      text,
+      text, knows_space_,
       [&](std::string_view stretch) {
         std::vector<int> pieces;
         if (const auto status = processor_->Encode({stretch.data(), stretch.size()}, &pieces); !status.ok())

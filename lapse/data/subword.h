@@ -37,6 +37,7 @@ class Subwords {
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   std::vector<std::string> decoded_;
   std::vector<int32_t> byte_ids_;
+  bool knows_space_;  // else a space is a byte: SentencePiece would write the three of U+2581
 };
 
 std::shared_ptr<const Subwords> read_subwords(const fs::path& path);

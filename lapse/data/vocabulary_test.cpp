@@ -190,5 +190,36 @@ TEST(Vocabulary, MetricsOfTheUnits) {
   }
 }
 
+TEST(Bos, IsTheIdAfterAllOthers) {
+  for (const char* unit : {"byte", "character", "word"}) {
+    DataConfig config;
+    config.unit = unit;
+    const auto without = Vocabulary::build(config, "abc abd");
+    config.windows = true;
+    const auto with = Vocabulary::build(config, "abc abd");
+    EXPECT_EQ(without.bos(), -1);
+    EXPECT_EQ(with.bos(), without.size());
+    EXPECT_EQ(with.size(), without.size() + 1);
+    EXPECT_EQ(with.decode(with.bos()), "") << "it stands for no text";
+    EXPECT_EQ(with.encode("abc abd"), without.encode("abc abd"));
+    expect_same(with, Vocabulary::from_json(with.to_json()), "abc abd");
+    EXPECT_EQ(Vocabulary::from_json(with.to_json()).bos(), with.bos());
+  }
+}
+
+TEST(TaskVocabulary, ReadsItsOwnTokensOnly) {
+  const auto vocabulary = Vocabulary::of_task({"X=", "7", "<eos>"});
+  EXPECT_EQ(vocabulary.size(), 4);
+  EXPECT_EQ(vocabulary.bos(), 3);
+  EXPECT_EQ(vocabulary.outputs(), 4);
+  EXPECT_THAT(vocabulary.encode("X= 7\n 7"), ElementsAre(0, 1, 1));
+  EXPECT_EQ(vocabulary.decode({0, 1, 3}), "X= 7 ");
+  EXPECT_THAT([&] { vocabulary.encode("X= Y="); }, ThrowsMessage<Error>(HasSubstr("no token 'Y='")));
+  expect_same(vocabulary, Vocabulary::from_json(vocabulary.to_json()), "7 X=");
+  const auto labelled = Vocabulary::from_json(Vocabulary::of_task({"a", "b"}, 69).to_json());
+  EXPECT_EQ(labelled.size(), 3);
+  EXPECT_EQ(labelled.outputs(), 69);
+}
+
 }  // namespace
 }  // namespace lapse

@@ -20,9 +20,7 @@ std::vector<Figure> TaskSource::figures(const Score& score) const {
 }
 
 Random TaskSource::random_of(const std::string& part) const {
-  if (!has(part))
-    fail(fmt::format("the task {} has no split '{}'; it draws fresh training data, and has splits valid and test",
-                     name_, part));
+  if (!has(part)) fail(fmt::format("the task {} has no split '{}'; use valid or test", name_, part));
   return Random(static_cast<uint64_t>(test_seed_), name_ + "." + part);
 }
 

@@ -1,0 +1,103 @@
+// Figures of a text, and the bytes that its tokens stand for.
+#include "lapse/data/source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lapse/core/testing.h"
+
+namespace lapse {
+namespace {
+
+const std::string kText = " The caf\xC3\xA9  opens\tat nine\n\nThe  end ";
+
+DataConfig config_of(const std::string& unit) {
+  DataConfig config;
+  config.unit = unit;
+  return config;
+}
+
+TEST(TextBytes, OfEveryUnitAddUpToTheText) {
+  for (const char* unit : {"byte", "character", "word"}) {
+    const auto vocabulary = Vocabulary::build(config_of(unit), kText);
+    std::vector<uint32_t> bytes;
+    const auto ids = vocabulary.encode(kText, &bytes);
+    Tokens tokens(vocabulary.size());
+    tokens.append(ids, bytes);
+    int64_t sum = 0;
+    for (int64_t i = 0; i < tokens.size(); ++i) sum += tokens.text_bytes(i);
+    EXPECT_EQ(sum, std::ssize(kText)) << unit;
+  }
+}
+
+TEST(TextBytes, OfWordsIncludeTheSpaceBefore) {
+  const auto vocabulary = Vocabulary::build(config_of("word"), kText);
+  std::vector<uint32_t> bytes;
+  vocabulary.encode("a  bc \n\td ", &bytes);
+  EXPECT_THAT(bytes, testing::ElementsAre(1, 4, 2, 3));  // the last with the white space that ends the text
+}
+
+TEST(TextBytes, AboveWhatAByteHoldsAreCountedWithTheNextTokens) {
+  Tokens tokens(10);
+  tokens.append({1, 2, 3}, {3, 600, 1});
+  tokens.append({4, 5}, {1, 2});
+  std::vector<int64_t> bytes;
+  for (int64_t i = 0; i < tokens.size(); ++i) bytes.push_back(tokens.text_bytes(i));
+  EXPECT_THAT(bytes, testing::ElementsAre(3, 255, 255, 92, 2));
+}
+
+TEST(TextSource, ReportsBitsPerByteForEveryUnit) {
+  const Score score{.nats = 70, .scored = 20, .bytes = 100};
+  const double bpb = 0.7 / std::log(2);
+  for (const auto& [unit, tag, value] :
+       {std::tuple("byte", "bpb", bpb), {"character", "bpc", 3.5 / std::log(2)}, {"word", "ppl", std::exp(3.5)}}) {
+    const auto vocabulary = Vocabulary::build(config_of(unit), kText);
+    const TextSource source(config_of(unit), vocabulary, "test", Tokens({1, 2, 3}, vocabulary.size()));
+    EXPECT_FALSE(source.counts_answers());
+    const auto figures = source.figures(score);
+    EXPECT_EQ(figures[0].tag, tag);
+    EXPECT_DOUBLE_EQ(figures[0].value, value);
+    EXPECT_EQ(figures.back().tag, "bpb");
+    EXPECT_DOUBLE_EQ(figures.back().value, bpb);
+    EXPECT_EQ(figures.size(), unit == std::string("byte") ? 1u : 2u);
+  }
+}
+
+TEST(TextSource, CountsTheBytesThatABlockPredicts) {
+  const auto vocabulary = Vocabulary::build(config_of("word"), kText);
+  std::vector<uint32_t> bytes;
+  const auto ids = vocabulary.encode(kText, &bytes);
+  Tokens tokens(vocabulary.size());
+  tokens.append(ids, bytes);
+  TextSource source(config_of("word"), vocabulary, "test", std::move(tokens));
+  EXPECT_TRUE(source.has("test"));
+  EXPECT_FALSE(source.has("train"));
+  const auto blocks = source.evaluation("test", 1, 3, false);
+  int64_t predicted = 0;
+  for (TokenBlock block; blocks->next(block);) predicted += block.bytes;
+  EXPECT_EQ(predicted, std::ssize(kText) - bytes[0]);  // the first token is not predicted
+}
+
+TEST(Labels, StandAtEveryPeriodsEnd) {
+  std::vector<int32_t> ids(40);
+  for (int32_t i = 0; i < 40; ++i) ids[i] = i;
+  const Tokens tokens(ids, 40);
+  const Labels labels{Tokens({3, 0, 1, 4, 2, 0, 1, 1, 1, 2}, 5), 4};
+  EvaluationStreams streams(tokens, 2, 6, false, &labels);
+  int64_t seen = 0;
+  for (TokenBlock block; streams.next(block);)
+    for (size_t i = 0; i < block.input.size(); ++i, ++seen) {
+      const int64_t place = block.input[i], label = labels.values[place / 4];
+      EXPECT_EQ(block.target[i], place % 4 == 3 && label != 0 ? label : kUnscored) << place;
+    }
+  EXPECT_EQ(seen, 2 * 20);
+  TrainingStreams training(tokens, 2, 6, Random(1, "text"), &labels);
+  const TokenBlock block = training.next();
+  for (size_t i = 0; i < block.input.size(); ++i) EXPECT_EQ(block.target[i], labels.at(block.input[i]));
+  EXPECT_EQ(block.bytes, 0);
+}
+
+}  // namespace
+}  // namespace lapse

@@ -1,0 +1,148 @@
+#include "lapse/data/subword.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lapse/core/random.h"
+#include "lapse/core/testing.h"
+#include "lapse/data/corpus.h"
+
+namespace lapse {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kWords = {"the", "river", "forgets", "slowly", "na\xC3\xAFve", "morning", "light"};
+
+std::string text_of(uint64_t seed, int words) {
+  Random random(seed, "words");
+  std::string text;
+  for (int i = 0; i < words; ++i) text += kWords[random.below(kWords.size())] + (random.below(9) == 0 ? ".\n" : " ");
+  return text;
+}
+
+const std::string& model(const std::string& kind = "unigram") {
+  static const std::string unigram = train_subwords({text_of(1, 5000)}, {.size = 290, .kind = "unigram"});
+  static const std::string bpe = train_subwords({text_of(1, 5000)}, {.size = 290, .kind = "bpe"});
+  return kind == "bpe" ? bpe : unigram;
+}
+
+std::string round_trip(const Subwords& subwords, const std::string& text) {
+  std::string back;
+  for (const int32_t id : subwords.encode(text)) back += subwords.decode(id);
+  return back;
+}
+
+class SubwordKinds : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, SubwordKinds, testing::Values("unigram", "bpe"));
+
+TEST_P(SubwordKinds, GiveEveryTextBack) {
+  const Subwords subwords(model(GetParam()), "model");
+  EXPECT_EQ(subwords.size(), 290);
+  for (const std::string& text :
+       {std::string(""), std::string(" "), std::string("  two  spaces  "), std::string("\n\n"), std::string("\r\n\t"),
+        std::string("a\0b", 3), std::string("\xE2\x96\x81 \xE2\x96\x81"), std::string("\xFF\xFE\xC3"),
+        std::string("\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80"), std::string("<s></s><unk><0x41>"),
+        std::string("\xEF\xBB\xBF\xEF\xBC\xA1\xC2\xA0\xCC\x81"), text_of(2, 300)})
+    EXPECT_EQ(round_trip(subwords, text), text);
+}
+
+TEST_P(SubwordKinds, GiveAnyBytesAndAnyCharactersBack) {
+  const Subwords subwords(model(GetParam()), "model");
+  Random random(3, "bytes");
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (uint64_t n = random.below(40); n > 0; --n)
+      text += random.below(3) == 0 ? std::string(1, static_cast<char>(random.below(256)))
+                                   : kWords[random.below(kWords.size())].substr(0, 1 + random.below(9));
+    EXPECT_EQ(round_trip(subwords, text), text);
+  }
+}
+
+TEST_P(SubwordKinds, CutKnownWordsIntoFewPieces) {
+  const Subwords subwords(model(GetParam()), "model");
+  const std::string text = text_of(4, 1000);
+  EXPECT_LT(subwords.encode(text).size(), text.size() * 3 / 4);
+}
+
+TEST_P(SubwordKinds, AreTheSameForTheSameText) {
+  EXPECT_EQ(train_subwords({text_of(1, 5000)}, {.size = 290, .kind = GetParam()}), model(GetParam()));
+}
+
+TEST(Subwords, AreCutAlikeInAWholeTextAndInItsParts) {
+  const Subwords subwords(model(), "model");
+  const std::string text = text_of(5, 200);
+  const auto whole = subwords.encode(text);
+  for (size_t cut = text.find_first_of(" \n"); cut != text.npos; cut = text.find_first_of(" \n", cut + 1)) {
+    auto parts = subwords.encode(text.substr(0, cut));
+    const auto rest = subwords.encode(text.substr(cut));
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(parts, whole) << cut;
+  }
+}
+
+TEST(Subwords, ReadTextsWithoutLineEndsOrSpaces) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "\xE4\xB8\xAD\xE6\x96\x87"[i % 6];
+  const Subwords subwords(train_subwords({text}, {.size = 264}), "model");
+  EXPECT_EQ(round_trip(subwords, text), text);
+  EXPECT_EQ(round_trip(subwords, " a  b\n"), " a  b\n") << "a space is no piece of this model";
+}
+
+TEST(Subwords, ErrorsSayWhatIsWrong) {
+  EXPECT_THAT(error_of([] { Subwords("no model", "x.model"); }), HasSubstr("x.model: not a SentencePiece model"));
+  EXPECT_THAT(error_of([] { Subwords("", "x.model"); }), HasSubstr("x.model: not a SentencePiece model"));
+  EXPECT_THAT(error_of([] { read_subwords("/none.model"); }), HasSubstr("/none.model"));
+  EXPECT_THAT(error_of([] { train_subwords({}, {}); }), HasSubstr("no text"));
+  EXPECT_THAT(error_of([] { train_subwords({"\n\n"}, {}); }), HasSubstr("no text"));
+  EXPECT_THAT(error_of([] { train_subwords({"abc"}, {.size = 5000}); }), HasSubstr("too high (5000)"));
+}
+
+TEST(SubwordVocabulary, HoldsItsModel) {
+  TestFolder folder;
+  write_file(folder / "a.model", model());
+  DataConfig config;
+  config.unit = "subword", config.tokenizer = (folder / "a.model").string();
+  for (const bool windows : {false, true}) {
+    config.windows = windows;
+    const auto vocabulary = Vocabulary::build(config, "any text");
+    const auto again = Vocabulary::from_json(vocabulary.to_json());
+    const std::string text = text_of(6, 50) + "\xFF caf\xC3\xA9";
+    EXPECT_EQ(again.to_json(), vocabulary.to_json());
+    EXPECT_EQ(again.encode(text), vocabulary.encode(text));
+    EXPECT_EQ(again.decode(again.encode(text)), text);
+    EXPECT_EQ(vocabulary.size(), windows ? 291 : 290);
+    EXPECT_EQ(vocabulary.bos(), windows ? 290 : -1);
+  }
+}
+
+TEST(SubwordVocabulary, KnowsHowManyBytesATokenStandsFor) {
+  TestFolder folder;
+  write_file(folder / "a.model", model());
+  const std::string text = text_of(7, 2000);
+  write_file(folder / "text", text);
+  DataConfig config;
+  config.unit = "subword", config.tokenizer = (folder / "a.model").string(), config.path = (folder / "text").string();
+  const Corpus corpus = load_corpus(config);
+  int64_t bytes = 0;
+  std::string back;
+  for (const Tokens* part : {&corpus.train, &corpus.valid, &corpus.test})
+    for (int64_t i = 0; i < part->size(); ++i) {
+      bytes += part->text_bytes(i);
+      back += corpus.vocabulary.decode((*part)[i]);
+    }
+  EXPECT_EQ(bytes, std::ssize(text));
+  EXPECT_EQ(back, text);
+}
+
+TEST(SubwordVocabulary, NeedsAModel) {
+  DataConfig config;
+  config.unit = "subword";
+  EXPECT_THAT(error_of([&] { Vocabulary::build(config, "text"); }), HasSubstr("data.tokenizer"));
+  EXPECT_THAT(error_of([] { Vocabulary::from_json(R"({"unit": "subword"})"); }), HasSubstr("SentencePiece"));
+  EXPECT_THAT(error_of([] { Vocabulary::from_json(R"({"unit": "subword", "model": "Zm9v"})"); }),
+              HasSubstr("not a SentencePiece model"));
+}
+
+}  // namespace
+}  // namespace lapse

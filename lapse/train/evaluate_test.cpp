@@ -1,0 +1,110 @@
+// Scores of what is only partly scored, against a count over whole streams.
+#include "lapse/train/evaluate.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lapse/core/testing.h"
+#include "lapse/forgetting/table.h"
+#include "lapse/tasks/testing.h"
+
+namespace lapse {
+namespace {
+
+Transformer small_model(const Source& source, uint64_t seed = 1) {
+  ModelConfig config;
+  config.width = 8, config.heads = 2, config.layers = 1, config.feed_forward = 8;
+  return Transformer(config, *find_method("fixed_span").options(), source.vocabulary().size(), 8,
+                     Random(seed, "weights"), source.vocabulary().outputs());
+}
+
+/// Score::right, answers, right_answers of one block that holds everything.
+Score count(Transformer& model, const TokenBlock& block) {
+  auto memory = model.begin(block.batch, false);
+  const at::Tensor guess = model.forward(block_tensor(block, block.input), memory, {}).logits.argmax(2);
+  Score score;
+  for (int64_t b = 0; b < block.batch; ++b) {
+    int64_t open = 0, right = 0;
+    for (int64_t i = 0; i <= block.length; ++i) {
+      const int64_t target = i < block.length ? block.target[b * block.length + i] : kUnscored;
+      if (target == kUnscored) {
+        score.answers += open > 0, score.right_answers += open > 0 && right == open;
+        open = right = 0;
+        continue;
+      }
+      const bool hit = guess[b][i].item<int64_t>() == target;
+      ++open, right += hit, ++score.scored, score.right += hit;
+    }
+  }
+  return score;
+}
+
+TEST(Evaluate, CountsAnswersThatReachFromBlockToBlock) {
+  const auto source = make_task("long_copy", {{"gap", "5"}, {"most", "2"}, {"test_sequences", "60"}})->open();
+  TokenBlock whole;
+  ASSERT_TRUE(source->evaluation("test", 3, 100000, false)->next(whole));
+  uint64_t seed = 1;
+  Score expected;
+  for (; expected.right == 0 || expected.right == expected.scored; ++seed) {  // random weights that are right sometimes
+    ASSERT_LT(seed, 100u);
+    Transformer candidate = small_model(*source, seed + 1);
+    expected = count(candidate, whole);
+  }
+  Transformer model = small_model(*source, seed);
+  EXPECT_EQ(expected.answers, 60);
+  double nats = 0;
+  for (const int64_t block : {1, 2, 3, 7, 1000}) {
+    const auto result = evaluate(model, *source->evaluation("test", 3, block, false), {.counts_answers = true});
+    EXPECT_EQ(result.score.scored, expected.scored);
+    EXPECT_EQ(result.score.right, expected.right);
+    EXPECT_EQ(result.score.answers, expected.answers);
+    EXPECT_EQ(result.score.right_answers, expected.right_answers);
+    if (nats == 0) nats = result.nats;
+    EXPECT_NEAR(result.nats, nats, 1e-5);
+  }
+}
+
+TEST(Evaluate, CountsAnswersOfSequences) {
+  const auto task = make_task("copy", {{"longest", "3"}, {"alphabet", "2"}, {"test_sequences", "40"}});
+  const auto source = task->open();
+  Transformer model = small_model(*source);
+  TokenBlock whole;
+  ASSERT_TRUE(source->evaluation("test", 40, 8, false)->next(whole));
+  const Score expected = count(model, whole);
+  EXPECT_EQ(expected.answers, 40);
+  for (const int64_t batch : {1, 7, 40}) {
+    const auto result = evaluate(model, *source->evaluation("test", batch, 8, false), {.counts_answers = true});
+    EXPECT_EQ(result.score.scored, expected.scored);
+    EXPECT_EQ(result.score.right, expected.right);
+    EXPECT_EQ(result.score.answers, 40);
+    EXPECT_EQ(result.score.right_answers, expected.right_answers);
+  }
+}
+
+TEST(Evaluate, RefusesWhereNothingIsScored) {
+  const auto source = make_task("long_copy", {{"gap", "100"}})->open();
+  Transformer model = small_model(*source);
+  EXPECT_THAT(error_of([&] {
+                evaluate(model, *source->evaluation("test", 1, 10, false), {.max_blocks = 2, .counts_answers = true});
+              }),
+              testing::HasSubstr("nothing in what was evaluated is scored"));
+}
+
+TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
+  const at::Tensor logits = at::randn({2, 3, 5}, at::kDouble).set_requires_grad(true);
+  const at::Tensor target = at::tensor({1, -100, 4, -100, -100, 0}, at::kLong).view({2, 3});
+  const auto positions = score_positions(logits, target);
+  const at::Tensor log = logits.log_softmax(2);
+  const at::Tensor expected = -(log[0][0][1] + log[0][2][4] + log[1][2][0]);
+  EXPECT_NEAR(positions.loss.item<double>(), expected.item<double>(), 1e-12);
+  EXPECT_EQ(positions.right.numel(), 3);
+  positions.loss.backward();
+  EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0);
+  const auto none = score_positions(logits, at::full({2, 3}, kUnscored, at::kLong));
+  EXPECT_EQ(none.loss.item<double>(), 0);
+  EXPECT_EQ(none.right.numel(), 0);
+}
+
+}  // namespace
+}  // namespace lapse
