@@ -73,10 +73,14 @@ void refuse_extras(const CLI::App& verb) {
 }
 
 void add_evaluation_options(CLI::App& verb) {
+  verb.add_option("--method", "read the model with another forgetting method, one that needs no training")
+      ->type_name("NAME");
   add_options(verb, method_table(), "Options of the run's forgetting method");
 }
 
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
+  if (const auto given = verb.get_option("--method")->results(); !given.empty())
+    checkpoint.config().read_with(given.back());
   set_options(verb, method_table(), &checkpoint.config().method(), "method is " + checkpoint.config().method_name);
 }
 

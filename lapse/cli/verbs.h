@@ -30,10 +30,10 @@ void add_tokenizer(CLI::App& program, Action& action);
 /// Error, with the nearest flag, if arguments are left over.
 void refuse_extras(const CLI::App& verb);
 
-/// Declares the evaluation options of every method (--max-span 256), and explains them in --help.
+/// Declares --method, and the evaluation options of every method (--max-span 256), and explains them in --help.
 void add_evaluation_options(CLI::App& verb);
 
-/// Sets those that were given; Error if the checkpoint's method does not know one.
+/// Sets those that were given; Error if the checkpoint's method, or that of --method, does not know one.
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 
 /// The same for the evaluation options of every task.

@@ -116,6 +116,7 @@ class AdaptiveSpanOptions : public MethodOptions {
                 .unit("timesteps")};
   }
 
+  int64_t longest(const ModelShape&) const override { return s_.max_span; }
   int64_t positions(const ModelShape&) const override { return s_.max_span; }
   int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {

@@ -172,6 +172,7 @@ class CompressiveOptions : public MethodOptions {
           s_.max_span, std::max(shape.block, s_.rate)));
   }
 
+  int64_t longest(const ModelShape&) const override { return s_.max_span + (s_.slots() + 1) * s_.rate - 1; }
   // Ages 1 ... L of timesteps, then one for each rank of a slot.
   int64_t positions(const ModelShape&) const override { return s_.max_span + s_.slots() + 1; }
   int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }

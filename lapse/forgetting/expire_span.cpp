@@ -102,6 +102,9 @@ class ExpireSpanOptions : public MethodOptions {
                 .unit("timesteps")};
   }
 
+  int64_t longest(const ModelShape&) const override {
+    return s_.max_span + static_cast<int64_t>(std::ceil(s_.ramp)) - 1;
+  }
   int64_t positions(const ModelShape& shape) const override { return shape.block; }
   int64_t initial_rows(const ModelShape& shape) const override {
     return s_.initial_memory == "zeros" ? shape.block : 0;

@@ -50,6 +50,7 @@ class FixedSpanOptions : public MethodOptions {
                 .unit("timesteps")};
   }
 
+  int64_t longest(const ModelShape&) const override { return max_span; }
   int64_t positions(const ModelShape&) const override { return max_span; }
   int64_t initial_rows(const ModelShape&) const override { return initial_memory == "zeros" ? max_span : 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {

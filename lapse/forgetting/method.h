@@ -96,6 +96,10 @@ class Method {
   /// budgets (MethodOptions::budgets).
   virtual void set_budget(int64_t rows);
 
+  /// Whether, outside training, queries must come one at a time, and rows be deleted after each: where what a query
+  /// reads decides what the next may.
+  virtual bool one_by_one() const { return false; }
+
   /// How queries read rows, and what that costs.
   virtual Reading read(const Query& query, const Rows& rows) const = 0;
 
@@ -125,6 +129,12 @@ class MethodOptions {
   virtual std::vector<int64_t>* budgets() { return nullptr; }
   /// Error if the options contradict each other or the model.
   virtual void check(const ModelShape&) const {}
+
+  /// To read a model that was trained with another method: takes over what the model's weights depend on. Error if this
+  /// method has weights of its own.
+  virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
+  /// The greatest age at which a row can be read.
+  virtual int64_t longest(const ModelShape& shape) const = 0;
 
   /// Rows of the position table: ages 1 ... P have an embedding.
   virtual int64_t positions(const ModelShape& shape) const = 0;

@@ -5,7 +5,13 @@
 #include "lapse/forgetting/compressive.h"
 #include "lapse/forgetting/expire_span.h"
 #include "lapse/forgetting/fixed_span.h"
+#include "lapse/forgetting/h2o.h"
+#include "lapse/forgetting/local.h"
+#include "lapse/forgetting/local_global.h"
 #include "lapse/forgetting/selective_attention.h"
+#include "lapse/forgetting/sink_window.h"
+#include "lapse/forgetting/strided.h"
+#include "lapse/forgetting/tova.h"
 
 namespace lapse {
 
@@ -20,6 +26,17 @@ const std::vector<MethodEntry>& method_table() {
        "tokens mask others for the tokens after them; the most masked are dropped (Selective "
        "Attention)",
        selective_attention_options},
+      {"local", "the newest rows only; also reads models trained with another method", local_options},
+      {"local_global", "three layers of the newest rows, then one that reads all, in turns; also reads other models",
+       local_global_options},
+      {"strided", "the newest rows and every n-th older one (Sparse Transformer); also reads other models",
+       strided_options},
+      {"sink_window", "the first rows of a stream and the newest (StreamingLLM); also reads other models",
+       sink_window_options},
+      {"h2o", "outside training, the newest rows and those that received most attention (H2O); also reads other models",
+       h2o_options},
+      {"tova", "outside training, drops what the newest query attends least (TOVA); also reads other models",
+       tova_options},
   };
   return table;
 }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lapse/model/initialise.h"
@@ -31,6 +32,13 @@ Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& st
 }
 
 }  // namespace
+
+void LayerReport::join(const LayerReport& next) {
+  memory_mean += next.memory_mean;
+  memory_max = std::max(memory_max, next.memory_max);
+  deleted = next.deleted;
+  for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
+}
 
 Layer::Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, int64_t number,
              Random& random)
@@ -140,7 +148,8 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
                    LayerReport& report) const {
   at::NoGradGuard no_grad;
   table.detach();
-  if (!options.training && !options.observe && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
+  const bool exact = options.training || options.observe || method_->one_by_one();
+  if (!exact && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
   if (options.observe) {
     const Tensor sizes = memory_sizes(table, method_->ages(rows), start, K);

@@ -32,6 +32,9 @@ struct LayerReport {
   double memory_mean = 0, memory_max = 0;  ///< |C_t| over queries and samples
   double deleted = 0;                      ///< fraction of the rows that the block could read, deleted after it
   Columns told;                            ///< what the method tells of the block's own rows: name -> [B, K]
+
+  /// Appends the report of the next timestep; memory_mean becomes a sum.
+  void join(const LayerReport& next);
 };
 
 /// h = layer(h), post-norm or pre-norm (docs/equations.md, "The base model").

@@ -105,11 +105,32 @@ Tensor Transformer::logits(const Tensor& h, bool bfloat16) const {
   return lapse::linear(norm_(h), output_weight_, {.bias = output_bias_, .bfloat16 = bfloat16});
 }
 
+// A block of K, token by token; its reports are those of all its tokens.
+Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options) {
+  const int64_t K = tokens.size(1);
+  std::vector<Tensor> all;
+  Result result;
+  for (int64_t i = 0; i < K; ++i) {
+    Result one = forward(tokens.narrow(1, i, 1), memory, options);
+    all.push_back(one.logits);
+    if (i == 0) {
+      result = std::move(one);
+      continue;
+    }
+    for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
+  }
+  for (auto& report : result.reports) report.memory_mean /= static_cast<double>(K);
+  result.logits = at::cat(all, 1);
+  return result;
+}
+
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                                          const BlockDraws& draws) {
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
   TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
+  if (!options.training && tokens.size(1) > 1 && layers_[0].method().one_by_one())
+    return one_by_one(tokens, memory, options);
   Result result;
   Tensor h = embed(tokens, memory.clock);
   result.cost = at::zeros({}, h.options());

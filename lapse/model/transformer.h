@@ -74,6 +74,8 @@ class Transformer {
   int64_t context() const { return absolute_ ? position_.size(0) : 0; }
 
  private:
+  Result one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options);
+
   ModelConfig config_;
   ModelShape shape_;
   int64_t initial_rows_;

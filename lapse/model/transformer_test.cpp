@@ -62,6 +62,7 @@ TEST_P(EveryMethod, DoesNotDependOnTheOtherStreams) {
 }
 
 TEST_P(EveryMethod, TrainsOnWhatItEvaluates) {
+  if (model(at::kFloat)->layers()[0].method().one_by_one()) return;  // they evict rows outside training only
   for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-10), std::pair(at::kFloat, 1e-4)}) {
     const auto m = model(type);
     const Tensor tokens = random_tokens(kStreams, kLength);
@@ -96,6 +97,7 @@ class KeepAll : public Method {
     return inner_->state(shape, real);
   }
   bool keeps_hidden() const override { return inner_->keeps_hidden(); }
+  bool one_by_one() const override { return inner_->one_by_one(); }
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
     return inner_->pool(table, start, length);
   }
@@ -113,6 +115,7 @@ class KeepAllOptions : public MethodOptions {
   Fields fields() override { return inner_->fields(); }
   int64_t positions(const ModelShape& shape) const override { return inner_->positions(shape); }
   int64_t initial_rows(const ModelShape& shape) const override { return inner_->initial_rows(shape); }
+  int64_t longest(const ModelShape& shape) const override { return inner_->longest(shape); }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
     return std::make_unique<KeepAll>(inner_->make(shape, layer, random));
   }
@@ -134,6 +137,7 @@ TEST_P(EveryMethod, NeverMissesWhatItDeleted) {
   const Tensor tokens = random_tokens(kStreams, kLength);
   for (bool training : {false, true})
     for (const auto& lengths : {blocks_of(kBlock), kMixed}) {
+      if (!training && m->layers()[0].method().one_by_one()) continue;  // they delete what could still be read
       ModelMemory memory = m->begin(kStreams, training), complete = all->begin(kStreams, training);
       EXPECT_LE(difference(run(*m, memory, tokens, lengths), run(*all, complete, tokens, lengths)), 1e-10);
       EXPECT_EQ(timesteps_in(complete), 2 * kStreams * kLength);
@@ -149,7 +153,9 @@ TEST_P(EveryMethod, DeletesExactlyWhatNoLaterQueryCanRead) {
   for (size_t l = 0; l < memory.layers.size(); ++l) {
     const auto& table = memory.layers[l];
     EXPECT_TRUE(m->layers()[l].alive(table, memory.clock).all().item<bool>());
-    EXPECT_FALSE(m->layers()[l].alive(table, memory.clock + 1000).any().item<bool>());
+    // But for what stays for ever: the first rows of a stream, of which there are four.
+    const Tensor later = m->layers()[l].alive(table, memory.clock + 1000);
+    EXPECT_FALSE(at::logical_and(later, table.time() >= 4).any().item<bool>());
     EXPECT_TRUE((table.time() < kLength).all().item<bool>());
   }
 }

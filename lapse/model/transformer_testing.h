@@ -32,7 +32,14 @@ inline void set_fields(const Fields& fields, const Settings& settings) {
 /// A method's options; settings that it does not have are passed over. Memories live for 5 blocks at most, unless the
 /// settings say otherwise.
 inline std::unique_ptr<MethodOptions> method_options(const std::string& name, Settings settings = {}) {
-  settings.insert({{"max_span", "33"}, {"ramp", "6.5"}, {"loss", "0.01"}, {"size", "12"}, {"rate", "3"}});
+  settings.insert({{"max_span", "33"},
+                   {"ramp", "6.5"},
+                   {"loss", "0.01"},
+                   {"size", "12"},
+                   {"rate", "3"},
+                   {"window", "20"},
+                   {"stride", "5"},
+                   {"budget", "16"}});
   auto options = find_method(name).options();
   set_fields(options->fields(), settings);
   return options;

@@ -118,6 +118,14 @@ void Config::check_task() const {
   task()->check();
 }
 
+void Config::read_with(const std::string& name) {
+  find_method(name);
+  if (name == method_name) return;
+  const MethodOptions& trained = method();
+  method_name = name;
+  method().adopt(trained, shape_of(model, train.block));
+}
+
 void Config::check() const {
   model.check();
   if (task()) check_task();

@@ -64,6 +64,9 @@ class Config {
   TaskOptions* task() const;
   /// Whether sequences are independent windows rather than streams.
   bool windows() const;
+  /// Reads the model with another method than it was trained with. Error if there is no such method, or it would have
+  /// to be trained.
+  void read_with(const std::string& method);
   /// What no single field can check: Error if fields contradict each other.
   void check() const;
 

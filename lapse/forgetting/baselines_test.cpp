@@ -1,0 +1,229 @@
+// The baselines that need no training against slow rules, each written from its paper: which rows every query reads.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "lapse/model/transformer_testing.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kHeads = 2, kDim = 4, kLength = 40;
+
+/// A stream of one layer, read by a method token by token or at once; and the rows that each query is to read.
+struct Stream {
+  Tensor q, k, v;  // [T, H, D]
+
+  explicit Stream(uint64_t seed) {
+    Random random(seed, "baselines");
+    for (Tensor* x : {&q, &k, &v}) {
+      *x = at::empty({kLength, kHeads, kDim}, at::kDouble);
+      for (int64_t i = 0; i < x->numel(); ++i) x->data_ptr<double>()[i] = random.normal();
+    }
+  }
+
+  /// Softmax weights [H, n] of query t over rows, and its output.
+  Tensor weights(int64_t t, const std::vector<int64_t>& rows) const {
+    const Tensor keys = k.index_select(0, at::tensor(rows, at::kLong));
+    return at::softmax(at::einsum("hd,nhd->hn", {q[t], keys}) / 2, 1);
+  }
+  Tensor out(int64_t t, const std::vector<int64_t>& rows) const {
+    if (rows.empty()) return at::zeros({kHeads, kDim}, at::kDouble);
+    return at::einsum("hn,nhd->hd", {weights(t, rows), v.index_select(0, at::tensor(rows, at::kLong))});
+  }
+
+  /// What the method makes of it, in blocks of these lengths; and how many rows the table holds after each block.
+  Tensor read(const Method& method, const std::vector<int64_t>& lengths, std::vector<int64_t>* held = nullptr) const {
+    MemoryTable table(1);
+    std::vector<Tensor> all;
+    int64_t t = 0;
+    for (const int64_t K : lengths) {
+      const Tensor start = at::full({1}, t, at::kLong);
+      Columns block = {{"key", k.narrow(0, t, K).unsqueeze(0)}, {"value", v.narrow(0, t, K).unsqueeze(0)}};
+      block.merge(method.state({1, K}, k.options()));
+      table.append(start, block);
+      Columns described = table.columns();
+      for (const char* own : {"time", "key", "value"}) described.erase(own);
+      Rows rows{table, table.column("key"), table.column("value"), described};
+      const auto y = method.read({{}, q.narrow(0, t, K).unsqueeze(0), start, {}}, rows);
+      all.push_back(y.out[0]);
+      for (const auto& [name, values] : y.state) table.replace(name, values), rows.described[name] = values;
+      t += K;
+      table.keep(method.keep(rows, (start + K).expand({table.rows()})));
+      if (held != nullptr) held->push_back(table.rows());
+    }
+    return at::cat(all);
+  }
+};
+
+std::unique_ptr<Method> method_of(const std::string& name, const Settings& settings, int64_t min_age,
+                                  int64_t layer = 0) {
+  ModelShape shape{4, kHeads * kDim, kHeads, kDim, kBlock};
+  shape.min_age = min_age;
+  Random random(1, "method");
+  auto options = find_method(name).options();
+  set_fields(options->fields(), settings);
+  set_fields(options->evaluation_fields(), settings);
+  return options->make(shape, layer, random);
+}
+
+using Rule = std::function<bool(int64_t age, int64_t time)>;
+
+/// Every query of a stream reads the rows that the rule names, in blocks and token by token; no other row is held.
+void expect_rule(const Method& method, int64_t min_age, const Rule& reads) {
+  const Stream stream(3);
+  std::vector<int64_t> held;
+  const Tensor once = stream.read(method, {16, 1, 1, 22}),
+               singly = stream.read(method, std::vector<int64_t>(kLength, 1), &held);
+  for (int64_t t = 0; t < kLength; ++t) {
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i <= t - min_age; ++i)
+      if (reads(t - i, i)) rows.push_back(i);
+    EXPECT_LE((once[t] - stream.out(t, rows)).abs().max().item<double>(), 1e-7) << t;  // 1e-8 of the renormalisation
+    EXPECT_LE((singly[t] - stream.out(t, rows)).abs().max().item<double>(), 1e-7) << t;
+    int64_t later = 0;  // rows that some later query reads
+    for (int64_t i = 0; i <= t; ++i)
+      for (int64_t u = t + 1; u < t + 60; ++u)
+        if (u - i >= min_age && reads(u - i, i)) {
+          ++later;
+          break;
+        }
+    EXPECT_EQ(held[t], later) << t;
+  }
+}
+
+TEST(Baselines, LocalReadsAWindow) {
+  for (int64_t self : {0, 1})
+    expect_rule(*method_of("local", {{"window", "7"}}, 1 - self), 1 - self,
+                [&](int64_t age, int64_t) { return age < 7 + 1 - self; });
+  expect_rule(*method_of("local", {{"budget", "5"}}, 0), 0, [](int64_t age, int64_t) { return age < 5; });
+}
+
+TEST(Baselines, LocalGlobalReadsEverythingInTheFourthLayer) {
+  for (int64_t layer : {0, 1, 2, 3, 7})
+    expect_rule(*method_of("local_global", {{"window", "6"}, {"max_span", "30"}}, 0, layer), 0,
+                [&](int64_t age, int64_t) { return layer % 4 == 3 ? age <= 30 : age < 6; });
+}
+
+TEST(Baselines, StridedReadsAWindowAndEveryNthRow) {
+  expect_rule(*method_of("strided", {{"window", "4"}, {"stride", "5"}, {"max_span", "30"}}, 0), 0,
+              [](int64_t age, int64_t time) { return age < 4 || (age <= 30 && time % 5 == 4); });
+  // Half a budget of 9 for the window; 31 / 4 rounded up is the stride.
+  expect_rule(*method_of("strided", {{"budget", "9"}, {"max_span", "31"}}, 0), 0,
+              [](int64_t age, int64_t time) { return age < 5 || (age <= 31 && time % 8 == 7); });
+}
+
+TEST(Baselines, SinkWindowKeepsTheFirstRows) {
+  for (int64_t self : {0, 1})
+    expect_rule(*method_of("sink_window", {{"sinks", "3"}, {"budget", "9"}}, 1 - self), 1 - self,
+                [&](int64_t age, int64_t time) { return time < 3 || age < 6 + 1 - self; });
+}
+
+/// The rule of an evicting cache: `score` of the rows held from what the heads gave them [H, n]; `safe` newest stay.
+void expect_eviction(const std::string& name, int64_t budget, int64_t safe, bool sums) {
+  for (int64_t min_age : {0, 1})
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      const Stream stream(seed);
+      std::vector<int64_t> sizes;
+      const auto method = method_of(name, {{"budget", std::to_string(budget)}}, min_age);
+      EXPECT_TRUE(method->one_by_one());
+      const Tensor got = stream.read(*method, std::vector<int64_t>(kLength, 1), &sizes);
+      std::vector<int64_t> held;
+      std::map<int64_t, double> scores;
+      for (int64_t t = 0; t < kLength; ++t) {
+        if (min_age == 0) held.push_back(t);
+        EXPECT_LE((got[t] - stream.out(t, held)).abs().max().item<double>(), 1e-12) << name << ", " << t;
+        EXPECT_LE(held.size(), budget);
+        if (!held.empty()) {
+          const Tensor given = stream.weights(t, held).sum(0);
+          for (size_t i = 0; i < held.size(); ++i)
+            scores[held[i]] = (sums ? scores[held[i]] : 0) + given[i].item<double>();
+        }
+        if (min_age == 1) held.push_back(t);
+        const size_t room = budget - (min_age == 0 ? 1 : 0);
+        while (held.size() > room) {
+          auto least = held.begin();
+          for (auto i = held.begin(); i != held.end() - std::min<int64_t>(safe, room); ++i)
+            if (scores[*i] < scores[*least]) least = i;
+          held.erase(least);
+        }
+        EXPECT_EQ(sizes[t], held.size());
+      }
+    }
+}
+
+TEST(Baselines, H2oKeepsHeavyHittersAndTheNewest) {
+  expect_eviction("h2o", 8, 4, true);
+  expect_eviction("h2o", 5, 2, true);
+}
+
+TEST(Baselines, TovaDropsWhatTheNewestQueryAttendsLeast) {
+  expect_eviction("tova", 8, 1, false);
+  expect_eviction("tova", 3, 1, false);
+}
+
+// ----- on models trained with another method
+// ---------------------------------------------------------------------------
+
+TEST(Baselines, ReadModelsOfOtherMethods) {
+  const ModelConfig config = tiny_config("post");
+  const ModelShape shape = shape_of(config, kBlock);
+  for (const auto& trained : method_table()) {
+    const auto options = method_options(trained.name);
+    auto model = tiny_model(config, *options, at::kDouble);
+    for (const char* name : {"local", "local_global", "strided", "sink_window", "h2o", "tova"}) {
+      const auto reader = find_method(name).options();
+      reader->adopt(*options, shape);
+      set_fields(reader->evaluation_fields(), {{"budget", "9"}});
+      EXPECT_EQ(reader->positions(shape), options->positions(shape));
+      Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
+      other.to(at::kDouble);
+      std::map<std::string, Tensor*> theirs;
+      for (auto& [key, tensor] : model->parameters()) theirs[key] = tensor;
+      for (auto& [key, tensor] : other.parameters()) tensor->detach().copy_(*theirs.at(key));
+      const Tensor tokens = random_tokens(2, 60);
+      EXPECT_LE(difference(run(other, false, tokens, {60}), run(other, false, tokens, std::vector<int64_t>(60, 1))),
+                1e-10)
+          << name << " on " << trained.name;
+    }
+  }
+}
+
+TEST(Baselines, MethodsWithWeightsMustBeTrained) {
+  const auto trained = method_options("fixed_span");
+  for (const char* name : {"expire_span", "adaptive_span", "compressive", "selective_attention", "fixed_span"}) {
+    try {
+      method_options(name)->adopt(*trained, shape_of(tiny_config("post"), kBlock));
+      FAIL() << name;
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find("must be trained"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// A budget that holds everything reads what fixed span reads.
+TEST(Baselines, ABudgetOfTheContextIsFixedSpan) {
+  const ModelConfig config = tiny_config("pre");
+  const auto options = method_options("fixed_span", {{"max_span", "60"}});
+  const auto model = tiny_model(config, *options, at::kDouble);
+  const Tensor tokens = random_tokens(2, 60), expected = run(*model, false, tokens, {60});
+  for (const char* name : {"local", "sink_window", "h2o", "tova"}) {
+    const auto reader = find_method(name).options();
+    reader->adopt(*options, shape_of(config, kBlock));
+    set_fields(reader->evaluation_fields(), {{"budget", "64"}});
+    Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
+    other.to(at::kDouble);
+    std::map<std::string, Tensor*> theirs;
+    for (auto& [key, tensor] : model->parameters()) theirs[key] = tensor;
+    for (auto& [key, tensor] : other.parameters()) tensor->detach().copy_(*theirs.at(key));
+    EXPECT_LE(difference(run(other, false, tokens, {60}), expected), 1e-7) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lapse

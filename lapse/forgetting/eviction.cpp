@@ -1,0 +1,84 @@
+#include "lapse/forgetting/eviction.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace lapse {
+
+using at::Tensor;
+
+Columns Eviction::state(at::IntArrayRef shape, const at::TensorOptions& real) const {
+  return {{"score", at::zeros(shape, real)}};
+}
+
+Reading Eviction::read(const Query& query, const Rows& rows) const {
+  RampOptions options = ramp_options(query, shape_);
+  options.max_age = max_age_;
+  options.received = !query.training;
+  const auto y = ramp_attention(ramp_inputs(query, rows), options);
+  if (query.training) return {y.out, {}, {{"score", rows.described.at("score")}}};
+  return {y.out, {}, {{"score", score(rows.described.at("score"), y.received)}}};
+}
+
+Ages Eviction::ages(const Rows& rows) const {
+  const Tensor& time = rows.table.time();
+  return {at::full_like(time, shape_.min_age), at::full_like(time, max_age_)};
+}
+
+// Where tokens attend themselves the next one takes a place of the budget.
+Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
+  Tensor kept = Method::keep(rows, next);
+  if (rows.training || budget_ == 0) return kept;
+  const int64_t room = budget_ - (shape_.min_age == 0 ? 1 : 0);
+  const Tensor scores = rows.described.at("score").to(at::kDouble).contiguous();
+  const double* score = scores.const_data_ptr<double>();
+  bool* keeps = kept.mutable_data_ptr<bool>();
+  for (int64_t b = 0; b < rows.table.samples(); ++b) {
+    std::vector<int64_t> held;
+    for (int64_t i = rows.table.first_row(b); i < rows.table.first_row(b + 1); ++i)
+      if (keeps[i]) held.push_back(i);
+    const auto excess = static_cast<int64_t>(held.size()) - room;
+    if (excess <= 0) continue;
+    held.resize(std::max(excess, static_cast<int64_t>(held.size()) - std::min(room, safe(budget_))));
+    // The least scores go; of equals the oldest.
+    std::stable_sort(held.begin(), held.end(), [&](int64_t i, int64_t j) { return score[i] < score[j]; });
+    for (int64_t i = 0; i < excess; ++i) keeps[held[i]] = false;
+  }
+  return kept;
+}
+
+namespace {
+
+class EvictionOptions : public PatternOptions {
+ public:
+  using Make = std::function<std::unique_ptr<Method>(const ModelShape&, int64_t, int64_t)>;
+  EvictionOptions(std::string name, Make make) : name_(std::move(name)), make_(std::move(make)) {}
+
+  std::string name() const override { return name_; }
+  Fields fields() override {
+    return {max_span_field(),
+            field("budget", configured_, "rows that every layer holds outside training, the current one included")
+                .in(1, 1 << 24)
+                .unit("rows")};
+  }
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+    return make_(shape, budget_or(configured_), max_span_);
+  }
+
+ private:
+  std::string name_;
+  Make make_;
+  int64_t configured_ = 128;
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> eviction_options(
+    const std::string& name, std::function<std::unique_ptr<Method>(const ModelShape&, int64_t, int64_t)> make) {
+  return std::make_unique<EvictionOptions>(name, std::move(make));
+}
+
+}  // namespace lapse

@@ -1,0 +1,40 @@
+// What methods share that evict rows by the attention they receive, one query at a time.
+#pragma once
+
+#include <functional>
+
+#include "lapse/forgetting/pattern.h"
+
+namespace lapse {
+
+/// Standard attention over all rows held; after each query at most `budget` of them stay for the next, its own
+/// included. For inference: training reads everything up to max_age.
+class Eviction : public Method {
+ public:
+  Eviction(const ModelShape& shape, int64_t budget, int64_t max_age)
+      : shape_(shape), budget_(budget), max_age_(max_age) {}
+
+  bool one_by_one() const override { return true; }
+  void set_budget(int64_t rows) override { budget_ = rows; }
+  Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override;
+  Reading read(const Query& query, const Rows& rows) const override;
+  Ages ages(const Rows& rows) const override;
+  at::Tensor keep(const Rows& rows, const at::Tensor& next) const override;
+  Columns tell(const Rows& rows) const override { return {{"score", rows.described.at("score")}}; }
+
+ protected:
+  /// The new scores of rows [N], given the old ones and what the newest query's heads gave each row [N, H].
+  virtual at::Tensor score(const at::Tensor& before, const at::Tensor& received) const = 0;
+  /// How many of the newest rows are safe; at least 1, the newest, which no query has had a chance to attend.
+  virtual int64_t safe(int64_t budget) const = 0;
+
+ private:
+  ModelShape shape_;
+  int64_t budget_, max_age_;
+};
+
+/// `make`: a layer from its shape, budget and greatest age.
+std::unique_ptr<MethodOptions> eviction_options(
+    const std::string& name, std::function<std::unique_ptr<Method>(const ModelShape&, int64_t, int64_t)> make);
+
+}  // namespace lapse

@@ -1,0 +1,32 @@
+#include "lapse/forgetting/h2o.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "lapse/forgetting/eviction.h"
+
+namespace lapse {
+namespace {
+
+class H2o : public Eviction {
+ public:
+  using Eviction::Eviction;
+
+ protected:
+  at::Tensor score(const at::Tensor& before, const at::Tensor& received) const override {
+    return before + received.sum(1);
+  }
+  // Half the budget is for the newest.
+  int64_t safe(int64_t budget) const override { return std::max<int64_t>(1, budget / 2); }
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> h2o_options() {
+  return eviction_options("h2o", [](const ModelShape& shape, int64_t budget, int64_t max_age) {
+    return std::make_unique<H2o>(shape, budget, max_age);
+  });
+}
+
+}  // namespace lapse

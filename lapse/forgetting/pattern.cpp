@@ -1,0 +1,45 @@
+#include "lapse/forgetting/pattern.h"
+
+#include <ATen/ATen.h>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+// As spans with a ramp shorter than a timestep: m is 1 up to the last age, and 0 after it.
+Reading Pattern::read(const Query& query, const Rows& rows) const {
+  constexpr double kFar = 1 << 23;  // spans are float32: whole up to here
+  RampOptions options = ramp_options(query, shape_);
+  const auto exact = rows.key.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  options.row_span = last_age(rows.table.time()).clamp_max(static_cast<int64_t>(kFar)).to(exact);
+  options.ramp = 0.5;
+  return {ramp_attention(ramp_inputs(query, rows), options).out, {}, {}};
+}
+
+Ages Pattern::ages(const Rows& rows) const {
+  const Tensor& time = rows.table.time();
+  return {at::full_like(time, shape_.min_age), last_age(time)};
+}
+
+Fields PatternOptions::evaluation_fields() {
+  return {field("budget", budget_, "rows that every layer holds; 0: as configured").in(0, 1 << 24).unit("rows")};
+}
+
+void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {
+  positions_ = trained.positions(shape);
+  max_span_ = trained.longest(shape);
+}
+
+Field PatternOptions::max_span_field() {
+  return field("max_span", max_span_, "L: the greatest age that is read; ages 1 ... L have a position embedding")
+      .in(1, 1 << 23)
+      .unit("timesteps");
+}
+
+void PatternOptions::from_golden(const std::map<std::string, std::string>&) {
+  fail("there are no golden files of " + name());
+}
+
+}  // namespace lapse

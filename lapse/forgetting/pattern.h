@@ -1,0 +1,50 @@
+// What methods share that keep rows by their time alone: windows, sinks, every n-th row. Attention over them is
+// standard.
+#pragma once
+
+#include "lapse/forgetting/method.h"
+
+namespace lapse {
+
+/// Standard attention over rows of age up to last_age(time of the row).
+class Pattern : public Method {
+ public:
+  explicit Pattern(const ModelShape& shape) : shape_(shape) {}
+
+  Reading read(const Query& query, const Rows& rows) const override;
+  Ages ages(const Rows& rows) const override;
+
+  /// A window of so many of the newest rows that a query may read: its greatest age.
+  int64_t window_age(int64_t rows) const { return rows - 1 + shape_.min_age; }
+
+ protected:
+  /// The greatest age at which rows of these times are read: [N] int64.
+  virtual at::Tensor last_age(const at::Tensor& time) const = 0;
+
+ private:
+  ModelShape shape_;
+};
+
+/// Options of a method that has no weights of its own and so can read any model: it takes over the trained method's
+/// positions, and how far back that reads.
+class PatternOptions : public MethodOptions {
+ public:
+  Fields evaluation_fields() override;
+  void adopt(const MethodOptions& trained, const ModelShape& shape) override;
+  int64_t longest(const ModelShape&) const override { return max_span_; }
+  int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
+  int64_t initial_rows(const ModelShape&) const override { return 0; }
+  void from_golden(const std::map<std::string, std::string>& metadata) override;
+
+ protected:
+  Field max_span_field();
+  /// The rows a layer may hold, the current one included; `otherwise` without --budget.
+  int64_t budget_or(int64_t otherwise) const { return budget_ > 0 ? budget_ : otherwise; }
+
+  int64_t max_span_ = 512, budget_ = 0;
+
+ private:
+  int64_t positions_ = 0;  // of the model that was adopted
+};
+
+}  // namespace lapse

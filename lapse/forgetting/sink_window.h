@@ -1,0 +1,12 @@
+// Attention sinks and a window: the first few rows of a stream and the newest ones (Xiao et al. 2023, StreamingLLM).
+#pragma once
+
+#include <memory>
+
+#include "lapse/forgetting/method.h"
+
+namespace lapse {
+
+std::unique_ptr<MethodOptions> sink_window_options();
+
+}  // namespace lapse

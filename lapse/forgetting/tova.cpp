@@ -1,0 +1,27 @@
+#include "lapse/forgetting/tova.h"
+
+#include <ATen/ATen.h>
+
+#include "lapse/forgetting/eviction.h"
+
+namespace lapse {
+namespace {
+
+class Tova : public Eviction {
+ public:
+  using Eviction::Eviction;
+
+ protected:
+  at::Tensor score(const at::Tensor&, const at::Tensor& received) const override { return received.mean(1); }
+  int64_t safe(int64_t) const override { return 1; }
+};
+
+}  // namespace
+
+std::unique_ptr<MethodOptions> tova_options() {
+  return eviction_options("tova", [](const ModelShape& shape, int64_t budget, int64_t max_age) {
+    return std::make_unique<Tova>(shape, budget, max_age);
+  });
+}
+
+}  // namespace lapse
