@@ -158,8 +158,8 @@ Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   return Vocabulary(config.unit, std::move(tokens), config.windows);
 }
 
-Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, int64_t outputs) {
-  Vocabulary vocabulary("token", std::move(tokens), true);
+Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, bool has_bos, int64_t outputs) {
+  Vocabulary vocabulary("token", std::move(tokens), has_bos);
   vocabulary.outputs_ = outputs;
   return vocabulary;
 }

@@ -34,8 +34,8 @@ class Vocabulary {
   /// From the training text. Error if the text is empty, the unit unknown, or no character or word is kept; for
   /// subwords, if data.tokenizer is no SentencePiece model.
   static Vocabulary build(const DataConfig& config, std::string_view text);
-  /// A task's own tokens, and BOS. `outputs`: how many kinds of labels it asks for; 0: its tokens.
-  static Vocabulary of_task(std::vector<std::string> tokens, int64_t outputs = 0);
+  /// A task's own tokens, and perhaps BOS. `outputs`: how many kinds of labels it asks for; 0: its tokens.
+  static Vocabulary of_task(std::vector<std::string> tokens, bool has_bos, int64_t outputs = 0);
   /// From what `to_json` gave. Error if it is not of that form.
   static Vocabulary from_json(const std::string& json);
   std::string to_json() const;

@@ -208,7 +208,7 @@ TEST(Bos, IsTheIdAfterAllOthers) {
 }
 
 TEST(TaskVocabulary, ReadsItsOwnTokensOnly) {
-  const auto vocabulary = Vocabulary::of_task({"X=", "7", "<eos>"});
+  const auto vocabulary = Vocabulary::of_task({"X=", "7", "<eos>"}, true);
   EXPECT_EQ(vocabulary.size(), 4);
   EXPECT_EQ(vocabulary.bos(), 3);
   EXPECT_EQ(vocabulary.outputs(), 4);
@@ -216,8 +216,9 @@ TEST(TaskVocabulary, ReadsItsOwnTokensOnly) {
   EXPECT_EQ(vocabulary.decode({0, 1, 3}), "X= 7 ");
   EXPECT_THAT([&] { vocabulary.encode("X= Y="); }, ThrowsMessage<Error>(HasSubstr("no token 'Y='")));
   expect_same(vocabulary, Vocabulary::from_json(vocabulary.to_json()), "7 X=");
-  const auto labelled = Vocabulary::from_json(Vocabulary::of_task({"a", "b"}, 69).to_json());
-  EXPECT_EQ(labelled.size(), 3);
+  const auto labelled = Vocabulary::from_json(Vocabulary::of_task({"a", "b"}, false, 69).to_json());
+  EXPECT_EQ(labelled.size(), 2);
+  EXPECT_EQ(labelled.bos(), -1);
   EXPECT_EQ(labelled.outputs(), 69);
 }
 

@@ -55,7 +55,7 @@ Vocabulary vocabulary_of(bool easy) {
     add("colour", CollisionWorld::kColours);
     add("ask", CollisionWorld::kColours);
   }
-  return Vocabulary::of_task(std::move(tokens), easy ? 69 : 5);
+  return Vocabulary::of_task(std::move(tokens), /*has_bos=*/false, easy ? 69 : 5);
 }
 
 struct Steps {

@@ -110,7 +110,7 @@ TEST(Collision, TheTrainingSimulationIsTheSameForEverySeed) {
   const auto a = task->open(), b = task->open();
   EXPECT_EQ(a->checksum(), b->checksum());
   EXPECT_NE(a->checksum(), 0u);
-  EXPECT_EQ(a->vocabulary().size(), 43);  // 42, and a BOS that the streams do not use
+  EXPECT_EQ(a->vocabulary().size(), 42);
   EXPECT_EQ(a->vocabulary().outputs(), 5);
 }
 

@@ -129,7 +129,7 @@ class Evaluation : public EvaluationBlocks {
 class LongCopySource : public TaskSource {
  public:
   LongCopySource(const std::string& name, int64_t test_seed, const Rules& rules, int64_t valid, int64_t test)
-      : TaskSource(name, Vocabulary::of_task({"A", "B", "?", "."}), test_seed),
+      : TaskSource(name, Vocabulary::of_task({"A", "B", "?", "."}, /*has_bos=*/false), test_seed),
         rules_(rules),
         valid_(valid),
         test_(test) {}

@@ -28,7 +28,7 @@ TokenBlock draw_block(const DrawSequence& draw, int32_t padding, int64_t batch, 
 class SequenceSource : public TaskSource {
  public:
   SequenceSource(const SequenceTask& task, int64_t test_seed, int64_t valid, int64_t test)
-      : TaskSource(task.name(), Vocabulary::of_task(task.tokens()), test_seed),
+      : TaskSource(task.name(), Vocabulary::of_task(task.tokens(), /*has_bos=*/true), test_seed),
         task_(task),
         valid_(valid),
         test_(test) {}
