@@ -31,7 +31,11 @@ Tensor with_room(const Tensor& rows) {
 
 }  // namespace
 
-Tensor MemoryTable::offsets() const { return at::tensor(offsets_, at::kLong); }
+Tensor MemoryTable::offsets() const {
+  Tensor copy = at::empty({samples() + 1}, at::kLong);
+  std::copy(offsets_.begin(), offsets_.end(), copy.mutable_data_ptr<int64_t>());
+  return copy;
+}
 
 Tensor MemoryTable::sample() const {
   const Tensor counts = at::diff(offsets());
@@ -46,14 +50,15 @@ const Tensor& MemoryTable::column(const std::string& name) const {
 
 Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   if (samples() == 1 && !block.requires_grad() && !old.requires_grad()) {
-    const Tensor rows = block[0];
-    const int64_t n = old.size(0), more = rows.size(0);
-    if (!room_ || n == 0 || capacity(old) < n + more) return with_room(at::cat({old, rows}));
+    const int64_t n = old.size(0), more = block.size(1);
+    if (!room_ || n == 0 || capacity(old) < n + more) return with_room(at::cat({old, block[0]}));
+    // variable_data: to autograd, which may have saved `old`, what is written behind it is another tensor. Few calls: a
+    // stream comes here for every column of every layer at every token.
+    Tensor view = old.variable_data();
     auto shape = old.sizes().vec();
     shape[0] = n + more;
-    // variable_data: to autograd, which may have saved `old`, what is written behind it is another tensor.
-    Tensor view = old.variable_data().as_strided(shape, old.strides(), old.storage_offset());
-    const Tensor from = rows.contiguous();
+    view.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+    const Tensor from = block.contiguous();
     std::memcpy(static_cast<char*>(view.mutable_data_ptr()) + n * row_bytes(old), from.const_data_ptr(),
                 more * row_bytes(old));
     return view;
@@ -98,7 +103,7 @@ void MemoryTable::append(const Tensor& start, const Columns& block) {
   const Tensor& any = block.begin()->second;
   const int64_t K = any.dim() > 1 ? any.size(1) : 0;
   Columns all = block;
-  all["time"] = start.unsqueeze(1) + at::arange(K, at::kLong);
+  all["time"] = K == 1 ? start.unsqueeze(1) : start.unsqueeze(1) + at::arange(K, at::kLong);
   check(all, K);
   for (auto& [name, values] : all) {
     const auto found = columns_.find(name);

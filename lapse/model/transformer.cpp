@@ -1,7 +1,11 @@
 #include "lapse/model/transformer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+
+#include <optional>
 
 #include "lapse/core/error.h"
 #include "lapse/model/initialise.h"
@@ -129,6 +133,9 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
   TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
+  // Token by token libtorch's bookkeeping for autograd would cost as much as the arithmetic.
+  std::optional<at::AutoDispatchBelowADInplaceOrView> below;
+  if (!options.training && !at::GradMode::is_enabled()) below.emplace();
   if (!options.training && tokens.size(1) > 1 && layers_[0].method().one_by_one())
     return one_by_one(tokens, memory, options);
   Result result;
