@@ -30,6 +30,8 @@ int run(int argc, char** argv) {
   lapse::add_golden(program, action);
   lapse::add_prune(program, action);
   lapse::add_tokenizer(program, action);
+  lapse::add_inspect(program, action);
+  lapse::add_plot(program, action);
   std::vector<std::string> verbs;
   for (auto* verb : program.get_subcommands({})) {
     verb->allow_extras();  // so that we can name the nearest flag

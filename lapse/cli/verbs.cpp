@@ -75,7 +75,7 @@ void refuse_extras(const CLI::App& verb) {
 void add_evaluation_options(CLI::App& verb) {
   verb.add_option("--method", "read the model with another forgetting method, one that needs no training")
       ->type_name("NAME");
-  add_options(verb, method_table(), "Options of the run's forgetting method");
+  add_options(verb, method_table(), kMethodOptions);
 }
 
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {

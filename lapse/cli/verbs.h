@@ -23,12 +23,17 @@ void add_info(CLI::App& program, Action& action);
 void add_golden(CLI::App& program, Action& action);
 void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);
+void add_inspect(CLI::App& program, Action& action);
+void add_plot(CLI::App& program, Action& action);
 
 // --- shared by the verbs
 // -----------------------------------------------------------------------------------------------
 
 /// Error, with the nearest flag, if arguments are left over.
 void refuse_extras(const CLI::App& verb);
+
+/// The group of the forgetting methods' options in --help.
+inline constexpr const char* kMethodOptions = "Options of the run's forgetting method";
 
 /// Declares --method, and the evaluation options of every method (--max-span 256), and explains them in --help.
 void add_evaluation_options(CLI::App& verb);

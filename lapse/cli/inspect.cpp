@@ -1,0 +1,131 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/file.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
+#include "lapse/observe/report.h"
+
+namespace lapse {
+namespace {
+
+struct Arguments {
+  std::string run, data, split = "test", out = "report.html", title;
+  int64_t tokens = 2000, offset = 0, threads = 0;
+};
+
+/// What is read, of a text the part that was asked for, and how many tokens at most.
+struct Part {
+  std::unique_ptr<Source> source;
+  int64_t tokens;
+};
+
+Part part_of(const Checkpoint& checkpoint, const Arguments& arguments) {
+  if (checkpoint.config().task()) {
+    if (arguments.offset > 0)
+      fail("the run's task, " + checkpoint.config().task_name + ", is read from its start; leave out --offset");
+    return {source_of(checkpoint, arguments.data, arguments.split), arguments.tokens};
+  }
+  const Tokens all = text_of(checkpoint, arguments.data, arguments.split);
+  // A stream's first token is predicted by nothing; a window's by BOS.
+  const int64_t unpredicted = checkpoint.config().data.windows ? 0 : 1;
+  if (all.size() - arguments.offset < 1 + unpredicted)
+    fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
+                     all.size(), arguments.offset));
+  const int64_t end = std::min(all.size(), arguments.offset + arguments.tokens + unpredicted);
+  std::vector<int32_t> ids;
+  std::vector<uint32_t> bytes;
+  for (int64_t i = arguments.offset; i < end; ++i)
+    ids.push_back(all[i]), bytes.push_back(static_cast<uint32_t>(all.text_bytes(i)));
+  Tokens part(checkpoint.vocabulary().size());
+  part.append(ids, bytes);
+  const int64_t read = part.size() - unpredicted;
+  return {
+      std::make_unique<TextSource>(checkpoint.config().data, checkpoint.vocabulary(), arguments.split, std::move(part)),
+      read};
+}
+
+ReportOptions describe(const CLI::App& verb, const Arguments& arguments, const Checkpoint& checkpoint,
+                       const Source& source, const MemoryRecord& record) {
+  const Config& config = checkpoint.config();
+  ReportOptions report;
+  report.title = arguments.title.empty() ? fmt::format("What {} remembers", arguments.run) : arguments.title;
+  auto& facts = report.facts;
+  facts = {{"checkpoint", checkpoint.path().string()}, {"method", config.method_name}};
+  for (const auto* option : verb.get_options())
+    if (option->get_group() == kMethodOptions && option->count() > 0)
+      facts.emplace_back(option->get_name(), option->results().back());
+  if (config.task())
+    facts.emplace_back("task", config.task_name);
+  else
+    facts.emplace_back("text", !arguments.data.empty() ? arguments.data : "the run's own");
+  facts.emplace_back("split", arguments.split);
+  if (arguments.offset > 0) facts.emplace_back("offset", fmt::format("{} tokens", arguments.offset));
+  facts.emplace_back("tokens read", fmt::format("{}", record.tokens.size()));
+  const Score& score = record.score;
+  if (score.scored > 0)
+    facts.emplace_back("loss", fmt::format("{:.4f} nats", score.nats / static_cast<double>(score.scored)));
+  for (const auto& figure : source.figures(score)) facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
+  report.configuration = config_to_toml(checkpoint.config().sections());
+  return report;
+}
+
+int run(const CLI::App& verb, const Arguments& arguments) {
+  Checkpoint checkpoint = Checkpoint::open(arguments.run);
+  set_evaluation_options(verb, checkpoint);
+  set_task_options(verb, checkpoint);
+  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  const auto [source, tokens] = part_of(checkpoint, arguments);
+  const auto model = checkpoint.model();
+  checkpoint.close();
+  const auto blocks = source->evaluation(arguments.split, 1, checkpoint.config().train.block, /*drop_partial=*/false);
+
+  catch_interrupts();
+  Progress progress("inspect", "token", tokens);
+  const auto record =
+      record_memory(*model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }});
+  progress.finish();
+  if (record.stopped) fail("interrupted; no page was written");
+  write_file(arguments.out,
+             html_report(record, checkpoint.vocabulary(), describe(verb, arguments, checkpoint, *source, record)));
+  std::cout << arguments.out << '\n';
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program, Action& action) {
+  auto* verb = program.add_subcommand("inspect",
+                                      "Show what a trained model remembers of a text, and for how long: one HTML page");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task");
+  verb->add_option("--split", arguments->split, "which part of it, cut as in training")
+      ->check(CLI::IsMember({"train", "valid", "test", "all"}))
+      ->capture_default_str();
+  verb->add_option("--tokens", arguments->tokens, "read so many tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{200000}))
+      ->capture_default_str();
+  verb->add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50));
+  verb->add_option("-o,--out", arguments->out, "the page to write")->capture_default_str();
+  verb->add_option("--title", arguments->title, "of the page");
+  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add_evaluation_options(*verb);
+  add_task_options(*verb);
+  verb->footer(
+      "The page opens from the disk and needs no network. It shades each token by how long its row stayed in\n"
+      "memory, by what the method tells of it and by how surprising it was, layer by layer.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*verb, *arguments); };
+  });
+}
+
+}  // namespace lapse

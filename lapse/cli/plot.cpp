@@ -1,0 +1,152 @@
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/file.h"
+
+extern char** environ;
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kScript =
+#include "embedded/lapse/cli/plot.py.inc"
+    ;
+constexpr int kNoMatplotlib = 3;  // the script's exit status
+
+struct Arguments {
+  std::vector<std::string> runs, labels;
+  std::string out, x = "updates", title;
+  int64_t smooth = 0;
+};
+
+/// A program's exit status, and what it wrote to standard error.
+struct Finished {
+  int status = 0;
+  std::string errors;
+};
+
+/// Runs a program of the PATH, or a path, and waits. Its standard output goes where ours goes.
+Finished run_program(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const auto& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  int ends[2];
+  if (pipe(ends) != 0) fail(std::string("cannot make a pipe: ") + std::strerror(errno));
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
+  posix_spawn_file_actions_addclose(&files, ends[0]);
+  posix_spawn_file_actions_addclose(&files, ends[1]);
+  pid_t process = 0;
+  const int failed = posix_spawnp(&process, arguments[0], &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  close(ends[1]);
+  Finished finished;
+  std::array<char, 4096> buffer;
+  for (ssize_t n; failed == 0 && (n = read(ends[0], buffer.data(), buffer.size())) != 0;) {
+    if (n > 0) finished.errors.append(buffer.data(), static_cast<size_t>(n));
+    if (n < 0 && errno != EINTR) break;
+  }
+  close(ends[0]);
+  if (failed != 0) fail(command[0] + ": cannot be run (" + std::strerror(failed) + ")");
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  finished.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return finished;
+}
+
+/// The interpreter to draw with, and how it was found.
+std::pair<std::string, std::string> interpreter() {
+  if (const char* chosen = std::getenv("LAPSE_PYTHON"); chosen != nullptr && *chosen != '\0')
+    return {chosen, "LAPSE_PYTHON"};
+  const fs::path own = fs::path(LAPSE_VENV) / "bin" / "python";
+  if (std::error_code ignored; fs::exists(own, ignored)) return {own.string(), "the project's .venv"};
+  return {"python3", "of the PATH"};
+}
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// The metrics of a run, of which there is at least a line.
+fs::path metrics_of(const std::string& run) {
+  if (!fs::exists(run)) fail(run + ": no such run");
+  const fs::path path = fs::path(run) / "metrics.jsonl";
+  if (!fs::is_directory(run) || !fs::exists(path)) fail(run + ": not a run's folder; there is no metrics.jsonl in it");
+  if (read_file(path).find('\n') == std::string::npos) fail(path.string() + ": has no line yet; let the run go on");
+  return path;
+}
+
+int run(const Arguments& arguments) {
+  std::string suffix = fs::path(arguments.out).extension().string();
+  std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (suffix != ".png" && suffix != ".svg" && suffix != ".pdf")
+    fail(arguments.out + ": the picture's name must end in .png, .svg or .pdf");
+  if (!arguments.labels.empty() && arguments.labels.size() != arguments.runs.size())
+    fail("--label is given " + std::to_string(arguments.labels.size()) + " times for " +
+         std::to_string(arguments.runs.size()) + " runs; give one for each, in their order, or none");
+  Json runs = Json::array();
+  for (size_t i = 0; i < arguments.runs.size(); ++i) {
+    const std::string& run = arguments.runs[i];
+    const std::string name = fs::path(fs::path(run) / "").parent_path().filename().string();
+    runs.push_back({arguments.labels.empty() ? name : arguments.labels[i], metrics_of(run).string()});
+  }
+  const Json settings = {{"runs", runs},
+                         {"x", arguments.x},
+                         {"title", arguments.title},
+                         {"smooth", arguments.smooth},
+                         {"out", arguments.out}};
+  const auto [python, found] = interpreter();
+  const std::string json = settings.dump(-1, ' ', true, Json::error_handler_t::replace);
+  const auto finished = run_program({python, "-c", kScript, json});
+  if (finished.status == kNoMatplotlib)
+    fail(python + " (" + found + ") has no matplotlib (" + last_line(finished.errors) +
+         "); let LAPSE_PYTHON name an interpreter that has");
+  if (finished.status != 0) {
+    const std::string reason = last_line(finished.errors);
+    fail(reason.empty() ? python + ": ended with status " + std::to_string(finished.status) : reason);
+  }
+  std::cout << arguments.out << '\n';
+  return 0;
+}
+
+}  // namespace
+
+void add_plot(CLI::App& program, Action& action) {
+  auto* verb = program.add_subcommand("plot", "Draw learning curves and memory sizes of runs: PNG, SVG or PDF");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("runs", arguments->runs, "folders of one or more runs")->required();
+  verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")->required();
+  verb->add_option("--x", arguments->x, "what the curves run over")
+      ->check(CLI::IsMember({"updates", "tokens", "hours"}))
+      ->capture_default_str();
+  verb->add_option("--label", arguments->labels, "a run's name in the picture; once for each, in their order")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  verb->add_option("--title", arguments->title, "of the picture");
+  verb->add_option("--smooth", arguments->smooth, "means of so many lines of training; 0: a fiftieth of them")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
+      ->capture_default_str();
+  verb->footer(
+      "Drawn by matplotlib, with the interpreter that LAPSE_PYTHON names, else the project's .venv, else python3.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = [=] { return run(*arguments); };
+  });
+}
+
+}  // namespace lapse

@@ -1,0 +1,292 @@
+"use strict";
+// Draws the record that stands in #data. A cell is what can be pointed at: the tokens of one character, or one token.
+// Text only ever enters the page as text nodes, never as markup.
+const data = JSON.parse(document.getElementById("data").textContent);
+const layers = data.layers, count = data.nats.length;
+const element = (id) => document.getElementById(id);
+const make = (name, text = "", kind = "") => {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+};
+const write = (x) => (x === null || !isFinite(x) ? "–" : Math.abs(x) >= 100 || Number.isInteger(x) ? x.toFixed(0) : x.toPrecision(3));
+
+// ---- cells: their tokens first ... last, and what is known of them ----
+const cells = [];
+data.cells.forEach((texts, window) => {
+  let next = data.begins[window];
+  for (const [text, tokens] of texts) {
+    cells.push({ text, window, first: next, last: next + tokens - 1, read: tokens > 0 });
+    next += tokens;
+  }
+});
+const told = layers.length ? Object.keys(layers[0].told) : [];
+const over = (cell, values, join) => {
+  let result = null;
+  for (let i = cell.first; i <= cell.last; ++i)
+    if (values[i] !== null) result = result === null ? values[i] : join(result, values[i]);
+  return result;
+};
+const larger = (a, b) => Math.max(a, b);
+const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
+// Bits with which the cell was predicted: the loss of a token is that of what follows it.
+const surprise = (cell) => {
+  let bits = null;
+  for (let i = cell.first; i <= Math.max(cell.last, cell.first); ++i)
+    if (i > data.begins[cell.window] && data.nats[i - 1] !== null) bits = (bits ?? 0) + data.nats[i - 1] / Math.LN2;
+  return bits;
+};
+const held = (cell, l) => over(cell, layers[l].held, larger);
+const there = (cell, l) => over(cell, layers[l].there, larger) === 1;
+// Whether the query of token t could find the cell in memory: its row, or the token itself.
+const inMemory = (cell, l, t) => {
+  if (cell.window !== windowOf(t)) return false;
+  for (let i = cell.first; i <= cell.last; ++i) if (i <= t && t - i <= layers[l].held[i]) return true;
+  return false;
+};
+const windowOf = (t) => data.begins.findLastIndex((begin) => begin <= t);
+
+// ---- what is shown ----
+const state = { by: "held", layer: layers.length > 1 ? "mean" : 0, at: null };
+const shownLayers = (pane) => (pane === "mean" ? layers.map((_, l) => l) : [pane]);
+const panesShown = () => (state.layer === "all" ? layers.map((_, l) => l) : [state.layer]);
+const ways = [["held", "how long it was held"], ...told.map((name) => [`told:${name}`, name]), ["surprise", "surprise"]];
+
+// The number that a cell is shaded by, in one pane; null: none.
+function value(cell, pane) {
+  if (!cell.read && state.by !== "surprise") return null;
+  if (state.by === "surprise") return surprise(cell);
+  const name = state.by.slice(5);
+  const all = shownLayers(pane).map((l) => (state.by === "held" ? held(cell, l) : over(cell, layers[l].told[name], larger)));
+  const known = all.filter((x) => x !== null);
+  return known.length ? mean(known) : null;
+}
+
+// The scale's ends: the 2nd and 98th percentile of all panes, so that few extremes do not make all else pale.
+function scaleOf() {
+  const all = [];
+  for (const pane of panesShown())
+    for (const cell of cells) {
+      if (state.by === "held" && cell.read && shownLayers(pane).some((l) => there(cell, l))) continue;
+      const x = value(cell, pane);
+      if (x !== null) all.push(x);
+    }
+  all.sort((a, b) => a - b);
+  return all.length ? [all[Math.floor(0.02 * (all.length - 1))], all[Math.ceil(0.98 * (all.length - 1))]] : null;
+}
+
+const shade = (hue, share) => `rgba(var(--${hue}), ${(0.06 + 0.84 * share).toFixed(3)})`;
+
+function paint() {
+  const scale = scaleOf();
+  document.querySelectorAll(".text").forEach((text, p) => {
+    const pane = panesShown()[p], ls = shownLayers(pane);
+    text.querySelectorAll("span[data-cell]").forEach((span) => {
+      const cell = cells[span.dataset.cell];
+      let colour = "", gone = false;
+      if (state.at !== null) {
+        const share = cell.read ? mean(ls.map((l) => (inMemory(cell, l, state.at) ? 1 : 0))) : 0;
+        gone = share === 0;
+        if (!gone) colour = shade("there", 0.15 + 0.6 * share);
+      } else {
+        const stays = state.by === "held" && cell.read ? mean(ls.map((l) => (there(cell, l) ? 1 : 0))) : 0;
+        const x = value(cell, pane);
+        if (stays > 0) colour = shade("there", 0.15 + 0.6 * stays);
+        else if (x !== null && scale)
+          colour = shade("ended", scale[1] > scale[0] ? Math.min(1, Math.max(0, (x - scale[0]) / (scale[1] - scale[0]))) : 0.5);
+      }
+      span.style.backgroundColor = colour;
+      span.classList.toggle("gone", gone);
+      span.classList.toggle("now", state.at !== null && cell.first <= state.at && state.at <= cell.last);
+    });
+  });
+  legend(scale);
+}
+
+function legend(scale) {
+  const box = element("legend");
+  box.replaceChildren();
+  const patch = (colour, text) => {
+    const made = make("span", "", "box");
+    made.style.backgroundColor = colour;
+    box.append(made, make("span", text));
+  };
+  if (state.at !== null) {
+    const sizes = panesShown().map((pane) => mean(shownLayers(pane).map((l) => layers[l].sizes[state.at])));
+    box.append(make("span", `When token ${state.at} was read, ${sizes.map(write).join(", ")} rows could be read` +
+      `${state.layer === "mean" ? " (mean of the layers)" : ""}.`));
+    patch(shade("there", 0.75), "in memory then");
+    box.append(make("span", "(click the token again, or press Escape, to go back)"));
+    return;
+  }
+  const unit = { held: "timesteps until its row was deleted", surprise: "bits with which it was predicted" }[state.by] ??
+    `${state.by.slice(5)}, as last told`;
+  box.append(make("span", unit));
+  if (scale) {
+    const bar = make("span", "", "scale");
+    bar.style.background = `linear-gradient(90deg, ${shade("ended", 0)}, ${shade("ended", 1)})`;
+    if (scale[0] === scale[1]) bar.style.background = shade("ended", 0.5);
+    box.append(make("span", write(scale[0])), bar, make("span", write(scale[1])));
+  }
+  if (state.by === "held") patch(shade("there", 0.75), data.begins.length > 1 ? "still there when its window ended" : "still there at the end");
+  box.append(make("span", "· click a token to see what was in memory when it was read"));
+}
+
+// ---- the text ----
+// Characters that would not be seen, or would move others, become marks.
+function visible(text) {
+  return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
+}
+
+function fill(text) {
+  cells.forEach((cell, number) => {
+    if (data.begins.length > 1 && (number === 0 || cells[number - 1].window !== cell.window))
+      text.append(make("div", `window ${cell.window}`, "window"));
+    const span = make("span", "", cell.read ? "" : "unread");
+    span.dataset.cell = number;
+    if (cell.text === "") span.append(make("span", data.bos && cell.first === data.begins[cell.window] ? "BOS" : "∅", "mark"));
+    visible(cell.text).split("\n").forEach((line, i) => {
+      if (i > 0) span.append(make("span", "↵", "mark"), "\n");
+      span.append(line);
+    });
+    text.append(span);
+  });
+}
+
+function build() {
+  const panes = element("panes");
+  panes.replaceChildren();
+  for (const pane of panesShown()) {
+    const made = make("div", "", "pane"), text = make("div", "", "text");
+    if (state.layer === "all") made.append(make("h2", `layer ${pane}`));
+    fill(text);
+    made.append(text);
+    panes.append(made);
+  }
+  paint();
+}
+
+function choices(id, entries, key) {
+  const box = element(id);
+  for (const [name, text] of entries) {
+    const button = make("button", text);
+    button.setAttribute("aria-pressed", state[key] === name);
+    button.dataset.value = name;
+    button.addEventListener("click", () => {
+      state[key] = name;
+      for (const other of box.children) other.setAttribute("aria-pressed", other === button);
+      if (key === "layer") build(), drawChart();
+      else state.at = null, paint();
+    });
+    box.append(button);
+  }
+}
+
+// ---- the chart of sizes ----
+const colours = ["#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#57606a", "#0a7ea4"];
+const colourOf = (l) => colours[l % colours.length];
+const W = 400, H = 210, LEFT = 38, RIGHT = 8, TOP = 8, BOTTOM = 22;
+const largest = Math.max(1, ...layers.map((layer) => layer.max));
+const X = (t) => LEFT + ((W - LEFT - RIGHT) * t) / Math.max(1, count - 1);
+const Y = (size) => H - BOTTOM - ((H - TOP - BOTTOM) * size) / largest;
+
+function ticks(top) {
+  const step = [1, 2, 5].map((m) => m * 10 ** Math.floor(Math.log10(top))).flatMap((s) => [s / 10, s]).sort((a, b) => a - b)
+    .find((s) => s >= 1 && top / s <= 5) ?? Math.max(1, top);
+  return Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
+}
+
+// `cell`: one that is pointed at; null: none. The markup is made of numbers and words of our own only.
+function drawChart(cell = null) {
+  const line = (x1, y1, x2, y2, colour) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${colour}"/>`;
+  const parts = [];
+  for (const size of ticks(largest))
+    parts.push(line(LEFT, Y(size), W - RIGHT, Y(size), "#eaeef2"), `<text x="${LEFT - 5}" y="${Y(size) + 3}" text-anchor="end" fill="#6e7781">${size}</text>`);
+  for (const t of ticks(count - 1 || 1))
+    parts.push(`<text x="${X(t)}" y="${H - 8}" text-anchor="middle" fill="#6e7781">${t}</text>`);
+  for (const begin of data.begins.slice(1)) parts.push(line(X(begin), TOP, X(begin), H - BOTTOM, "#d0d7de"));
+  const bucket = Math.ceil(count / 1500);
+  layers.forEach((layer, l) => {
+    const points = [];
+    for (let t = 0; t < count; t += bucket) points.push(`${X(t).toFixed(1)},${Y(Math.max(...layer.sizes.slice(t, t + bucket))).toFixed(1)}`);
+    const strong = typeof state.layer === "string" || state.layer === l;
+    parts.push(`<polyline class="curve" points="${points.join(" ")}" fill="none" stroke="${colourOf(l)}" stroke-width="${strong ? 1.4 : 0.7}" opacity="${strong ? 1 : 0.4}"/>`);
+  });
+  if (cell && cell.read) {
+    const longest = Math.max(...layers.map((_, l) => held(cell, l)));
+    parts.push(`<rect x="${X(cell.first)}" y="${TOP}" width="${X(cell.last + longest) - X(cell.first)}" height="${H - TOP - BOTTOM}" fill="rgb(245, 158, 11)" opacity="0.15"/>`,
+      line(X(cell.first), TOP, X(cell.first), H - BOTTOM, "#1f2328"));
+  }
+  element("chart").innerHTML = `<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="Memory sizes of each layer over time">${parts.join("")}</svg>`;
+}
+
+// ---- the tooltip ----
+function row(table, texts, first = "th") {
+  const made = make("tr");
+  texts.forEach((text, i) => made.append(make(i === 0 ? first : "td", text)));
+  table.append(made);
+}
+
+function tip(cell, event) {
+  const box = element("tip"), table = make("table"), bits = surprise(cell), begin = data.begins[cell.window];
+  const place = data.begins.length > 1 ? `window ${cell.window}, ` : "";
+  const times = cell.last > cell.first ? `times ${cell.first - begin}–${cell.last - begin}` : `time ${cell.first - begin}`;
+  const head = make("div");
+  head.append(make("b", cell.text === "" ? "no text" : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
+    bits === null ? "" : `, predicted with ${write(bits)} bits`);
+  box.replaceChildren(head);
+  if (cell.read) {
+    row(table, ["layer", "held for", ...told], "th");
+    layers.forEach((layer, l) => row(table, [`${l}`, there(cell, l) ? `${held(cell, l)}, still there` : `${held(cell, l)}`,
+      ...told.map((name) => write(over(cell, layer.told[name], larger)))]));
+    box.append(table);
+  }
+  box.hidden = false;
+  const { width, height } = box.getBoundingClientRect();
+  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 4))}px`;
+  box.style.top = `${event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18}px`;
+}
+
+const cellAt = (event) => {
+  const span = event.target.closest?.("span[data-cell]");
+  return span ? cells[span.dataset.cell] : null;
+};
+let pointed = null;
+element("panes").addEventListener("mousemove", (event) => {
+  const cell = cellAt(event);
+  if (cell) tip(cell, event);
+  else element("tip").hidden = true;
+  if (cell !== pointed) drawChart((pointed = cell));
+});
+element("panes").addEventListener("mouseleave", () => {
+  element("tip").hidden = true;
+  drawChart((pointed = null));
+});
+element("panes").addEventListener("click", (event) => {
+  const cell = cellAt(event);
+  if (!cell || !cell.read) return;
+  state.at = state.at === cell.last ? null : cell.last;
+  paint();
+});
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.at !== null) state.at = null, paint();
+});
+
+// ---- the whole page ----
+element("title").textContent = data.title;
+element("configuration").textContent = data.configuration;
+for (const [name, text] of data.facts) row(element("facts"), [name, text]);
+row(element("sizes"), ["", "mean rows", "max rows", "mean time held", "still there"]);
+layers.forEach((layer, l) => {
+  const ended = layer.held.filter((_, i) => !layer.there[i]);
+  row(element("sizes"), [`layer ${l}`, write(layer.mean), `${layer.max}`, ended.length ? write(mean(ended)) : "–", `${layer.there.reduce((a, b) => a + b, 0)}`]);
+  const key = make("span", "", "key");
+  key.style.backgroundColor = colourOf(l);
+  element("sizes").lastChild.firstChild.prepend(key);
+});
+choices("by", ways, "by");
+const numbers = layers.map((_, l) => [l, `${l}`]);
+choices("layer", layers.length > 1 ? [["mean", "mean"], ...numbers, ["all", "side by side"]] : numbers, "layer");
+drawChart();
+build();
