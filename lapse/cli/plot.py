@@ -129,7 +129,6 @@ def main(settings):
     sizes.set_ylabel("rows in memory")
     sizes.set_ylim(bottom=0)
     sizes.set_title("memory size" + (", mean of the layers" if len(runs) > 1 else ""), fontsize=9)
-    # A loss falls steeply at first: let the view show where it then differs.
     figure.suptitle(settings["title"])
     out = settings["out"]
     kind = os.path.splitext(out)[1][1:].lower()

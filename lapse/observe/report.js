@@ -51,7 +51,18 @@ const windowOf = (t) => data.begins.findLastIndex((begin) => begin <= t);
 const state = { by: "held", layer: layers.length > 1 ? "mean" : 0, at: null };
 const shownLayers = (pane) => (pane === "mean" ? layers.map((_, l) => l) : [pane]);
 const panesShown = () => (state.layer === "all" ? layers.map((_, l) => l) : [state.layer]);
+const numbers = layers.map((_, l) => [l, `${l}`]);
+const layerChoices = layers.length > 1 ? [["mean", "mean"], ...numbers, ["all", "side by side"]] : numbers;
 const ways = [["held", "how long it was held"], ...told.map((name) => [`told:${name}`, name]), ["surprise", "surprise"]];
+
+// report.html#by=surprise&layer=all&at=500 opens in that view.
+function readAddress() {
+  const wanted = new URLSearchParams(location.hash.slice(1)), at = Number(wanted.get("at") ?? NaN);
+  const layer = layerChoices.find(([name]) => String(name) === wanted.get("layer"));
+  if (ways.some(([name]) => name === wanted.get("by"))) state.by = wanted.get("by");
+  if (layer) state.layer = layer[0];
+  if (Number.isInteger(at) && at >= 0 && at < count) state.at = at;
+}
 
 // The number that a cell is shaded by, in one pane; null: none.
 function value(cell, pane) {
@@ -157,6 +168,7 @@ function fill(text) {
 function build() {
   const panes = element("panes");
   panes.replaceChildren();
+  document.body.classList.toggle("wide", state.layer === "all");
   for (const pane of panesShown()) {
     const made = make("div", "", "pane"), text = make("div", "", "text");
     if (state.layer === "all") made.append(make("h2", `layer ${pane}`));
@@ -285,8 +297,8 @@ layers.forEach((layer, l) => {
   key.style.backgroundColor = colourOf(l);
   element("sizes").lastChild.firstChild.prepend(key);
 });
+readAddress();
 choices("by", ways, "by");
-const numbers = layers.map((_, l) => [l, `${l}`]);
-choices("layer", layers.length > 1 ? [["mean", "mean"], ...numbers, ["all", "side by side"]] : numbers, "layer");
+choices("layer", layerChoices, "layer");
 drawChart();
 build();
