@@ -42,7 +42,7 @@ def paths(data: dict) -> str:
             ]
             if tokens:
                 row.append(f"{path['tokens_per_second']:,.0f}")
-            elif first:
+            elif first and "visible_pairs" in result:
                 share, of_peak = result["visible_pairs"], result["of_peak_over_visible_pairs"]
                 row.append(f"{share * 100:.0f} % ({of_peak * 100:.0f} %)")
             else:
@@ -78,7 +78,20 @@ def memory(data: dict) -> str:
     )
 
 
-SECTIONS = {"attention": paths, "step": paths, "generation": generation, "memory": memory}
+def methods(data: dict) -> str:
+    step, budget = data["adaptive_step"], data["budget"]
+    rows = [[f"all {budget['rows']} rows", "full"], [f"at most {budget['budget_rows']}", "budget"], ["none", "none"]]
+    lines = [[name, f"{budget[key]['ms']:.2f}", megabytes(budget[key], "memory_bytes")] for name, key in rows]
+    return (
+        f"Adaptive-Span's step {step['adaptive_span_ms']:.0f} ms, fixed span's {step['fixed_span_ms']:.0f} ms: "
+        f"{step['adaptive_over_fixed']:.2f}\n\n"
+        + table(["rows that selective attention reads", "ms per token", "memory"], lines)
+        + f"\nAttention under the budget / all: {budget['attention_over_full']:.2f}; "
+        f"memory: {budget['memory_over_full']:.2f}\n"
+    )
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory}
 
 
 def main() -> int:

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The three runs of this experiment (some 25 minutes on 2 quiet cores), a short one of each for its times, and the summary.
+# The five runs of this experiment (some 35 minutes on 2 quiet cores), a short one of each for its times, and the summary.
 # A run that was interrupted goes on; delete runs/enwik8-head to begin again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-for name in expire_span fixed_span_128 fixed_span_512; do
+for name in expire_span fixed_span_128 fixed_span_512 adaptive_span compressive; do
   build/release/lapse train "experiments/enwik8-head/$name.toml" --out "runs/enwik8-head/$name" --resume
 done
-for name in expire_span fixed_span_128 fixed_span_512; do
+for name in expire_span fixed_span_128 fixed_span_512 adaptive_span compressive; do
   rm -rf "runs/enwik8-head/$name-timing"
   # Late in training spans have their final size, so the timing starts from the trained weights.
   build/release/lapse train "experiments/enwik8-head/$name.toml" --out "runs/enwik8-head/$name-timing" \

@@ -22,6 +22,8 @@ TITLES = {
     "expire_span": "(a) Expire-Span, L = 1024",
     "fixed_span_128": "(b) fixed span, L = 128",
     "fixed_span_512": "(c) fixed span, L = 512",
+    "adaptive_span": "(d) Adaptive-Span, L = 1024",
+    "compressive": "(e) Compressive, 256 + 192 averages of 4",
 }
 
 
