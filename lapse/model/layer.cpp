@@ -37,6 +37,7 @@ void LayerReport::join(const LayerReport& next) {
   memory_mean += next.memory_mean;
   memory_max = std::max(memory_max, next.memory_max);
   deleted = next.deleted;
+  time = next.time, last = next.last;
   for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
 }
 
@@ -152,7 +153,9 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   if (!exact && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
   if (options.observe) {
-    const Tensor sizes = memory_sizes(table, method_->ages(rows), start, K);
+    const Ages ages = method_->ages(rows);
+    const Tensor sizes = memory_sizes(table, ages, start, K);
+    report.time = table.time(), report.last = ages.last;
     report.memory_mean = sizes.to(at::kDouble).mean().item<double>();
     report.memory_max = sizes.max().item<double>();
     const Tensor first = start.index_select(0, table.sample()), recent = table.time() >= first;

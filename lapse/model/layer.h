@@ -32,6 +32,7 @@ struct LayerReport {
   double memory_mean = 0, memory_max = 0;  ///< |C_t| over queries and samples
   double deleted = 0;                      ///< fraction of the rows that the block could read, deleted after it
   Columns told;                            ///< what the method tells of the block's own rows: name -> [B, K]
+  at::Tensor time, last;  ///< of all rows at the last query: time, and the greatest age at which it can be read; [N]
 
   /// Appends the report of the next timestep; memory_mean becomes a sum.
   void join(const LayerReport& next);

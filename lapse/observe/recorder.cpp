@@ -17,42 +17,79 @@ namespace {
 
 using at::Tensor;
 
-/// The tokens whose rows the table of one stream holds, as places in the record; initial and pooled rows, which stand
-/// for no token, have times below 0. Rows are sorted by time, so that those come first.
-struct Held {
-  std::vector<int64_t> tokens;
-  int64_t first_row = 0;
+/// use(row, time) for the rows of one stream that stand for tokens: initial and pooled ones have times below 0. Rows
+/// are sorted by time.
+template <class Use>
+void for_tokens(const Tensor& times, Use use) {
+  const Tensor all = times.contiguous();
+  const auto* time = all.const_data_ptr<int64_t>();
+  for (int64_t row = std::lower_bound(time, time + all.numel(), 0) - time; row < all.numel(); ++row)
+    use(row, time[row]);
+}
 
-  Held(const MemoryTable& table, int64_t begin) {
-    const Tensor times = table.rows() > 0 ? table.time().contiguous() : at::empty({0}, at::kLong);
-    const auto* t = times.const_data_ptr<int64_t>();
-    first_row = std::lower_bound(t, t + table.rows(), 0) - t;
-    for (int64_t i = first_row; i < table.rows(); ++i) tokens.push_back(begin + t[i]);
+/// One layer as it is observed.
+class LayerRecorder {
+ public:
+  LayerRecorder(const Layer& layer, LayerRecord& record) : layer_(layer), record_(record) {}
+
+  void restart() { begin_ = std::ssize(record_.held), last_.clear(); }
+
+  /// The query of the next token has been answered; `table` is what it left.
+  void add(const LayerReport& report, const MemoryTable& table) {
+    const auto now = std::ssize(last_);
+    record_.held.push_back(0), record_.there.push_back(0), last_.push_back(0);
+    record_.sizes.push_back(std::llround(report.memory_mean));
+    const Tensor last = report.last.contiguous();
+    for_tokens(report.time, [&](int64_t row, int64_t time) {
+      last_[time] = last.const_data_ptr<int64_t>()[row];
+      if (time < now && now - time <= last_[time]) ++record_.held[begin_ + time];
+    });
+    // The token's own row may be gone already: what was told of it is in the report.
+    for (const auto& [name, values] : report.told) record_.told[name].push_back(values.item<double>());
+    if (table.rows() == 0) return;
+    for (const auto& [name, values] : layer_.tell(table)) {
+      const Tensor told = values.detach().to(at::kDouble).contiguous();
+      auto& known = record_.told.at(name);
+      for_tokens(table.time(),
+                 [&](int64_t row, int64_t time) { known[begin_ + time] = told.const_data_ptr<double>()[row]; });
+    }
   }
+
+  void end_stream(const MemoryTable& table) {
+    if (table.rows() == 0) return;
+    for_tokens(table.time(),
+               [&](int64_t, int64_t time) { record_.there[begin_ + time] = std::ssize(last_) - time <= last_[time]; });
+  }
+
+ private:
+  const Layer& layer_;
+  LayerRecord& record_;
+  int64_t begin_ = 0;          // of the stream, in the record
+  std::vector<int64_t> last_;  // of each of the stream's tokens, the greatest age at which its row can be read
 };
 
 class Recorder {
  public:
-  explicit Recorder(Transformer& model) : model_(model) { record.layers.resize(model.layers().size()); }
+  explicit Recorder(Transformer& model) : model_(model) {
+    record.layers.resize(model.layers().size());
+    for (size_t l = 0; l < record.layers.size(); ++l) layers_.emplace_back(model.layers()[l], record.layers[l]);
+  }
 
   void restart() {
     end_stream();
     memory_ = model_.begin(1, false);
-    begin_ = std::ssize(record.tokens);
-    record.begins.push_back(begin_);
+    for (auto& layer : layers_) layer.restart();
+    record.begins.push_back(std::ssize(record.tokens));
   }
 
   void read(int64_t token, int64_t target) {
-    const auto place = std::ssize(record.tokens);
-    for (size_t l = 0; l < record.layers.size(); ++l)  // this token's query comes while they are still there
-      for (const int64_t i : Held(memory_.layers[l], begin_).tokens) ++record.layers[l].held[i];
     const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_, {.observe = true});
-    record.tokens.push_back(static_cast<int32_t>(token));
-    for (size_t l = 0; l < record.layers.size(); ++l) add(record.layers[l], place, y.reports[l], l);
-    last_ = target;
+    for (size_t l = 0; l < layers_.size(); ++l) layers_[l].add(y.reports[l], memory_.layers[l]);
     const auto scored = score_positions(y.logits, at::full({1, 1}, target, at::kLong));
     const double nats = scored.loss.item<double>();
+    record.tokens.push_back(static_cast<int32_t>(token));
     record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);
+    next_ = target == kUnscored ? -1 : static_cast<int32_t>(target);
     if (target == kUnscored) return;
     record.score.nats += nats, ++record.score.scored;
     record.score.right += scored.right.sum().item<int64_t>();
@@ -60,34 +97,17 @@ class Recorder {
 
   void end_stream() {
     if (record.begins.empty()) return;
-    record.ends.push_back(last_ == kUnscored ? -1 : static_cast<int32_t>(last_));
-    for (size_t l = 0; l < record.layers.size(); ++l)
-      for (const int64_t i : Held(memory_.layers[l], begin_).tokens) record.layers[l].there[i] = 1;
+    record.ends.push_back(next_);
+    for (size_t l = 0; l < layers_.size(); ++l) layers_[l].end_stream(memory_.layers[l]);
   }
 
   MemoryRecord record;
 
  private:
-  /// What became of the table after the query of the token at `place`.
-  void add(LayerRecord& layer, int64_t place, const LayerReport& report, size_t number) {
-    layer.held.push_back(0), layer.there.push_back(0);
-    layer.sizes.push_back(std::llround(report.memory_mean));
-    // The token's own row may be gone already: what was told of it is in the report.
-    for (const auto& [name, values] : report.told) layer.told[name].push_back(values.item<double>());
-    const MemoryTable& table = memory_.layers[number];
-    const Held held(table, begin_);
-    for (const auto& [name, values] : model_.layers()[number].tell(table)) {
-      const Tensor told = values.detach().to(at::kDouble).contiguous();
-      const double* value = told.const_data_ptr<double>() + held.first_row;
-      for (const int64_t i : held.tokens) layer.told.at(name)[i] = *value++;
-    }
-    TORCH_CHECK(std::ranges::all_of(layer.told, [&](const auto& told) { return std::ssize(told.second) == place + 1; }),
-                "a method must tell the same of every row");
-  }
-
   Transformer& model_;
   ModelMemory memory_;
-  int64_t begin_ = 0, last_ = kUnscored;
+  std::vector<LayerRecorder> layers_;
+  int32_t next_ = -1;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a model remembers of a text, and for how long: seen in its memory tables after every single token.
+// What a model remembers of a text, and for how long: seen in its memory tables at every single token.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace lapse {
 
 /// One layer's memory. Every vector has one element per token that was read.
 struct LayerRecord {
-  /// At how many later timesteps the token's row was still in the table. Where `there`, the text ended before that did.
+  /// How many later queries could read the token's row. Where `there`, the text ended before that did.
   std::vector<int64_t> held;
-  std::vector<uint8_t> there;                       ///< the row still was in the table when the window or stream ended
-  std::vector<int64_t> sizes;                       ///< |C_t|: how many rows the token's query could read
+  std::vector<uint8_t> there;  ///< a query after the window's or stream's last could have read it still
+  std::vector<int64_t> sizes;  ///< |C_t|: how many rows the token's query could read
   std::map<std::string, std::vector<double>> told;  ///< what the method told of the row last, while it was there
 
   int64_t largest() const;
