@@ -1,0 +1,62 @@
+"""`lapse eval --method`: models read by the baselines that need no training, as a process."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+from program import TINY, ProgramTest, english, lapse, merged, toml
+
+BASELINES = ("local", "local_global", "strided", "sink_window", "h2o", "tova")
+
+shared = None
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    (shared / "text.txt").write_text(english(12000))
+    for method in ("fixed_span", "expire_span", "adaptive_span"):
+        change = {"forgetting": {"method": method}, "fixed_span": {"max_span": 24}, "adaptive_span": {"max_span": 24}}
+        (shared / f"{method}.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}}, change)))
+        done = lapse("train", f"{method}.toml", "--out", method, cwd=shared)
+        assert done.returncode == 0, done.stderr
+
+
+class Baselines(ProgramTest):
+    def eval(self, run, *arguments):
+        return json.loads(self.succeed("eval", shared / run, "--data", shared / "text.txt", "--json", *arguments).stdout)
+
+    def test_each_reads_every_run_within_its_budget(self):
+        for run in ("fixed_span", "expire_span", "adaptive_span"):
+            for method in BASELINES:
+                read = self.eval(run, "--method", method, "--budget", 9)
+                self.assertLess(abs(read["bpb"] - self.eval(run)["bpb"]), 1, method)
+                for layer in read["layers"]:
+                    self.assertLessEqual(layer["memory_max"], 10, (run, method))  # strided: half a budget rounds up
+
+    def test_a_window_as_long_as_the_fixed_span_is_the_fixed_span(self):
+        whole = self.eval("fixed_span")["loss"]
+        self.assertAlmostEqual(self.eval("fixed_span", "--method", "local", "--budget", 24)["loss"], whole, delta=1e-5)
+        self.assertEqual(self.eval("fixed_span", "--method", "fixed_span")["loss"], whole)
+
+    def test_windows_can_be_trained(self):
+        for method in ("local", "local_global", "strided"):
+            config = self.config(shared / "text.txt", {"forgetting": {"method": method}}, name=f"{method}.toml")
+            self.succeed("train", config, "--out", self.folder / method)
+            self.succeed("generate", self.folder / method, "--prompt", "The", "--tokens", 5, "--json", "--method", "tova", "--budget", 3)
+
+    def test_what_is_refused(self):
+        run = [shared / "fixed_span", "--data", shared / "text.txt"]
+        self.refuse("eval", *run, "--method", "h20", says=("unknown forgetting method 'h20'", "h2o"))
+        self.refuse("eval", *run, "--method", "expire_span", says="must be trained")
+        self.refuse("eval", *run, "--budget", 3, says="--budget is an option of")
+        self.refuse("eval", *run, "--method", "h2o", "--budget", -1, says="--budget")
+        self.refuse("eval", *run, "--method", "sink_window", "--budget", 4, says="leave no row for the window")
+        self.refuse("eval", *run, "--method", "h2o", "--max-span", 9, says="--max-span is an option of")
+
+
+if __name__ == "__main__":
+    unittest.main()
