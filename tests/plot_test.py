@@ -1,0 +1,115 @@
+"""`lapse plot` as a process: pictures of runs, and what it refuses."""
+
+import json
+import os
+import pathlib
+import struct
+import sys
+import tempfile
+import unittest
+
+from program import TINY, ProgramTest, english, lapse, merged, toml
+
+shared = None
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    (shared / "text.txt").write_text(english(6000))
+    os.environ["LAPSE_PYTHON"] = sys.executable
+    runs = {
+        "expire": {"data": {"path": "text.txt"}},
+        "fixed": {"data": {"path": "text.txt"}, "forgetting": {"method": "fixed_span"}},
+        "parity": {"data": {"task": "parity"}, "parity": {"bits": 5}, "train": {"block": 10}},
+    }
+    for name, changes in runs.items():
+        (shared / f"{name}.toml").write_text(toml(merged(TINY, changes)))
+        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
+        assert done.returncode == 0, done.stderr
+
+
+class Plot(ProgramTest):
+    def plot(self, *arguments, out="picture.svg"):
+        path = self.folder / out
+        done = self.succeed("plot", *arguments, "-o", path, cwd=shared)
+        self.assertEqual((done.stdout, done.stderr), (f"{path}\n", ""))
+        self.assertEqual([p.name for p in self.folder.iterdir()], [out])
+        content = path.read_bytes()
+        path.unlink()
+        return content
+
+    def test_png(self):
+        png = self.plot("expire", "fixed", "--title", "two runs", out="picture.PNG")
+        self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", png[16:24])
+        self.assertTrue(1000 <= width <= 3000 and 400 <= height <= 1500, (width, height))
+        self.assertGreater(len(png), 10000)
+
+    def test_svg_has_the_labels(self):
+        svg = self.plot("expire", "fixed/", "--title", "two & <b>").decode()
+        for words in ("expire", "fixed", "two &amp; &lt;b&gt;", "bits per byte", "updates", "mean of the layers"):
+            self.assertIn(words, svg)
+        svg = self.plot("expire", "fixed", "--label", "Ours", "--label", "Theirs", "--smooth", 2).decode()
+        self.assertIn("Ours", svg)
+        self.assertIn("Theirs", svg)
+        self.assertNotIn("expire", svg)
+
+    def test_one_run_shows_its_layers(self):
+        svg = self.plot("expire", "--x", "tokens").decode()
+        for words in ("layer 0", "layer 1", "tokens trained on"):
+            self.assertIn(words, svg)
+        self.assertIn("hours of training", self.plot("expire", "--x", "hours").decode())
+
+    def test_the_same_runs_give_the_same_picture(self):
+        self.assertEqual(self.plot("expire"), self.plot("expire"))
+        self.assertEqual(self.plot("expire", out="a.pdf")[:5], b"%PDF-")
+
+    def test_tasks(self):
+        self.assertIn("accuracy", self.plot("parity").decode())
+        self.assertIn("loss, nats per token", self.plot("parity", "expire").decode())  # what they have in common
+
+    def test_half_a_line_is_passed_over(self):
+        run = self.folder / "run"
+        run.mkdir()
+        lines = (shared / "expire" / "metrics.jsonl").read_text()
+        (run / "metrics.jsonl").write_text(lines + lines[:50])
+        self.succeed("plot", run, "-o", self.folder / "a.png", cwd=shared)
+
+    def refused(self, words, *arguments, **options):
+        done = lapse("plot", *arguments, cwd=shared, **options)
+        self.assertGreater(done.returncode, 0)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertTrue(done.stderr.startswith("lapse: error: "), done.stderr)
+        self.assertIn(words, done.stderr)
+
+    def test_what_it_refuses(self):
+        out = ("-o", self.folder / "a.png")
+        self.refused("nowhere: no such run", "nowhere", *out)
+        self.refused("not a run's folder", ".", *out)
+        self.refused("not a run's folder", "text.txt", *out)
+        self.refused("must end in .png, .svg or .pdf", "expire", "-o", "a.gif")
+        self.refused("must end in .png, .svg or .pdf", "expire", "-o", "png")
+        self.refused("--label is given 1 times for 2 runs", "expire", "fixed", "--label", "a", *out)
+        self.refused("--out is required", "expire")
+        self.refused("did you mean '--title'", "expire", "--titel", "a", *out)
+        self.refused("cannot write", "expire", "-o", self.folder / "nowhere" / "a.png")
+        for content, words in ((b"", "has no line yet"), (b"{}\n[]\n", "has no line of training")):
+            run = self.folder / "run"
+            run.mkdir(exist_ok=True)
+            (run / "metrics.jsonl").write_bytes(content)
+            self.refused(words, run, *out)
+
+    def test_an_interpreter_without_matplotlib(self):
+        out = ("-o", self.folder / "a.png")
+        bare = self.write("bare", f'#!/bin/sh\nexec {json.dumps(sys.executable)} -I -S "$@"\n')
+        bare.chmod(0o755)
+        self.refused("has no matplotlib", "expire", *out, env={**os.environ, "LAPSE_PYTHON": str(bare)})
+        self.refused("cannot be run", "expire", *out, env={**os.environ, "LAPSE_PYTHON": "/no/python"})
+        self.assertFalse((self.folder / "a.png").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
