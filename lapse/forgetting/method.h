@@ -30,6 +30,7 @@ struct Query {
   at::Tensor q;         ///< [B, K, H, D]
   at::Tensor start;     ///< [B] int64: time of each sample's first query
   at::Tensor position;  ///< [P, D], the model's shared table of ages 1 ... P; undefined if the model has none
+  at::Tensor lengths;   ///< [B] int64: queries of each sample before the padding on its right; undefined: no padding
   bool training = false;
   double uniform = 1;  ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 outside training
   double dropout = 0;

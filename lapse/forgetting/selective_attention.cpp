@@ -81,7 +81,7 @@ class SelectiveAttention : public Method {
     const auto y = selective_attention(inputs, options);
     reading.out = y.out;
     reading.state["masking"] = y.masking;
-    if (query.training && s_.memory_loss > 0) reading.cost = cost(y.memory, rows.table);
+    if (query.training && s_.memory_loss > 0) reading.cost = cost(y.memory, query, rows.table);
     return reading;
   }
 
@@ -123,12 +123,17 @@ class SelectiveAttention : public Method {
   }
 
   /// Section 4: epsilon / (layers n) max_t M_t, the mean over the batch. n: how many tokens the sample's last query
-  /// reads.
-  Tensor cost(const Tensor& memory, const MemoryTable& table) const {
-    std::vector<double> n;
-    for (int64_t b = 0; b < table.samples(); ++b)
-      n.push_back(static_cast<double>(std::min(table.rows_of(b), s_.max_span)));
-    const Tensor share = std::get<0>(memory.max(1)) / at::tensor(n, memory.options().requires_grad(false));
+  /// reads. Padding counts neither as query nor in n: no token before it reads it.
+  Tensor cost(const Tensor& memory, const Query& query, const MemoryTable& table) const {
+    const int64_t K = query.q.size(1);
+    Tensor n = at::diff(table.offsets());
+    Tensor held = memory;
+    if (query.lengths.defined()) {
+      const Tensor padding = at::arange(K, at::kLong) >= query.lengths.unsqueeze(1);
+      n = n - padding.sum(1);
+      held = memory.masked_fill(padding, -std::numeric_limits<double>::infinity());
+    }
+    const Tensor share = std::get<0>(held.max(1)) / n.clamp(1, s_.max_span).to(memory.scalar_type());
     return share.mean() * (s_.memory_loss / static_cast<double>(shape_.layers));
   }
 

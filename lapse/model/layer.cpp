@@ -175,7 +175,7 @@ Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position
   if (draws.dropped && method_->state({0}, h.options()).empty()) return {};
   at::AutoGradMode gradients(at::GradMode::is_enabled() && !draws.dropped);
   const Tensor x = normed(h), q = lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
-  Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position};
+  Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position, options.lengths};
   query.training = options.training;
   query.uniform = draws.uniform;
   if (options.training && config_.dropout > 0) {

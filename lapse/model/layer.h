@@ -17,6 +17,7 @@ struct BlockOptions {
   /// Rows keep layer inputs and are projected anew with gradients; else keys and values are kept.
   bool training = false;
   bool observe = false;   ///< fill LayerReport
+  at::Tensor lengths;     ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
   bool bfloat16 = false;  ///< in training: multiply in bfloat16 and sum in float32; everything else stays float32
 };
 

@@ -131,7 +131,7 @@ function legend(scale) {
     box.append(make("span", "(click the token again, or press Escape, to go back)"));
     return;
   }
-  const unit = { held: "timesteps until its row was deleted", surprise: "bits with which it was predicted" }[state.by] ??
+  const unit = { held: "timesteps for which later tokens could read it", surprise: "bits with which it was predicted" }[state.by] ??
     `${state.by.slice(5)}, as last told`;
   box.append(make("span", unit));
   if (scale) {

@@ -121,6 +121,24 @@ TEST(SelectiveAttention, CostsTheMemoryItHolds) {
   }
 }
 
+// Padding on the right has no part in it: a padded batch costs the mean of its sequences alone.
+TEST(SelectiveAttention, CostsNothingForPadding) {
+  const auto model = selective(true, {{"memory_loss", "0.1"}, {"max_span", "64"}});
+  const std::vector<int64_t> lengths = {40, 13, 1};
+  double mean = 0;
+  for (int64_t b = 0; b < 3; ++b) {
+    ModelMemory memory = model->begin(1, true);
+    const Tensor alone = kTokens.narrow(0, b, 1).narrow(1, 0, lengths[b]);
+    mean += model->forward(alone, memory, {.training = true}).cost.item<double>() / 3;
+  }
+  ModelMemory memory = model->begin(3, true);
+  const auto y = model->forward(kTokens, memory, {.training = true, .lengths = at::tensor(lengths, at::kLong)});
+  EXPECT_NEAR(y.cost.item<double>(), mean, 1e-12);
+  y.cost.backward();
+  for (auto& [name, tensor] : model->parameters())
+    EXPECT_TRUE(!tensor->grad().defined() || tensor->grad().isfinite().all().item<bool>()) << name;
+}
+
 // ----- lapse prune
 // -----------------------------------------------------------------------------------------------------
 

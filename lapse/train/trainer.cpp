@@ -124,7 +124,8 @@ class Run {
     const Tensor input = block_tensor(block, block.input), target = block_tensor(block, block.target);
     const BlockDraws draws = model_.draw(draws_);
     const int64_t parts = config_.train.parts, size = block.batch / parts;
-    const BlockOptions options{.training = true, .observe = log, .bfloat16 = config_.train.precision == "bf16"};
+    BlockOptions options{.training = true, .observe = log, .bfloat16 = config_.train.precision == "bf16"};
+    const Tensor lengths = block.lengths.empty() ? Tensor() : at::tensor(block.lengths, at::kLong);
     std::vector<std::vector<LayerReport>> reports;
     double loss_sum = 0, cost_sum = 0;
     Score score{.scored = block.scored(), .bytes = block.bytes};
@@ -132,6 +133,7 @@ class Run {
     for (int64_t p = 0; p < parts; ++p) {
       BlockDraws own = draws;
       own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
+      if (lengths.defined()) options.lengths = lengths.narrow(0, p * size, size);
       auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], options, own);
       const Tensor loss = mean_loss(y.logits, target.narrow(0, p * size, size), score);
       ((loss + y.cost) / parts).backward();
