@@ -3,6 +3,7 @@
 #
 #   LAPSE_TORCH=PYTHON|FOLDER   use the torch (>= 2.7) of this interpreter, or this torch package folder
 #   LAPSE_NO_APT=1              look for no Debian packages: the tools and libraries listed below are there already
+#   LAPSE_BROWSER=1             also a headless browser (100 MB), for the test that opens `lapse inspect`'s page
 #
 # Without LAPSE_TORCH an existing .venv is kept; a new one uses the torch of the active python3 where it has one, else
 # gets torch 2.11 of its own. To choose anew: rm -rf .venv
@@ -63,6 +64,9 @@ install_packages() {
 if [[ -z ${LAPSE_NO_APT:-} ]]; then
   mapfile -t missing < <(missing_packages)
   ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+  if [[ -n ${LAPSE_BROWSER:-} ]] && ! command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null; then
+    (install_packages chromium-headless-shell) || say "note: without a browser the test that opens a page is skipped"
+  fi
 fi
 
 # --- Python's side: libtorch and what the tests read files with ----------------------------------------------------

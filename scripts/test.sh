@@ -86,7 +86,7 @@ check_house() {
 
 # --- the run --------------------------------------------------------------------------------------------------------
 title "set-up"
-scripts/setup.sh
+LAPSE_BROWSER=1 scripts/setup.sh
 
 title "format (to mend: clang-format -i FILE)"
 check_format
