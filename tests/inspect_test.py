@@ -233,6 +233,23 @@ class InBrowser(PageTest):
         self.assertEqual([int(span["data-cell"]) for span in shaded], list(range(28, 41)))
         self.assertEqual([int(span["data-cell"]) for span in spans if "now" in span.get("class", "")], [40])
 
+    def test_pointing_and_clicking(self):
+        data = self.inspect("expire", "--tokens", 50, "--data", "nasty.txt", "--split", "all")
+        page = self.page.read_text()
+        act = """<script>
+          const span = document.querySelectorAll("span[data-cell]")[7];
+          for (const kind of ["mousemove", "click"]) span.dispatchEvent(new MouseEvent(kind, { bubbles: true }));
+        </script>"""
+        self.page.write_text(page.replace("</body>", act + "</body>"))
+        dom, _, shaded = self.shaded("")
+        text = re.sub("<[^>]*>", " ", dom[dom.index('id="tip"') : dom.index("<noscript>")])
+        span = data["layers"][0]["told"]["span"][7]
+        self.assertEqual(data["cells"][0][7][0], "t")
+        self.assertRegex(text, r"t\s+time 7, predicted with [\d.]+ bits\s+layer\s+held for\s+span\s+0\s+\d+")
+        self.assertIn(f"{span:.1f}"[:3], text)
+        self.assertIn("When token 7 was read", dom)
+        self.assertEqual([int(span["data-cell"]) for span in shaded], list(range(8)))
+
     def test_windows_and_tasks(self):
         self.inspect("windows", "--tokens", 100)
         dom, spans, shaded = self.shaded("")
