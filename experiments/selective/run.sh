@@ -8,7 +8,7 @@ for text in enwik8 wikitext2; do
     build/release/lapse train "experiments/selective/${text}_$name.toml" --out "runs/selective/${text}_$name" --resume
   done
   for name in selective selective_memory_loss; do
-    build/release/lapse prune "runs/selective/${text}_$name" --standard "runs/selective/${text}_standard"
+    build/release/lapse prune "runs/selective/${text}_$name" --standard "runs/selective/${text}_standard" --tokens 8192
   done
 done
 .venv/bin/python experiments/selective/summarise.py
