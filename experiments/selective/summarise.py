@@ -8,21 +8,29 @@ RUNS = pathlib.Path("runs/selective")
 NAMES = {"standard": "standard", "selective": "selective", "selective_memory_loss": "selective, memory loss 0.1"}
 
 
-def run_of(folder: pathlib.Path) -> dict:
+def lines_of(folder: pathlib.Path, split: str) -> list[dict]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    train = [line for line in lines if line["split"] == "train"]
-    valid = [line for line in lines if line["split"] == "valid"]
+    return [line for line in lines if line["split"] == split]
+
+
+def run_of(folder: pathlib.Path) -> dict:
+    train, valid = lines_of(folder, "train"), lines_of(folder, "valid")
+    timing = folder.with_name(folder.name + "-timing")
+    timed = lines_of(timing, "train") if timing.exists() else train
     result = {
         "updates": train[-1]["update"],
         "validation": [{"update": v["update"], "loss": v["loss"]} for v in valid],
-        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in train), 1),
-        "peak_memory_mb": round(max(line["peak_memory"] for line in train) / 1e6),
+        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in timed), 1),
+        "peak_memory_mb": round(max(line["peak_memory"] for line in timed) / 1e6),
+        "timed_alone": timing.exists(),
     }
     pruned = folder / "prune.json"
     if pruned.exists() and "budgets" in (found := json.loads(pruned.read_text())):
         keys = ("threshold", "budgets", "total", "full", "saved", "chosen_on", "measured_on")
         result["pruned"] = {key: found[key] for key in keys}
         result["curve"] = [[r["total"], round(r["loss"], 5)] for r in found["rounds"]]
+        own = [r for r in found["rounds"] if r["loss"] <= found["chosen_on"]["loss_full"]][-1]
+        result["at_its_own_loss"] = {"budgets": own["budgets"], "saved": found["full"] / own["total"]}
     return result
 
 
@@ -30,19 +38,21 @@ def main() -> None:
     results = {}
     for text in ("enwik8", "wikitext2"):
         runs = {name: RUNS / f"{text}_{name}" for name in NAMES}
-        results[text] = {name: run_of(folder) for name, folder in runs.items() if (folder / "metrics.jsonl").exists()}
+        done = {name: folder for name, folder in runs.items() if (folder / "metrics.jsonl").exists() and lines_of(folder, "valid")}
+        results[text] = {name: run_of(folder) for name, folder in done.items()}
         if not results[text]:
             continue
-        print(f"\n{text}\n\n| attention | validation loss | ms per update | peak memory | budgets | rows | loss with them |")
-        print("|---|---:|---:|---:|---|---:|---:|")
+        print(f"\n{text}\n\n| attention | validation loss | ms per update | peak memory | budgets at its own loss | at the standard's | test loss: full, with these |")
+        print("|---|---:|---:|---:|---|---|---:|")
         for name, run in results[text].items():
             pruned = run.get("pruned")
             cells = [NAMES[name], f"{run['validation'][-1]['loss']:.4f}", f"{run['ms_per_update_median']:.0f}"]
             cells.append(f"{run['peak_memory_mb']} MB")
             if pruned:
-                measured = pruned["measured_on"]
-                cells += [", ".join(map(str, pruned["budgets"])), f"{pruned['full']} / {pruned['total']} = {pruned['saved']:.1f}"]
-                cells.append(f"{measured['loss']:.4f} (standard {measured['loss_standard']:.4f})")
+                own, measured = run["at_its_own_loss"], pruned["measured_on"]
+                cells.append(f"{', '.join(map(str, own['budgets']))}: {own['saved']:.0f} times less")
+                cells.append(f"{', '.join(map(str, pruned['budgets']))}: {pruned['saved']:.0f} times less")
+                cells.append(f"{measured['loss_full']:.4f}, {measured['loss']:.4f} (standard {measured['loss_standard']:.4f})")
             else:
                 cells += ["", "", ""]
             print("| " + " | ".join(cells) + " |")
