@@ -1,22 +1,9 @@
 #include "lapse/forgetting/local.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/forgetting/pattern.h"
 
 namespace lapse {
 namespace {
-
-class Local : public Pattern {
- public:
-  Local(const ModelShape& shape, int64_t window) : Pattern(shape), window_(window) {}
-
- protected:
-  at::Tensor last_age(const at::Tensor& time) const override { return at::full_like(time, window_age(window_)); }
-
- private:
-  int64_t window_;
-};
 
 class LocalOptions : public PatternOptions {
  public:
@@ -26,7 +13,7 @@ class LocalOptions : public PatternOptions {
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
-    return std::make_unique<Local>(shape, budget_or(window_));
+    return std::make_unique<Window>(shape, window_age(shape, budget_or(window_)));
   }
 
  private:

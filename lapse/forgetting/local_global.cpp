@@ -1,22 +1,9 @@
 #include "lapse/forgetting/local_global.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/forgetting/pattern.h"
 
 namespace lapse {
 namespace {
-
-class LocalGlobal : public Pattern {
- public:
-  LocalGlobal(const ModelShape& shape, int64_t last_age) : Pattern(shape), last_age_(last_age) {}
-
- protected:
-  at::Tensor last_age(const at::Tensor& time) const override { return at::full_like(time, last_age_); }
-
- private:
-  int64_t last_age_;
-};
 
 class LocalGlobalOptions : public PatternOptions {
  public:
@@ -32,7 +19,7 @@ class LocalGlobalOptions : public PatternOptions {
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const override {
     const bool global = layer % every_ == every_ - 1;
-    return std::make_unique<LocalGlobal>(shape, global ? max_span_ : budget_or(window_) - 1 + shape.min_age);
+    return std::make_unique<Window>(shape, global ? max_span_ : window_age(shape, budget_or(window_)));
   }
 
  private:

@@ -6,6 +6,9 @@
 
 namespace lapse {
 
+/// The greatest age in a window of so many of the newest rows that a query may read.
+inline int64_t window_age(const ModelShape& shape, int64_t rows) { return rows - 1 + shape.min_age; }
+
 /// Standard attention over rows of age up to last_age(time of the row).
 class Pattern : public Method {
  public:
@@ -14,8 +17,7 @@ class Pattern : public Method {
   Reading read(const Query& query, const Rows& rows) const override;
   Ages ages(const Rows& rows) const override;
 
-  /// A window of so many of the newest rows that a query may read: its greatest age.
-  int64_t window_age(int64_t rows) const { return rows - 1 + shape_.min_age; }
+  int64_t window_age(int64_t rows) const { return lapse::window_age(shape_, rows); }
 
  protected:
   /// The greatest age at which rows of these times are read: [N] int64.
@@ -23,6 +25,18 @@ class Pattern : public Method {
 
  private:
   ModelShape shape_;
+};
+
+/// A window: every row is read up to the same age.
+class Window : public Pattern {
+ public:
+  Window(const ModelShape& shape, int64_t last_age) : Pattern(shape), last_age_(last_age) {}
+
+ protected:
+  at::Tensor last_age(const at::Tensor& time) const override;
+
+ private:
+  int64_t last_age_;
 };
 
 /// Options of a method that has no weights of its own and so can read any model: it takes over the trained method's
