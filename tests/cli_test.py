@@ -259,6 +259,21 @@ class Eval(ProgramTest):
                     self.assertTrue(math.isclose(a["memory_mean"], b["memory_mean"], rel_tol=1e-9))
                     self.assertEqual(a["memory_max"], b["memory_max"])
 
+    def test_bfloat16_is_close_but_not_the_same(self):
+        for name in ("expire", "fixed"):
+            exact, rounded = (
+                self.succeed_json("eval", shared / name, "--data", shared / "text.txt", "--precision", precision)
+                for precision in ("float32", "bf16")
+            )
+            self.assertNotEqual(exact["loss"], rounded["loss"])
+            self.assertTrue(math.isclose(exact["loss"], rounded["loss"], rel_tol=0.01))
+            bytes_held = [
+                self.succeed_json("generate", shared / name, "--tokens", 20, "--temperature", 0, "--precision", precision)["memory_bytes"]
+                for precision in ("float32", "bf16")
+            ]
+            self.assertLess(bytes_held[1], 0.75 * bytes_held[0])
+        self.refuse("generate", shared / "fixed", "--precision", "half", says=["--precision", "bf16"])
+
     def test_shorter_spans_remember_less(self):
         data = ("--data", shared / "text.txt", "--streams", 1)
         for name, ramp in (("expire", 4), ("fixed", 0)):

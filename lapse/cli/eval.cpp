@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string run, data, split = "test";
+  std::string run, data, split = "test", precision = "float32";
   int64_t streams = 0, block = 0, threads = 0;
   bool json = false;
 };
@@ -43,6 +43,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const auto source = source_of(checkpoint, arguments.data, arguments.split);
   const auto model = checkpoint.model();
   checkpoint.close();
+  if (arguments.precision == "bf16") model->to_bfloat16();
   const TrainConfig& train = checkpoint.config().train;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const int64_t streams =
@@ -99,6 +100,7 @@ void add_eval(CLI::App& program, Action& action) {
                    "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
                    "default: as in training")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_precision(*verb, arguments->precision);
   verb->add_option("--threads", arguments->threads, "cores to use; default: all")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   verb->add_flag("--json", arguments->json, "print one JSON object");

@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string run, prompt = "\n", color = "auto";
+  std::string run, prompt = "\n", color = "auto", precision = "float32";
   int64_t tokens = 400, seed = 1, threads = 0;
   SamplingOptions sampling{.temperature = 0.8};
   bool json = false, remembered = false;
@@ -57,6 +57,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
          ", asks for labels; there is no text to go on");
   const auto model = checkpoint.model();
   checkpoint.close();
+  if (arguments.precision == "bf16") model->to_bfloat16();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
   auto prompt = vocabulary.encode(arguments.prompt);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
@@ -130,6 +131,7 @@ void add_generate(CLI::App& program, Action& action) {
   verb->add_option("--color", arguments->color, "of the highlighting")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  add_precision(*verb, arguments->precision);
   verb->add_option("--threads", arguments->threads, "cores to use; default: all")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
   verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");

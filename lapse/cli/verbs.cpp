@@ -90,6 +90,14 @@ void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
   set_options(verb, task_table(), checkpoint.config().task(), "task is " + checkpoint.config().task_name);
 }
 
+void add_precision(CLI::App& verb, std::string& precision) {
+  verb.add_option("--precision", precision,
+                  "bf16: weights and memory in bfloat16, half the bytes: much faster where they come from memory, and "
+                  "numbers that differ in the third digit")
+      ->check(CLI::IsMember({"float32", "bf16"}))
+      ->capture_default_str();
+}
+
 std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
   const TaskOptions* task = checkpoint.config().task();
   if (!task)

@@ -45,6 +45,9 @@ void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 void add_task_options(CLI::App& verb);
 void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
 
+/// Declares --precision: of reading with a trained model.
+void add_precision(CLI::App& verb, std::string& precision);
+
 /// What `lapse eval` reads: the run's task, or text_of. Error if there is a task and `data` too.
 std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
 

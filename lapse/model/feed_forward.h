@@ -17,6 +17,8 @@ class FeedForward {
   /// x: [B, K, width]. `dropout`: of the inner features, by `seed`.
   at::Tensor operator()(const at::Tensor& x, double dropout, uint64_t seed, bool bfloat16) const;
   void name(NamedTensors& parameters);
+  /// The weights that inputs are multiplied by; undefined where there are none.
+  std::vector<at::Tensor*> matrices() { return {&weight1_, &gate_, &weight2_}; }
 
  private:
   at::Tensor weight1_, bias1_, gate_, weight2_, bias2_;  // undefined where there are none

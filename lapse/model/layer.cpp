@@ -68,6 +68,15 @@ NamedTensors Layer::parameters() {
   return all;
 }
 
+void Layer::to_bfloat16() {
+  auto all = feed_forward_.matrices();
+  all.insert(all.end(), {&query_, &key_, &value_, &out_});
+  for (Tensor* matrix : all)
+    if (matrix->defined()) *matrix = matrix->detach().to(at::kBFloat16);
+}
+
+bool Layer::bfloat16() const { return key_.scalar_type() == at::kBFloat16; }
+
 Tensor Layer::normed(const Tensor& h) const { return config_.norm == "pre" ? norm1_(h) : h; }
 
 Tensor Layer::keys(const Tensor& projected, at::IntArrayRef leading) const {
@@ -89,6 +98,8 @@ Columns Layer::cached(const Tensor& h) const {
   const auto projected = lapse::linear(x, {key_, value_});
   columns["key"] = keys(projected[0], {B, K});
   columns["value"] = projected[1].view({B, K, shape_.heads, shape_.head_dim});
+  if (bfloat16())
+    for (const char* name : {"key", "value"}) columns[name] = columns[name].to(at::kBFloat16);
   if (method_->keeps_hidden()) columns["hidden"] = h;
   return columns;
 }
@@ -140,7 +151,8 @@ Columns Layer::tell(const MemoryTable& table) const {
 void Layer::begin(MemoryTable& table, int64_t rows, bool training) const {
   if (rows == 0) return;
   at::NoGradGuard no_grad;
-  const Tensor zeros = at::zeros({table.samples(), rows, shape_.width}, query_.options());
+  const auto type = bfloat16() ? at::kFloat : query_.scalar_type();
+  const Tensor zeros = at::zeros({table.samples(), rows, shape_.width}, type);
   const Tensor start = at::full({table.samples()}, -rows, at::kLong);
   table.append(start, columns(zeros, training));
 }
@@ -182,7 +194,7 @@ Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position
     query.dropout = config_.dropout;
     query.seed = at::full({1}, static_cast<int64_t>(draws.seed), at::kLong);
   }
-  if (options.bfloat16)
+  if (options.bfloat16 || bfloat16())
     for (Tensor* x : {&query.q, &query.position, &rows.key, &rows.value})
       if (x->defined()) *x = x->to(at::kBFloat16);
   return method_->read(query, rows);

@@ -64,9 +64,12 @@ class Layer {
   Columns tell(const MemoryTable& table) const;
 
   NamedTensors parameters();
+  /// For reading only: matrices, and with them rows' keys and values, in bfloat16; all else, the sums too, stays.
+  void to_bfloat16();
   Method& method() { return *method_; }
 
  private:
+  bool bfloat16() const;                         // whether to_bfloat16 was called
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
   at::Tensor keys(const at::Tensor& projected, at::IntArrayRef leading) const;
   Columns cached(const at::Tensor& h) const;  // the columns of h's rows that evaluation keeps: [..., features]

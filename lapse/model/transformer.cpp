@@ -69,6 +69,12 @@ void Transformer::to(at::ScalarType type) {
   for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(type).set_requires_grad(true);
 }
 
+void Transformer::to_bfloat16() {
+  for (auto& layer : layers_) layer.to_bfloat16();
+  for (Tensor* x : {&output_weight_, &position_})
+    if (x == &output_weight_ || !absolute_) *x = x->detach().to(at::kBFloat16);
+}
+
 void Transformer::after_update() {
   for (auto& layer : layers_) layer.method().after_update();
 }

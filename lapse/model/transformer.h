@@ -64,7 +64,11 @@ class Transformer {
   NamedTensors parameters();
   int64_t parameter_count();
   void to(at::ScalarType type);  ///< converts all parameters
-  void after_update();           ///< Method::after_update of each layer
+  /// From now on for reading only, and with memories begun from now on: the layers' and the output's matrices,
+  /// positions of ages, and rows' keys and values in bfloat16, half the bytes; the sums, norms and what methods add
+  /// stay float32.
+  void to_bfloat16();
+  void after_update();  ///< Method::after_update of each layer
 
   std::vector<Layer>& layers() { return layers_; }
   const std::vector<Layer>& layers() const { return layers_; }

@@ -61,5 +61,55 @@ TEST(TransformerBfloat16, IsForTrainingOnly) {
   EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.bfloat16 = true}), c10::Error);
 }
 
+/// Logits of three blocks' tokens, read in blocks of `block`.
+Tensor read(Transformer& model, const Tensor& tokens, int64_t block) {
+  const at::NoGradGuard no_grad;
+  ModelMemory memory = model.begin(tokens.size(0), false);
+  std::vector<Tensor> logits;
+  for (int64_t i = 0; i < tokens.size(1); i += block)
+    logits.push_back(model.forward(tokens.narrow(1, i, std::min(block, tokens.size(1) - i)), memory, {}).logits);
+  return at::cat(logits, 1);
+}
+
+TEST(TransformerBfloat16, ReadsAsInFloat32ToItsPrecisionTokenByTokenToo) {
+  for (const auto& entry : method_table())
+    for (const char* norm : {"post", "pre"}) {
+      SCOPED_TRACE(std::string(entry.name) + ", " + norm);
+      const auto options = method_options(entry.name);
+      const auto exact = tiny_model(tiny_config(norm), *options, at::kFloat),
+                 rounded = tiny_model(tiny_config(norm), *options, at::kFloat);
+      rounded->to_bfloat16();
+      const Tensor tokens = random_tokens(2, 3 * kBlock), expected = read(*exact, tokens, kBlock);
+      // Weights, keys, values and what attention reads are rounded to 2^-9, in each of a few layers.
+      for (const int64_t block : {kBlock, int64_t{1}}) {
+        const Tensor y = read(*rounded, tokens, block);
+        ASSERT_EQ(y.scalar_type(), at::kFloat);
+        EXPECT_LE((y - expected).norm().item<double>(), 0.03 * expected.norm().item<double>()) << "block " << block;
+        EXPECT_GT((y - expected).norm().item<double>(), 0) << "nothing was rounded";
+      }
+    }
+}
+
+TEST(TransformerBfloat16, KeepsHalfTheBytesForEachRow) {
+  const auto options = method_options(default_method().name);
+  const auto exact = tiny_model(tiny_config("post"), *options, at::kFloat),
+             rounded = tiny_model(tiny_config("post"), *options, at::kFloat);
+  rounded->to_bfloat16();
+  const at::NoGradGuard no_grad;
+  ModelMemory wide = exact->begin(2, false), narrow = rounded->begin(2, false);
+  const Tensor tokens = random_tokens(2, kBlock);
+  exact->forward(tokens, wide, {}), rounded->forward(tokens, narrow, {});
+  for (const char* name : {"key", "value"})
+    EXPECT_EQ(2 * narrow.layers[0].column(name).nbytes(), wide.layers[0].column(name).nbytes());
+}
+
+TEST(TransformerBfloat16, ThatReadsCannotTrain) {
+  const auto options = method_options(default_method().name);
+  const auto model = tiny_model(tiny_config("post"), *options, at::kFloat);
+  model->to_bfloat16();
+  ModelMemory memory = model->begin(1, true);
+  EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.training = true}), c10::Error);
+}
+
 }  // namespace
 }  // namespace lapse

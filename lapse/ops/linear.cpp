@@ -20,11 +20,13 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kFewRows = 16;  // up to which tiles of 64 rows would mostly multiply zeros
 
-/// A few rows, as in generation: every weight is read once, by whichever core.
+/// A few rows, as in generation: every weight, float or uint16_t for bfloat16, is read once, by whichever core.
+template <class T>
 Tensor few_rows(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
   const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
   Tensor y = at::empty({m, n}, x.options());
-  const float *from = x.const_data_ptr<float>(), *w = weight.const_data_ptr<float>();
+  const auto* from = x.const_data_ptr<float>();
+  const T* w = static_cast<const T*>(weight.const_data_ptr());
   float* to = y.mutable_data_ptr<float>();
   auto lines = [&](int64_t begin, int64_t end) {
     multiply_lines(from, w + begin * k, m, end - begin, k, to + begin, n);
@@ -131,13 +133,20 @@ class Function : public torch::autograd::Function<Function> {
   }
 };
 
+/// bfloat16 weights of float32 inputs.
+bool rounded(const Tensor& x, const Tensor& weight) {
+  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kBFloat16;
+}
+
 void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
   TORCH_CHECK(!weights.empty() && x.dim() >= 1, "linear: needs an input of at least one dimension, and a weight");
   for (const auto& weight : weights)
-    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.scalar_type() == x.scalar_type() &&
-                    weight.device() == x.device(),
+    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.device() == x.device() &&
+                    weight.scalar_type() == weights[0].scalar_type() &&
+                    (weight.scalar_type() == x.scalar_type() || rounded(x, weight)),
                 "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
                 " ", weight.sizes());
+  TORCH_CHECK(!rounded(x, weights[0]) || !at::GradMode::is_enabled(), "linear: bfloat16 weights have no gradients");
   TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(), "linear: this processor does not multiply bfloat16");
   TORCH_CHECK(weights.size() == 1 || (!o.bias.defined() && !o.relu), "linear: bias and relu go with one weight");
   if (o.bias.defined())
@@ -176,10 +185,18 @@ bool has_bfloat16_products() {
 
 std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
   check(x, weights, o);
+  const bool rounds = rounded(x, weights[0]);
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
   std::vector<Tensor> y;
   const bool few = m <= kFewRows;
   const bool nothing = m == 0 || weights[0].numel() == 0;
+  if (rounds && (!few || nothing)) {
+    std::vector<Tensor> wide;
+    for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
+    LinearOptions options = o;
+    options.bfloat16 = has_bfloat16_products();
+    return lapse::linear(x, wide, options);
+  }
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
@@ -194,8 +211,10 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   const Tensor flat = x.reshape({m, k}).contiguous();
   const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
   if (few)
-    for (const auto& weight : contiguous)
-      y.push_back(few_rows(flat, weight, bias ? bias->const_data_ptr<float>() : nullptr, o.relu));
+    for (const auto& weight : contiguous) {
+      const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+      y.push_back(rounds ? few_rows<uint16_t>(flat, weight, b, o.relu) : few_rows<float>(flat, weight, b, o.relu));
+    }
   else
     y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
   auto shape = x.sizes().vec();

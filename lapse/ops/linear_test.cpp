@@ -231,6 +231,26 @@ TEST(Linear, TakesFewRowsAndFloat64) {
   EXPECT_TRUE(lapse::linear(at::ones({20, 0}), at::ones({2, 0})).equal(at::zeros({20, 2})));
 }
 
+TEST(Linear, ReadsBfloat16Weights) {
+  for (int64_t target : InstructionSet::all())
+    for (uint64_t seed = 0; seed < 24; ++seed) {
+      const InstructionSet scope(target);
+      Case c = random_case(seed);
+      SCOPED_TRACE(c.text + ", target " + std::to_string(target));
+      const at::NoGradGuard no_grad;
+      for (auto& weight : c.weights) weight = weight.to(at::kBFloat16);
+      for (int64_t m : {700, 16, 5, 1, 0}) {
+        c.x = c.x.flatten(0, -2).slice(0, 0, m);
+        const bool many = c.x.size(0) > 16 && has_bfloat16_products();  // then x is rounded too
+        Case exact = converted(many ? converted(c, at::kBFloat16) : c, at::kDouble);
+        if (c.options.bias.defined()) exact.options.bias = c.options.bias.to(at::kDouble);
+        const auto y = lapse::linear(c.x, c.weights, c.options),
+                   expected = plain_linear(exact.x, exact.weights, exact.options);
+        for (size_t i = 0; i < y.size(); ++i) expect_agreement({{"y", y[i], 0}}, {{"y", expected[i], c.x.size(1)}});
+      }
+    }
+}
+
 TEST(Linear, NamesWhatDoesNotFit) {
   const Tensor x = at::ones({20, 3}), w = at::ones({5, 3}), bias = at::ones({5});
   auto expect_error = [](const char* words, const Tensor& x, const Tensors& weights, const LinearOptions& o = {}) {
@@ -243,6 +263,8 @@ TEST(Linear, NamesWhatDoesNotFit) {
     expect_error("the bias must be Float [5], got", x, {w}, {.bias = bad});
   expect_error("bias and relu go with one weight", x, {w, w}, {.bias = bias});
   expect_error("bias and relu go with one weight", x, {w, w}, {.relu = true});
+  expect_error("the weight must be Float [out, 3], got", x, {w, w.to(at::kBFloat16)});
+  expect_error("bfloat16 weights have no gradients", x, {w.to(at::kBFloat16)});
   using Ranges = std::vector<std::pair<int64_t, int64_t>>;
   for (const Ranges& bad : {Ranges{{0, 21}}, Ranges{{4, 6}, {5, 8}}, Ranges{{8, 9}, {1, 2}}, Ranges{{3, 2}}})
     expect_error("gradient_rows must be ascending", x, {w}, {.gradient_rows = bad});

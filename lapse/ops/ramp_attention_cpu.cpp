@@ -22,9 +22,7 @@ bool tiled(const RampInputs& x) {
 constexpr int64_t kFewQueries = 4;
 
 bool decodes(const RampInputs& x, const RampOptions& o) {
-  const auto float32 = [](const Optional& t) { return !t || t->scalar_type() == at::kFloat; };
-  return x.q.scalar_type() == at::kFloat && x.q.size(1) <= kFewQueries && !o.head_span && o.dropout == 0 &&
-         float32(o.position);
+  return x.q.size(1) <= kFewQueries && !o.head_span && o.dropout == 0;
 }
 
 /// Elsewhere bfloat16 is computed in float32.

@@ -12,7 +12,7 @@ RampGradients ramp_attention_backward_tiled(const at::Tensor& grad_out, const at
                                             const RampInputs& inputs, const RampOptions& options,
                                             const RampOutputs& outputs, const at::Tensor& grad_lse, bool bfloat16);
 
-/// For a few queries in float32, without head spans and dropout.
+/// For a few queries, without head spans and dropout; sums in float32.
 RampOutputs ramp_attention_decode(const RampInputs& inputs, const RampOptions& options);
 
 }  // namespace lapse

@@ -16,28 +16,31 @@ namespace {
 
 #include "lapse/ops/simd.inc"
 
-HWY_INLINE float Dot(const float* a, const float* b, int64_t n) {
+template <class T>
+HWY_INLINE float Dot(const float* a, const T* b, int64_t n) {
   V even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * kN <= n; i += 2 * kN) {
-    even = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), even);
-    odd = hn::MulAdd(hn::LoadU(d, a + i + kN), hn::LoadU(d, b + i + kN), odd);
+    even = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), even);
+    odd = hn::MulAdd(hn::LoadU(d, a + i + kN), LoadLine(b + i + kN), odd);
   }
-  for (; i + kN <= n; i += kN) even = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), even);
+  for (; i + kN <= n; i += kN) even = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), even);
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < n; ++i) sum += a[i] * b[i];
+  for (; i < n; ++i) sum += a[i] * One(b + i);
   return sum;
 }
 
 /// sum += factor x.
-HWY_INLINE void AddScaled(float factor, const float* x, float* sum, int64_t n) {
+template <class T>
+HWY_INLINE void AddScaled(float factor, const T* x, float* sum, int64_t n) {
   const V f = hn::Set(d, factor);
   int64_t i = 0;
-  for (; i + kN <= n; i += kN) hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, sum + i)), d, sum + i);
-  for (; i < n; ++i) sum[i] += factor * x[i];
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::MulAdd(f, LoadLine(x + i), hn::LoadU(d, sum + i)), d, sum + i);
+  for (; i < n; ++i) sum[i] += factor * One(x + i);
 }
 
-void Forward(const RampRowBlock& b, const RampRowSums& sums) {
+template <class T>
+HWY_INLINE void ForwardOf(const RampRowBlock<T>& b, const RampRowSums& sums) {
   const float scale = 1.4426950408889634f / std::sqrt(static_cast<float>(b.width));
   constexpr float kLog2e = 1.4426950408889634f;
   std::fill_n(sums.largest, b.heads, -INFINITY);
@@ -73,6 +76,8 @@ void Forward(const RampRowBlock& b, const RampRowSums& sums) {
       AddScaled(sums.weights[h * b.rows + i], b.v + i * b.stride + h * b.width, sums.values + h * b.width, b.width);
   }
 }
+void Forward(const RampRowBlock<float>& block, const RampRowSums& sums) { ForwardOf(block, sums); }
+void ForwardRounded(const RampRowBlock<uint16_t>& block, const RampRowSums& sums) { ForwardOf(block, sums); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -83,9 +88,13 @@ HWY_AFTER_NAMESPACE();
 namespace lapse {
 
 HWY_EXPORT(Forward);
+HWY_EXPORT(ForwardRounded);
 
-void ramp_rows_forward(const RampRowBlock& block, const RampRowSums& sums) {
+void ramp_rows_forward(const RampRowBlock<float>& block, const RampRowSums& sums) {
   HWY_DYNAMIC_DISPATCH(Forward)(block, sums);
+}
+void ramp_rows_forward(const RampRowBlock<uint16_t>& block, const RampRowSums& sums) {
+  HWY_DYNAMIC_DISPATCH(ForwardRounded)(block, sums);
 }
 
 }  // namespace lapse

@@ -5,17 +5,19 @@
 
 namespace lapse {
 
-/// Some rows of one sample before one query. Rows lie `stride` elements apart, heads side by side within them.
+/// Some rows of one sample before one query, in float32, or with T = uint16_t in bfloat16. Rows lie `stride` elements
+/// apart, heads side by side within them.
+template <class T>
 struct RampRowBlock {
   int64_t rows, heads, width;  ///< width: D
   const float* q;              ///< [heads][width]
-  const float *k, *v;
+  const T *k, *v;
   int64_t stride;
-  const float* logit;     ///< [rows][heads], or null
-  const float* position;  ///< [P][width]: of ages 1 ... P, or null
-  int64_t positions;      ///< P
-  const int32_t* age;     ///< [rows]
-  const float* weight;    ///< [rows]: m, negative for a row that the query does not see
+  const float* logit;   ///< [rows][heads], or null
+  const T* position;    ///< [P][width]: of ages 1 ... P, or null
+  int64_t positions;    ///< P
+  const int32_t* age;   ///< [rows]
+  const float* weight;  ///< [rows]: m, negative for a row that the query does not see
 };
 
 /// What rows contribute to each head: softmax relative to 2^largest, not normalised. `values` [heads][width]; weights
@@ -25,6 +27,7 @@ struct RampRowSums {
   float* values;
   float* weights;
 };
-void ramp_rows_forward(const RampRowBlock& block, const RampRowSums& sums);
+void ramp_rows_forward(const RampRowBlock<float>& block, const RampRowSums& sums);
+void ramp_rows_forward(const RampRowBlock<uint16_t>& block, const RampRowSums& sums);
 
 }  // namespace lapse

@@ -21,6 +21,8 @@ struct Chunk {
   int64_t sample, query, begin, end;  // rows of the packed table
 };
 
+/// T: float, or uint16_t where q, k, v and positions are bfloat16; the sums are float32 either way.
+template <class T>
 class Decode {
  public:
   Decode(const RampInputs& x, const RampOptions& o)
@@ -29,19 +31,19 @@ class Decode {
         K_(x.q.size(1)),
         H_(x.q.size(2)),
         D_(x.q.size(3)),
-        q_(x.q.contiguous()),
+        q_(x.q.to(at::kFloat).contiguous()),
         k_(x.k.contiguous()),
         v_(x.v.contiguous()),
         start_(x.start.contiguous()),
         time_(x.time.contiguous()),
         offsets_(x.offsets.const_data_ptr<int64_t>()) {
     if (o.row_span) row_span_ = o.row_span->to(at::kFloat).contiguous();
-    if (o.position) position_ = o.position->contiguous();
+    if (o.position) position_ = o.position->to(x.k.scalar_type()).contiguous();
     if (o.logit) logit_ = o.logit->to(at::kFloat).contiguous();
-    y_.out = at::empty(x.q.sizes(), x.q.options());
-    y_.ramp_sum = at::zeros({B_}, x.q.options());
-    y_.received = o.received ? at::zeros({x.k.size(0), H_}, x.q.options()) : at::empty({0}, x.q.options());
-    y_.stats = at::empty({B_, K_, H_, 2}, x.q.options());
+    y_.out = at::empty(x.q.sizes(), at::kFloat);
+    y_.ramp_sum = at::zeros({B_}, at::kFloat);
+    y_.received = o.received ? at::zeros({x.k.size(0), H_}, at::kFloat) : at::empty({0}, at::kFloat);
+    y_.stats = at::empty({B_, K_, H_, 2}, at::kFloat);
   }
 
   RampOutputs run() {
@@ -66,6 +68,7 @@ class Decode {
   }
 
  private:
+  static const T* lines(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
   RampRowSums sums_at(float* x) const { return {x, x + H_, x + 2 * H_, x + 3 * H_, x + 3 * H_ + H_ * D_}; }
 
   /// One chunk of rows before one query; the sum of r over the ramp.
@@ -90,11 +93,11 @@ class Decode {
       }
     }
     const int64_t stride = H_ * D_;
-    ramp_rows_forward({n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + c.query) * stride,
-                       k_.const_data_ptr<float>() + c.begin * stride, v_.const_data_ptr<float>() + c.begin * stride,
-                       stride, logit_.defined() ? logit_.const_data_ptr<float>() + c.begin * H_ : nullptr,
-                       position_.defined() ? position_.const_data_ptr<float>() : nullptr,
-                       position_.defined() ? position_.size(0) : 0, age, weight},
+    ramp_rows_forward(RampRowBlock<T>{n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + c.query) * stride,
+                                      lines(k_) + c.begin * stride, lines(v_) + c.begin * stride, stride,
+                                      logit_.defined() ? logit_.const_data_ptr<float>() + c.begin * H_ : nullptr,
+                                      position_.defined() ? lines(position_) : nullptr,
+                                      position_.defined() ? position_.size(0) : 0, age, weight},
                       sums);
     return ramp_sum;
   }
@@ -141,6 +144,8 @@ class Decode {
 
 }  // namespace
 
-RampOutputs ramp_attention_decode(const RampInputs& x, const RampOptions& o) { return Decode(x, o).run(); }
+RampOutputs ramp_attention_decode(const RampInputs& x, const RampOptions& o) {
+  return x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
+}
 
 }  // namespace lapse

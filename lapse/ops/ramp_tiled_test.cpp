@@ -115,6 +115,25 @@ TEST(RampAttentionTiled, AgreesInBfloat16) {
   }
 }
 
+TEST(RampAttentionDecode, SumsBfloat16RowsInFloat32) {
+  int decoded = 0;
+  for (int64_t target : InstructionSet::all())
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      const InstructionSet scope(target);
+      const RampCase fast = converted(large_case(seed, false), at::kBFloat16);
+      if (fast.inputs.q.size(1) > 4 || fast.options.head_span) continue;
+      ++decoded;
+      SCOPED_TRACE(fast.text + ", target " + std::to_string(target));
+      RampCase same = converted(fast, at::kDouble);
+      if (auto& span = same.options.row_span) span = span->to(at::kDouble);
+      const auto y = ramp_attention(fast.inputs, fast.options), z = ramp_attention_reference(same.inputs, same.options);
+      EXPECT_LE(error_between(y.out, z.out), 1. / 256);  // rounded once, at the end
+      for (const auto& [a, b] : {std::pair{y.ramp_sum, z.ramp_sum}, {y.received, z.received}, {y.stats, z.stats}})
+        EXPECT_LE(error_between(a, b), 1e-5);
+    }
+  EXPECT_GT(decoded, 0);
+}
+
 TEST(RampAttentionTiled, TakesStridedAndExpandedTensors) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const RampCase plain = converted(large_case(seed, false), at::kFloat);

@@ -22,7 +22,7 @@ bool tiled(const SelectiveInputs& x, const SelectiveOptions& o) {
 constexpr int64_t kFewQueries = 4;
 
 bool decodes(const SelectiveInputs& x, const SelectiveOptions& o) {
-  return x.q.scalar_type() == at::kFloat && x.q.size(1) <= kFewQueries && o.dropout == 0;
+  return x.q.size(1) <= kFewQueries && o.dropout == 0;
 }
 
 /// Elsewhere bfloat16 is computed in float32.

@@ -23,8 +23,10 @@ struct Chunk {
 };
 
 /// q . k_i / sqrt(width) of what selects.
+template <class T>
 struct Selects {
-  const float *q, *k, *position;  // of one sample; lines of k are `stride` apart
+  const float* q;         // of one sample
+  const T *k, *position;  // lines of k are `stride` apart
   int64_t q_stride, stride, width, ages;
   float scale;
 
@@ -36,6 +38,8 @@ struct Selects {
   }
 };
 
+/// T: float, or uint16_t where q, k, v, positions and what selects are bfloat16; the sums are float32 either way.
+template <class T>
 class Decode {
  public:
   Decode(const SelectiveInputs& x, const SelectiveOptions& o)
@@ -44,20 +48,20 @@ class Decode {
         K_(x.q.size(1)),
         H_(x.q.size(2)),
         D_(x.q.size(3)),
-        q_(x.q.contiguous()),
+        q_(x.q.to(at::kFloat).contiguous()),
         k_(x.k.contiguous()),
         v_(x.v.contiguous()),
         start_(x.start.contiguous()),
         time_(x.time.contiguous()),
         offsets_(x.offsets.const_data_ptr<int64_t>()) {
     if (o.until) until_ = o.until->contiguous();
-    if (o.position) position_ = o.position->to(at::kFloat).contiguous();
-    if (o.select_q)
-      select_q_ = o.select_q->to(at::kFloat).contiguous(), select_k_ = o.select_k->to(at::kFloat).contiguous();
-    y_.out = at::empty(x.q.sizes(), x.q.options());
-    y_.memory = at::zeros({B_, K_}, x.q.options());
-    y_.masking = at::zeros({x.k.size(0)}, x.q.options());
-    y_.stats = at::empty({B_, K_, H_}, x.q.options());
+    const auto type = x.k.scalar_type();
+    if (o.position) position_ = o.position->to(type).contiguous();
+    if (o.select_q) select_q_ = o.select_q->to(at::kFloat).contiguous(), select_k_ = o.select_k->to(type).contiguous();
+    y_.out = at::empty(x.q.sizes(), at::kFloat);
+    y_.memory = at::zeros({B_, K_}, at::kFloat);
+    y_.masking = at::zeros({x.k.size(0)}, at::kFloat);
+    y_.stats = at::empty({B_, K_, H_}, at::kFloat);
     const int64_t first = offsets_[0], rows = offsets_[B_] - first;
     if (o.masking) y_.masking.narrow(0, first, rows).copy_(o.masking->narrow(0, first, rows));
   }
@@ -86,11 +90,13 @@ class Decode {
  private:
   RampRowSums sums_at(float* x) const { return {x, x + H_, x + 2 * H_, x + 3 * H_, x + 3 * H_ + H_ * D_}; }
 
-  Selects selects(int64_t b) const {
+  static const T* lines(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
+
+  Selects<T> selects(int64_t b) const {
     if (o_.select_q) {
       const int64_t E = select_q_.size(2);
       return {select_q_.const_data_ptr<float>() + b * K_ * E,
-              select_k_.const_data_ptr<float>(),
+              lines(select_k_),
               nullptr,
               E,
               E,
@@ -99,7 +105,7 @@ class Decode {
               1 / std::sqrt(static_cast<float>(E))};
     }
     return {q_.const_data_ptr<float>() + b * K_ * H_ * D_,
-            k_.const_data_ptr<float>(),
+            lines(k_),
             position(),
             H_ * D_,
             H_ * D_,
@@ -107,7 +113,7 @@ class Decode {
             position_.defined() ? position_.size(0) : 0,
             1 / std::sqrt(static_cast<float>(D_))};
   }
-  const float* position() const { return position_.defined() ? position_.const_data_ptr<float>() : nullptr; }
+  const T* position() const { return position_.defined() ? lines(position_) : nullptr; }
 
   /// One chunk of rows before all queries.
   void attend(const Chunk& c, float* room) {
@@ -126,9 +132,9 @@ class Decode {
         std::fill_n(logit + i * H_, H_, -F[i]);
         if (weight[i] > 0) memory += 1 - std::min(F[i], static_cast<float>(o_.cap)) / static_cast<float>(o_.cap);
       }
-      ramp_rows_forward({n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + t) * stride,
-                         k_.const_data_ptr<float>() + c.begin * stride, v_.const_data_ptr<float>() + c.begin * stride,
-                         stride, logit, position(), position_.defined() ? position_.size(0) : 0, age, weight},
+      ramp_rows_forward(RampRowBlock<T>{n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + t) * stride,
+                                        lines(k_) + c.begin * stride, lines(v_) + c.begin * stride, stride, logit,
+                                        position(), position_.defined() ? position_.size(0) : 0, age, weight},
                         sums_at(room + t * line_));
       if (o_.shift)
         for (int64_t i = 0; i < n; ++i) F[i] += S[i];
@@ -140,7 +146,7 @@ class Decode {
     const int64_t now = start_.const_data_ptr<int64_t>()[c.sample] + t;
     const auto* time = time_.const_data_ptr<int64_t>();
     const auto* until = until_.defined() ? until_.const_data_ptr<int64_t>() : nullptr;
-    const Selects selects = this->selects(c.sample);
+    const Selects<T> selects = this->selects(c.sample);
     for (int64_t row = c.begin; row < c.end; ++row) {
       const int64_t i = row - c.begin, a = now - time[row];
       age[i] = static_cast<int32_t>(std::clamp<int64_t>(a, -1, int64_t{1} << 30));
@@ -188,7 +194,7 @@ class Decode {
 }  // namespace
 
 SelectiveOutputs selective_attention_decode(const SelectiveInputs& x, const SelectiveOptions& o) {
-  return Decode(x, o).run();
+  return x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
 }
 
 }  // namespace lapse

@@ -75,6 +75,22 @@ TEST(SelectiveAttentionTiled, AgreesInBfloat16) {
   }
 }
 
+TEST(SelectiveAttentionDecode, SumsBfloat16RowsInFloat32) {
+  for (int64_t target : InstructionSet::all())
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const InstructionSet scope(target);
+      const auto drawn =
+          random_selective_case(seed, {{1, 3}, {1, 2, 3, 4}, {1, 2, 3}, {1, 16, 17, 64}, {0, 1, 65, 500}});
+      const SelectiveCase fast = converted(drawn, at::kBFloat16), same = converted(fast, at::kDouble);
+      SCOPED_TRACE(fast.text + ", target " + std::to_string(target));
+      const auto y = selective_attention(fast.inputs, fast.options);
+      const auto z = selective_attention_reference(same.inputs, same.options);
+      EXPECT_LE(error_between(y.out, z.out), 1. / 256);  // rounded once, at the end
+      for (const auto& [a, b] : {std::pair{y.memory, z.memory}, {y.masking, z.masking}, {y.stats, z.stats}})
+        EXPECT_LE(error_between(a, b), 2e-5);
+    }
+}
+
 // More keys and values than are packed at a time, and few enough queries that heads are shared out.
 TEST(SelectiveAttentionTiled, TakesManySamplesAndHeads) {
   for (bool form : {false, true}) {

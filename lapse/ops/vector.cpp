@@ -87,45 +87,55 @@ void AddBias(float* x, int64_t stride, int64_t rows, int64_t columns, const floa
   }
 }
 
-/// The products of lines a with kM lines x, which share what they read of a.
-template <int kM>
-HWY_INLINE void Dots(const float* a, const float* x, int64_t k, float* to, int64_t stride) {
+/// The products of a line a with kM lines x, which share what they read of a.
+template <int kM, class T>
+HWY_INLINE void Dots(const T* a, const float* x, int64_t k, float* to, int64_t stride) {
   V sums[kM];
   for (int i = 0; i < kM; ++i) sums[i] = hn::Zero(d);
   int64_t j = 0;
   for (; j + kN <= k; j += kN) {
-    const V line = hn::LoadU(d, a + j);
+    const V line = LoadLine(a + j);
     for (int i = 0; i < kM; ++i) sums[i] = hn::MulAdd(line, hn::LoadU(d, x + i * k + j), sums[i]);
   }
   for (int i = 0; i < kM; ++i) {
     float sum = hn::GetLane(hn::SumOfLanes(d, sums[i]));
-    for (int64_t r = j; r < k; ++r) sum += a[r] * x[i * k + r];
+    for (int64_t r = j; r < k; ++r) sum += One(a + r) * x[i * k + r];
     to[i * stride] = sum;
   }
 }
 
 /// The product of one line a with one line x, read strictly in order, which is how memory is fastest.
-HWY_INLINE float OneLine(const float* a, const float* x, int64_t k) {
+template <class T>
+HWY_INLINE float OneLine(const T* a, const float* x, int64_t k) {
   V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
   int64_t j = 0;
   for (; j + 4 * kN <= k; j += 4 * kN) {
-    s0 = hn::MulAdd(hn::LoadU(d, a + j), hn::LoadU(d, x + j), s0);
-    s1 = hn::MulAdd(hn::LoadU(d, a + j + kN), hn::LoadU(d, x + j + kN), s1);
-    s2 = hn::MulAdd(hn::LoadU(d, a + j + 2 * kN), hn::LoadU(d, x + j + 2 * kN), s2);
-    s3 = hn::MulAdd(hn::LoadU(d, a + j + 3 * kN), hn::LoadU(d, x + j + 3 * kN), s3);
+    s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
+    s1 = hn::MulAdd(LoadLine(a + j + kN), hn::LoadU(d, x + j + kN), s1);
+    s2 = hn::MulAdd(LoadLine(a + j + 2 * kN), hn::LoadU(d, x + j + 2 * kN), s2);
+    s3 = hn::MulAdd(LoadLine(a + j + 3 * kN), hn::LoadU(d, x + j + 3 * kN), s3);
   }
-  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(hn::LoadU(d, a + j), hn::LoadU(d, x + j), s0);
+  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-  for (; j < k; ++j) sum += a[j] * x[j];
+  for (; j < k; ++j) sum += One(a + j) * x[j];
   return sum;
 }
+float DotLine(const float* a, const float* x, int64_t k) { return OneLine(a, x, k); }
+float DotRounded(const uint16_t* a, const float* x, int64_t k) { return OneLine(a, x, k); }
 
-void MultiplyLines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+template <class T>
+HWY_INLINE void Lines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
   int64_t i = 0;
   for (; i + 4 <= m; i += 4)
     for (int64_t j = 0; j < n; ++j) Dots<4>(w + j * k, x + i * k, k, to + i * stride + j, stride);
   for (; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) to[i * stride + j] = OneLine(w + j * k, x + i * k, k);
+}
+void MultiplyLines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+  Lines(x, w, m, n, k, to, stride);
+}
+void MultiplyRounded(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+  Lines(x, w, m, n, k, to, stride);
 }
 
 void WherePositive(const float* x, const float* y, float* to, int64_t n) {
@@ -155,8 +165,10 @@ HWY_EXPORT(ToBfloat16);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
 HWY_EXPORT(JoinLines);
-HWY_EXPORT(OneLine);
+HWY_EXPORT(DotLine);
+HWY_EXPORT(DotRounded);
 HWY_EXPORT(MultiplyLines);
+HWY_EXPORT(MultiplyRounded);
 HWY_EXPORT(WherePositive);
 HWY_EXPORT(AddTo);
 
@@ -176,10 +188,14 @@ void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const flo
 void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyLines)(x, w, m, n, k, to, stride);
 }
+void multiply_lines(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRounded)(x, w, m, n, k, to, stride);
+}
 void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(JoinLines)(even, odd, to, n);
 }
-float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(OneLine)(x, y, n); }
+float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotLine)(y, x, n); }
+float dot(const float* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotRounded)(y, x, n); }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }
