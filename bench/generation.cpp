@@ -1,4 +1,5 @@
-// Decoding one stream, token by token: time per token at growing numbers of tokens seen, against eager PyTorch.
+// Decoding one stream, token by token: time per token after growing numbers of tokens seen, in float32 and bfloat16,
+// against eager PyTorch and against the bare reading of what a token must read.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,22 +28,23 @@ using at::Tensor;
 
 struct Options {
   int64_t tokens = 20000;
-  int64_t window = 200;
+  int64_t window = 400;
   bool one_by_one = false;
 };
 
-/// A stream of the library's model, read as generate/generator.cpp does.
+/// A stream of the library's model, read as generate/generator.cpp does. Copies share the model.
 class Stream {
  public:
-  explicit Stream(const StepShape& shape, bool bfloat16 = false) : shape_(shape), model_(make_model(shape)) {
-    if (bfloat16) model_.to_bfloat16();
-    memory_ = model_.begin(1, false);
+  explicit Stream(const StepShape& shape, bool bfloat16 = false)
+      : shape_(shape), model_(std::make_shared<Transformer>(make_model(shape))) {
+    if (bfloat16) model_->to_bfloat16();
+    memory_ = model_->begin(1, false);
   }
 
   Tensor read(const Tensor& tokens) {
     const at::NoGradGuard no_grad;
     seen_ += tokens.size(1);
-    return model_.forward(tokens, memory_, {}).logits[0][-1];
+    return model_->forward(tokens, memory_, {}).logits[0][-1];
   }
 
   /// Reads random tokens until `seen` of them are, in blocks or one by one.
@@ -52,18 +55,17 @@ class Stream {
   /// Error unless |C_t|, the rows that the next query reads, is M in every layer.
   void require_full() const {
     for (size_t l = 0; l < memory_.layers.size(); ++l) {
-      const Tensor alive = model_.layers()[l].alive(memory_.layers[l], memory_.clock);
+      const Tensor alive = model_->layers()[l].alive(memory_.layers[l], memory_.clock);
       if (const auto rows = alive.sum().item<int64_t>(); rows != shape_.memory)
         fail(fmt::format("after {} tokens layer {} remembers {} rows, not {}", seen_, l, rows, shape_.memory));
     }
   }
 
-  Transformer& model() { return model_; }
   int64_t seen() const { return seen_; }
 
  private:
   StepShape shape_;
-  Transformer model_;
+  std::shared_ptr<Transformer> model_;
   ModelMemory memory_;
   int64_t seen_ = 0;
 };
@@ -82,7 +84,8 @@ void check_decoding(bool bfloat16) {
   const double kTolerance = bfloat16 ? 0.05 : 1e-4;
   const StepShape shape = decode_shape(/*quick=*/true);
   Stream stream(shape, bfloat16);
-  EagerDecoder eager(shape, make_model(shape).parameters());
+  Transformer model = make_model(shape);
+  EagerDecoder eager(shape, model.parameters());
   for (int64_t i = 0; i < 3 * shape.memory; ++i) {
     const Tensor token = random_tokens(shape, 1), got = stream.read(token).detach();
     const Tensor expected = eager.next(token.item<int64_t>()).detach();
@@ -124,83 +127,95 @@ std::function<void()> reading(int64_t bytes) {
 /// One way to decode a token, or the reading that it cannot avoid.
 struct Decoder {
   std::string name;
+  int64_t seen;  // 0: what was seen before makes no difference
   std::function<void(const Tensor& token)> next;
 };
 
-/// Median milliseconds of single tokens, in turns of a quarter of the window so that a disturbance hits all alike.
-Json decode(const StepShape& shape, const std::vector<Decoder>& decoders, int64_t window) {
-  std::map<std::string, std::vector<double>> times;
-  for (int64_t turn = 0; turn < 4; ++turn)
-    for (const auto& decoder : decoders)
-      for (int64_t i = 0; i < std::max<int64_t>(window / 4, 1); ++i) {
+/// Median milliseconds of single tokens, in turns of a tenth of the window so that a disturbance hits all alike.
+std::vector<double> decode(const StepShape& shape, const std::vector<Decoder>& decoders, int64_t window) {
+  constexpr int64_t kTurns = 10;
+  std::vector<std::vector<double>> times(decoders.size());
+  for (int64_t turn = 0; turn < kTurns; ++turn)
+    for (size_t d = 0; d < decoders.size(); ++d)
+      for (int64_t i = 0; i < std::max<int64_t>(window / kTurns, 1); ++i) {
         const Tensor token = random_tokens(shape, 1);
-        times[decoder.name].push_back(seconds([&] { decoder.next(token); }));
+        times[d].push_back(1e3 * seconds([&] { decoders[d].next(token); }));
       }
-  Json json;
-  for (const auto& decoder : decoders)
-    json[decoder.name] = {{"ms", median(times[decoder.name]) * 1e3}, {"repeats", times[decoder.name].size()}};
-  for (const char* name : {"fused", "fused_bf16"})
-    json[std::string(name) + "_over_eager"] = json[name]["ms"].get<double>() / json["eager"]["ms"].get<double>();
-  return json;
+  std::vector<double> medians;
+  for (const auto& each : times) medians.push_back(median(each));
+  return medians;
 }
 
-double slowest_over_fastest(const Json& results, const std::string& name) {
-  double fastest = INFINITY, slowest = 0;
-  for (const Json& point : results) {
-    const double ms = point[name]["ms"];
-    fastest = std::min(fastest, ms), slowest = std::max(slowest, ms);
+/// Streams of both precisions as they were at each of the points.
+std::vector<std::pair<std::string, Stream>> streams_at(const std::vector<int64_t>& points, const StepShape& shape,
+                                                       bool one_by_one) {
+  std::vector<std::pair<std::string, Stream>> all;
+  for (const char* name : {"fused", "fused_bf16"}) {
+    Stream stream(shape, name != std::string("fused"));
+    for (const int64_t seen : points) {
+      note(fmt::format("{}: reading {} tokens", name, seen));
+      stream.read_until(seen, one_by_one);
+      stream.require_full();
+      all.emplace_back(name, stream);
+    }
   }
-  return slowest / fastest;
+  return all;
+}
+
+/// The table, and the same as JSON.
+Json report(const std::vector<Decoder>& decoders, const std::vector<double>& ms) {
+  Json json = {{"results", Json::array()}};
+  double eager = 0;
+  std::map<std::string, std::pair<double, double>> range;  // least and largest
+  for (size_t d = 0; d < decoders.size(); ++d) {
+    if (decoders[d].name == "eager") eager = ms[d];
+    auto& [least, largest] = range.try_emplace(decoders[d].name, ms[d], ms[d]).first->second;
+    least = std::min(least, ms[d]), largest = std::max(largest, ms[d]);
+  }
+  std::cout << fmt::format("{:<12}{:>12}{:>10}{:>12}\n", "path", "tokens seen", "ms", "of eager's");
+  for (size_t d = 0; d < decoders.size(); ++d) {
+    const auto& [name, seen, next] = decoders[d];
+    std::cout << fmt::format("{:<12}{:>12}{:>10.3f}{:>12.3f}\n", name, seen == 0 ? "" : std::to_string(seen), ms[d],
+                             ms[d] / eager);
+    json["results"].push_back({{"path", name}, {"seen", seen}, {"ms", ms[d]}, {"over_eager", ms[d] / eager}});
+  }
+  for (const char* name : {"fused", "fused_bf16"}) {
+    const double ratio = range.at(name).second / range.at(name).first;
+    std::cout << fmt::format("slowest point / fastest, {}: {:.3f}\n", name, ratio);
+    json["slowest_over_fastest"][name] = ratio;
+  }
+  return json;
 }
 
 Json run(const Common& common, const Options& options) {
   for (const bool bfloat16 : {false, true}) check_decoding(bfloat16);
   const StepShape shape = decode_shape(common.quick);
-  const int64_t tokens = common.quick ? 100 : options.tokens, window = common.quick ? 4 : options.window;
-  Stream stream(shape), half(shape, true);
+  const int64_t tokens = common.quick ? 100 : options.tokens;
+  auto streams = streams_at(points(tokens, shape.memory), shape, options.one_by_one);
   Transformer model = make_model(shape), rounded = make_model(shape);
   rounded.to(at::kBFloat16);
   EagerDecoder eager(shape, model.parameters()), eager_half(shape, rounded.parameters());
+  eager.fill(), eager_half.fill();
   const int64_t numbers = numbers_read(shape, model);
   const auto read = reading(4 * numbers), read_half = reading(2 * numbers);
-  const std::vector<Decoder> decoders = {
-      {"fused", [&](const Tensor& token) { stream.read(token); }},
-      {"read", [&](const Tensor&) { read(); }},
-      {"fused_bf16", [&](const Tensor& token) { half.read(token); }},
-      {"read_bf16", [&](const Tensor&) { read_half(); }},
-      {"eager", [&](const Tensor& token) { eager.next(token.item<int64_t>()); }},
-      {"eager_bf16", [&](const Tensor& token) { eager_half.next(token.item<int64_t>()); }}};
-  eager.fill(), eager_half.fill();
-  for (int i = 0; i < (common.quick ? 1 : 10); ++i) eager.next(0), eager_half.next(0);
 
+  std::vector<Decoder> decoders;
+  for (auto& [name, stream] : streams)
+    decoders.push_back({name, stream.seen(), [&stream](const Tensor& token) { stream.read(token); }});
+  decoders.push_back({"read", 0, [&](const Tensor&) { read(); }});
+  decoders.push_back({"read_bf16", 0, [&](const Tensor&) { read_half(); }});
+  decoders.push_back({"eager", 0, [&](const Tensor& token) { eager.next(token.item<int64_t>()); }});
+  decoders.push_back({"eager_bf16", 0, [&](const Tensor& token) { eager_half.next(token.item<int64_t>()); }});
+
+  const double megabytes = 4e-6 * static_cast<double>(numbers);
   std::cout << fmt::format("step 1's model, one stream, |C_t| = {}: {:.1f} MB to read for a token, in bf16 {:.1f}\n",
-                           shape.memory, 4e-6 * static_cast<double>(numbers), 2e-6 * static_cast<double>(numbers))
-            << fmt::format("{:>12}", "tokens seen");
-  for (const auto& decoder : decoders) std::cout << fmt::format(" {:>10}", decoder.name);
-  std::cout << fmt::format(" {:>12} {:>12} {:>10}\n", "fused/eager", "bf16/eager", "resident");
-  Json results = Json::array();
-  for (const int64_t seen : points(tokens, shape.memory)) {
-    note(fmt::format("reading {} tokens", seen));
-    for (Stream* each : {&stream, &half}) each->read_until(seen, options.one_by_one), each->require_full();
-    Json point = {{"seen", stream.seen()}};
-    point.update(decode(shape, decoders, window));
-    point["resident_memory"] = resident_memory();
-    std::cout << fmt::format("{:>12}", point["seen"].get<int64_t>());
-    for (const auto& decoder : decoders)
-      std::cout << fmt::format(" {:>10.3f}", point[decoder.name]["ms"].get<double>());
-    std::cout << fmt::format(" {:>12.3f} {:>12.3f} {:>7.0f} MB\n", point["fused_over_eager"].get<double>(),
-                             point["fused_bf16_over_eager"].get<double>(),
-                             point["resident_memory"].get<double>() * 1e-6)
-              << std::flush;
-    results.push_back(point);
-  }
-  stream.require_full(), half.require_full();
-  Json json = {{"memory", shape.memory}, {"megabytes_read", 4e-6 * static_cast<double>(numbers)}, {"results", results}};
-  for (const char* name : {"fused", "fused_bf16"}) {
-    const double ratio = slowest_over_fastest(results, name);
-    std::cout << fmt::format("slowest point / fastest, {}: {:.3f}\n", name, ratio);
-    json["slowest_over_fastest"][name] = ratio;
-  }
+                           shape.memory, megabytes, megabytes / 2)
+            << std::flush;
+  decode(shape, decoders, common.quick ? 1 : 20);  // to warm up
+  const auto ms = decode(shape, decoders, common.quick ? 1 : options.window);
+  for (const auto& [name, stream] : streams) stream.require_full();
+  Json json = {{"memory", shape.memory}, {"megabytes_read", megabytes}, {"window", options.window}};
+  json.update(report(decoders, ms));
   return json;
 }
 
@@ -215,7 +230,7 @@ int main(int argc, char** argv) {
     app.add_option("--tokens", options.tokens, "tokens seen at the last point, at least 1000; 200000 for the long run")
         ->check(CLI::Range(1000, 100000000))
         ->capture_default_str();
-    app.add_option("--window", options.window, "tokens timed at each point")
+    app.add_option("--window", options.window, "tokens timed of each path")
         ->check(CLI::Range(4, 100000))
         ->capture_default_str();
     app.add_flag("--one-by-one", options.one_by_one, "read the tokens between the points one by one, not in blocks");

@@ -53,14 +53,8 @@ def paths(data: dict) -> str:
 
 
 def generation(data: dict) -> str:
-    names = ["fused", "read", "fused_bf16", "read_bf16", "eager", "eager_bf16"]
-    rows = [
-        [f"{point['seen']:,}"]
-        + [f"{point[name]['ms']:.2f}" for name in names]
-        + [f"{point['fused_over_eager']:.3f}", f"{point['fused_bf16_over_eager']:.3f}"]
-        for point in data["results"]
-    ]
-    text = table(["tokens seen"] + [f"{name} ms" for name in names] + ["fused/eager", "fused_bf16/eager"], rows)
+    rows = [[r["path"], f"{r['seen']:,}" if r["seen"] else "", f"{r['ms']:.2f}", f"{r['over_eager']:.3f}"] for r in data["results"]]
+    text = table(["path", "tokens seen", "ms per token", "of eager's"], rows)
     ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in data["slowest_over_fastest"].items())
     return f"{text}\n|C_t| = {data['memory']}, {data['megabytes_read']:.1f} MB to read for a token in float32; slowest / fastest point: {ratios}\n"
 
