@@ -34,25 +34,35 @@ HWY_INLINE V Exp2(V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -125.f)), y));
 }
 
-/// Row i against the queries of one vector, the first of which is column t.
+/// The queries of one vector, made once for all rows: Iota goes through memory.
+struct Queries {
+  hn::Vec<hn::RebindToSigned<D>> number;
+  V query, one_by_ramp;
+
+  HWY_INLINE Queries(const RampTile& tile, int t)
+      : number(hn::Iota(di, tile.first_query + t)),
+        query(hn::ConvertTo(d, number)),
+        one_by_ramp(hn::Set(d, 1 / tile.ramp)) {}
+};
+
+/// Row i against the queries of one vector.
 struct Cell {
   hn::Mask<D> visible;
   V remaining;  // r = span - a
   V m;
 
-  HWY_INLINE Cell(const RampTile& tile, int i, int t) {
-    const V query = hn::ConvertTo(d, hn::Iota(di, tile.first_query + t));
-    visible = hn::And(hn::Ge(query, hn::Set(d, static_cast<float>(tile.first[i]))),
-                      hn::Le(query, hn::Set(d, static_cast<float>(tile.last[i]))));
+  HWY_INLINE Cell(const RampTile& tile, const Queries& queries, int i) {
+    visible = hn::And(hn::Ge(queries.query, hn::Set(d, static_cast<float>(tile.first[i]))),
+                      hn::Le(queries.query, hn::Set(d, static_cast<float>(tile.last[i]))));
     if (tile.span == nullptr) {
       remaining = hn::Zero(d);
       m = hn::Set(d, 1.f);
       return;
     }
-    const V age = hn::ConvertTo(d, hn::Iota(di, tile.age[i] + tile.first_query + t));
+    const V age = hn::ConvertTo(d, hn::Add(queries.number, hn::Set(di, tile.age[i])));
     remaining = hn::Sub(hn::Set(d, tile.span[i]), age);
     const V one = hn::Set(d, 1.f);
-    m = hn::Min(hn::Max(hn::MulAdd(remaining, hn::Set(d, 1 / tile.ramp), one), hn::Zero(d)), one);
+    m = hn::Min(hn::Max(hn::MulAdd(remaining, queries.one_by_ramp, one), hn::Zero(d)), one);
   }
 
   HWY_INLINE hn::Mask<D> on_ramp(const RampTile& tile) const {
@@ -79,10 +89,11 @@ HWY_INLINE V Weight(V score, V scale, V lse2) {
 
 /// Completes the scores of one vector of queries; their largest.
 HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
+  const Queries queries(tile, t);
   const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr && tile.masking == nullptr;
   for (int i = 0; i < tile.rows; ++i) {
     V s = Score(tile, score, i, t);
-    if (tile.masked) s = hn::IfThenElse(Cell(tile, i, t).visible, s, hn::Set(d, kHidden));
+    if (tile.masked) s = hn::IfThenElse(Cell(tile, queries, i).visible, s, hn::Set(d, kHidden));
     if (!plain) hn::Store(s, d, score + i * tile.queries + t);
     largest = hn::Max(s, largest);  // in this order: x86 then passes over NaN, which comes back as a weight
   }
@@ -91,6 +102,7 @@ HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
 
 template <bool kMasked>
 HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& running, V* ramp_sum) {
+  const Queries queries(tile, t);
   const V scale = hn::Set(d, tile.scale), largest = hn::Load(d, running.largest + t);
   V sum = hn::Load(d, running.sum + t), masked = hn::Load(d, running.masked + t);
   for (int i = 0; i < tile.rows; ++i) {
@@ -98,7 +110,7 @@ HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& 
     V w = Exp2(hn::Mul(hn::Sub(hn::Load(d, cell), largest), scale));  // at most 0 however large scores are
     sum = hn::Add(sum, w);
     if (kMasked && tile.span != nullptr) {
-      const Cell c(tile, i, t);
+      const Cell c(tile, queries, i);
       w = hn::Mul(w, c.m);
       *ramp_sum = hn::Add(*ramp_sum, hn::IfThenElseZero(c.on_ramp(tile), c.remaining));
     }
@@ -135,6 +147,7 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
                           const RampTileGradients& sums) {
   const V scale = hn::Set(d, tile.scale);
   for (int t = 0; t < tile.queries; t += kN) {
+    const Queries queries(tile, t);
     const V lse = hn::Load(d, lse2 + t), c = hn::Load(d, dot + t);
     for (int i = 0; i < tile.rows; ++i) {
       const int at = i * tile.queries + t;
@@ -143,7 +156,7 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
       if (tile.dropout != nullptr) b = hn::Mul(b, hn::Load(d, tile.dropout + at));
       b = hn::Sub(b, c);
       if (kMasked) {
-        const Cell cell(tile, i, t);
+        const Cell cell(tile, queries, i);
         p = hn::IfThenElseZero(cell.visible, p);
         applied = hn::Mul(p, cell.m);
         if (tile.span != nullptr) {
@@ -181,10 +194,11 @@ void Backward(const RampTile& tile, const float* lse2, const float* dot, float* 
 
 void Received(const RampTile& tile, const float* lse2, float* score, float* received) {
   for (int t = 0; t < tile.queries; t += kN) {
+    const Queries queries(tile, t);
     const V lse = hn::Load(d, lse2 + t);
     for (int i = 0; i < tile.rows; ++i) {
       V p = Weight(Score(tile, score, i, t), hn::Set(d, tile.scale), lse);
-      const Cell cell(tile, i, t);
+      const Cell cell(tile, queries, i);
       p = hn::IfThenElseZero(cell.visible, hn::Mul(p, cell.m));
       received[i] += hn::GetLane(hn::SumOfLanes(d, p));
     }

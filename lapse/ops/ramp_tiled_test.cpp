@@ -250,6 +250,21 @@ TEST(RampTile, SkewAndUnskewMoveEachColumnByItsNumber) {
   }
 }
 
+TEST(RampTile, TransposesEverySizeOfFours) {
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int rows : {4, 12, 16, 20, 32, 64})
+      for (int columns : {4, 8, 16, 28, 48, 64}) {
+        const Tensor x = at::arange(float(rows * (columns + 3))).view({rows, columns + 3});
+        Tensor y = at::full({columns, rows + 5}, -1.f);
+        transpose(x.const_data_ptr<float>(), columns + 3, y.mutable_data_ptr<float>(), rows + 5, rows, columns);
+        EXPECT_TRUE(y.narrow(1, 0, rows).equal(x.narrow(1, 0, columns).t()))
+            << rows << " x " << columns << ", " << target;
+        EXPECT_TRUE(y.narrow(1, rows, 5).eq(-1).all().item<bool>()) << "written beyond the end";
+      }
+  }
+}
+
 TEST(RampTile, RoundsToTheNearestBfloat16) {
   Random random(7, "rounding");
   for (int64_t target : InstructionSet::all()) {

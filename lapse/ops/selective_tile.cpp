@@ -59,42 +59,52 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
   return s;
 }
 
-/// Queries first ... last of the block, among those of one vector.
-HWY_INLINE hn::Mask<D> Between(const RampTile& tile, int t, int32_t first, int32_t last) {
-  const V query = hn::ConvertTo(d, hn::Iota(di, tile.first_query + t));
-  return hn::And(hn::Ge(query, hn::Set(d, static_cast<float>(first))),
-                 hn::Le(query, hn::Set(d, static_cast<float>(last))));
-}
+/// The numbers of a tile's queries, made once for all rows.
+struct Queries {
+  alignas(64) float number[kTileQueries];
 
-HWY_INLINE V Selected(const SelectiveTile& tile, const float* score, int i, int t) {
+  HWY_INLINE explicit Queries(const RampTile& tile) {
+    for (int t = 0; t < tile.queries; ++t) number[t] = static_cast<float>(tile.first_query + t);
+  }
+  /// Those of the vector at column t that are among first ... last.
+  HWY_INLINE hn::Mask<D> Between(int t, int32_t first, int32_t last) const {
+    const V query = hn::Load(d, number + t);
+    return hn::And(hn::Ge(query, hn::Set(d, static_cast<float>(first))),
+                   hn::Le(query, hn::Set(d, static_cast<float>(last))));
+  }
+};
+
+HWY_INLINE V Selected(const SelectiveTile& tile, const Queries& queries, const float* score, int i, int t) {
   V s = Score(tile.scores, score, i, t);
   if (tile.relu) s = hn::IfThenZeroElse(hn::Le(s, hn::Zero(d)), s);  // NaN stays NaN
-  if (tile.gated) s = hn::IfThenElseZero(Between(tile.scores, t, tile.open[i], tile.scores.last[i]), s);
+  if (tile.gated) s = hn::IfThenElseZero(queries.Between(t, tile.open[i], tile.scores.last[i]), s);
   return hn::Mul(s, hn::Set(d, tile.factor));
 }
 
 void Sums(const SelectiveTile& tile, const float* score, float* sums) {
+  const Queries queries(tile.scores);
   for (int i = 0; i < tile.scores.rows; ++i) {
     V sum = hn::Zero(d);
-    for (int t = 0; t < tile.scores.queries; t += kN) sum = hn::Add(sum, Selected(tile, score, i, t));
+    for (int t = 0; t < tile.scores.queries; t += kN) sum = hn::Add(sum, Selected(tile, queries, score, i, t));
     sums[i] += hn::GetLane(hn::SumOfLanes(d, sum));
   }
 }
 
 void Masking(const SelectiveTile& tile, const float* score, const float* before, float* masking, float* memory) {
+  const Queries queries(tile.scores);
   const Scan scan(1);
   const V cap = hn::Set(d, tile.cap), share = hn::Set(d, -1 / tile.cap), one = hn::Set(d, 1.f);
   for (int i = 0; i < tile.scores.rows; ++i) {
     V sum = hn::Set(d, before[i]);
     for (int t = 0; t < tile.scores.queries; t += kN) {
-      const V sums = scan(Selected(tile, score, i, t), sum);
+      const V sums = scan(Selected(tile, queries, score, i, t), sum);
       const V F = tile.shift ? scan.one(sums, sum) : sums;
       sum = scan.All(sums);
       hn::Store(F, d, masking + i * tile.scores.queries + t);
       if (memory == nullptr) continue;
       V part = hn::MulAdd(hn::Min(F, cap), share, one);
       if (tile.scores.masked)
-        part = hn::IfThenElseZero(Between(tile.scores, t, tile.scores.first[i], tile.scores.last[i]), part);
+        part = hn::IfThenElseZero(queries.Between(t, tile.scores.first[i], tile.scores.last[i]), part);
       hn::Store(hn::Add(hn::Load(d, memory + t), part), d, memory + t);
     }
   }
@@ -102,6 +112,7 @@ void Masking(const SelectiveTile& tile, const float* score, const float* before,
 
 void Backward(const SelectiveTile& tile, const float* score, const float* masking, const float* sum,
               const float* memory, float* later, float* grad) {
+  const Queries queries(tile.scores);
   const Scan scan(-1);
   const V cap = hn::Set(d, tile.cap);
   for (int i = 0; i < tile.scores.rows; ++i) {
@@ -109,14 +120,13 @@ void Backward(const SelectiveTile& tile, const float* score, const float* maskin
     for (int t = tile.scores.queries - kN; t >= 0; t -= kN) {
       const int at = i * tile.scores.queries + t;
       auto counts = hn::Lt(hn::Load(d, masking + at), cap);
-      if (tile.scores.masked)
-        counts = hn::And(counts, Between(tile.scores, t, tile.scores.first[i], tile.scores.last[i]));
+      if (tile.scores.masked) counts = hn::And(counts, queries.Between(t, tile.scores.first[i], tile.scores.last[i]));
       const V dF = hn::Neg(hn::Add(hn::Load(d, sum + at), hn::IfThenElseZero(counts, hn::Load(d, memory + t))));
       const V sums = scan(dF, after);
       V dS = tile.shift ? scan.one(sums, after) : sums;
       after = scan.All(sums);
       if (tile.relu) dS = hn::IfThenElseZero(hn::Gt(Score(tile.scores, score, i, t), hn::Zero(d)), dS);
-      if (tile.gated) dS = hn::IfThenElseZero(Between(tile.scores, t, tile.open[i], tile.scores.last[i]), dS);
+      if (tile.gated) dS = hn::IfThenElseZero(queries.Between(t, tile.open[i], tile.scores.last[i]), dS);
       hn::Store(hn::Add(hn::Load(d, grad + at), dS), d, grad + at);
     }
     later[i] = hn::GetLane(after);

@@ -24,23 +24,61 @@ void Transpose(const float* from, int from_stride, float* to, int to_stride, int
     for (int j = 0; j < columns; ++j) to[int64_t{j} * to_stride + i] = from[int64_t{i} * from_stride + j];
 }
 #else
-// 4 x 4 at a time, in vectors of four.
+/// Four lines of vectors with tag `tag`, 4 x 4 transposed within each block of four lanes.
+template <class Tag>
+struct FourLines {
+  hn::Vec<Tag> line[4];
+  HWY_INLINE FourLines(Tag tag, const float* x, int64_t stride) {
+    const hn::RepartitionToWide<Tag> pairs;
+    const auto r0 = hn::LoadU(tag, x), r1 = hn::LoadU(tag, x + stride), r2 = hn::LoadU(tag, x + 2 * stride),
+               r3 = hn::LoadU(tag, x + 3 * stride);
+    const auto lo01 = hn::BitCast(pairs, hn::InterleaveLower(tag, r0, r1)),
+               hi01 = hn::BitCast(pairs, hn::InterleaveUpper(tag, r0, r1)),
+               lo23 = hn::BitCast(pairs, hn::InterleaveLower(tag, r2, r3)),
+               hi23 = hn::BitCast(pairs, hn::InterleaveUpper(tag, r2, r3));
+    line[0] = hn::BitCast(tag, hn::InterleaveLower(pairs, lo01, lo23));
+    line[1] = hn::BitCast(tag, hn::InterleaveUpper(pairs, lo01, lo23));
+    line[2] = hn::BitCast(tag, hn::InterleaveLower(pairs, hi01, hi23));
+    line[3] = hn::BitCast(tag, hn::InterleaveUpper(pairs, hi01, hi23));
+  }
+};
+
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kSquare = 16;
+/// 16 x 16: the blocks of 4 x 4, which are transposed, change places.
+HWY_INLINE void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  const FourLines<D> a(d, from, from_stride), b(d, from + 4 * from_stride, from_stride),
+      c(d, from + 8 * from_stride, from_stride), e(d, from + 12 * from_stride, from_stride);
+  for (int i = 0; i < 4; ++i) {
+    const auto even_ab = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b.line[i]), a.line[i]),
+               odd_ab = hn::OddEvenBlocks(b.line[i], hn::SwapAdjacentBlocks(a.line[i])),
+               even_ce = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(e.line[i]), c.line[i]),
+               odd_ce = hn::OddEvenBlocks(e.line[i], hn::SwapAdjacentBlocks(c.line[i]));
+    hn::StoreU(hn::ConcatLowerLower(d, even_ce, even_ab), d, to + i * to_stride);
+    hn::StoreU(hn::ConcatLowerLower(d, odd_ce, odd_ab), d, to + (4 + i) * to_stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, even_ce, even_ab), d, to + (8 + i) * to_stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, odd_ce, odd_ab), d, to + (12 + i) * to_stride);
+  }
+}
+#else
+constexpr int kSquare = 4;
+HWY_INLINE void TransposeSquare(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  const hn::FixedTag<float, 4> d4;
+  const FourLines<hn::FixedTag<float, 4> > x(d4, from, from_stride);
+  for (int i = 0; i < 4; ++i) hn::StoreU(x.line[i], d4, to + i * to_stride);
+}
+#endif
+
 void Transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns) {
   const hn::FixedTag<float, 4> d4;
-  const hn::RepartitionToWide<decltype(d4)> d2;
-  auto wide = [&](auto v) HWY_ATTR { return hn::BitCast(d2, v); };
+  const int whole_rows = rows / kSquare * kSquare, whole_columns = columns / kSquare * kSquare;
+  for (int i = 0; i < whole_rows; i += kSquare)
+    for (int j = 0; j < whole_columns; j += kSquare)
+      TransposeSquare(from + int64_t{i} * from_stride + j, from_stride, to + int64_t{j} * to_stride + i, to_stride);
   for (int i = 0; i < rows; i += 4)
-    for (int j = 0; j < columns; j += 4) {
-      const float* a = from + int64_t{i} * from_stride + j;
-      const auto r0 = hn::LoadU(d4, a), r1 = hn::LoadU(d4, a + from_stride), r2 = hn::LoadU(d4, a + 2 * from_stride),
-                 r3 = hn::LoadU(d4, a + 3 * from_stride);
-      const auto lo01 = wide(hn::InterleaveLower(d4, r0, r1)), hi01 = wide(hn::InterleaveUpper(d4, r0, r1));
-      const auto lo23 = wide(hn::InterleaveLower(d4, r2, r3)), hi23 = wide(hn::InterleaveUpper(d4, r2, r3));
-      float* b = to + int64_t{j} * to_stride + i;
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, lo01, lo23)), d4, b);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, lo01, lo23)), d4, b + to_stride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveLower(d2, hi01, hi23)), d4, b + 2 * to_stride);
-      hn::StoreU(hn::BitCast(d4, hn::InterleaveUpper(d2, hi01, hi23)), d4, b + 3 * to_stride);
+    for (int j = i < whole_rows ? whole_columns : 0; j < columns; j += 4) {
+      const FourLines<hn::FixedTag<float, 4> > x(d4, from + int64_t{i} * from_stride + j, from_stride);
+      for (int l = 0; l < 4; ++l) hn::StoreU(x.line[l], d4, to + int64_t{j + l} * to_stride + i);
     }
 }
 #endif
