@@ -3,6 +3,8 @@
 // the other heads have left their share of dF.
 #include <ATen/ATen.h>
 
+#include <atomic>
+
 #include "lapse/ops/selective_cpu.h"
 #include "lapse/ops/selective_queries.h"
 #include "lapse/ops/selective_work.h"
@@ -37,13 +39,10 @@ class Backward {
     position_sums_.resize(groups);
     for_each_task(groups, [&](int64_t g) {
       position_sums_[g].assign(table, 0.f);
-      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) differentiate(i, position_sums_[g]);
-    });
-    for_each_task(n, [&](int64_t i) {
-      const RampTask& task = tasks_[i];
-      if (task.chunk > 0 || task.chunks == 1) return;
-      dq_.merge(parts_, i, task.chunks, task.sample);
-      if (call_.form) dq_form_->merge(parts_form_, i, task.chunks, task.sample);
+      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) {
+        differentiate(i, position_sums_[g]);
+        merge(tasks_[i], i - tasks_[i].chunk);
+      }
     });
     clear_unseen();
     SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions()};
@@ -52,6 +51,14 @@ class Backward {
   }
 
  private:
+  /// Once all tasks of the sample, from number `first` on, are done: adds their parts up, in their order, and frees
+  /// them.
+  void merge(const RampTask& task, int64_t first) {
+    if (task.chunks == 1 || ++done_[task.sample] < task.chunks) return;
+    dq_.merge(parts_, first, task.chunks, task.sample);
+    if (call_.form) dq_form_->merge(parts_form_, first, task.chunks, task.sample);
+  }
+
   void cut() {
     int64_t all = 0;
     for (int64_t b = 0; b < heads_.B; ++b) all += call_.tiles(b);
@@ -61,6 +68,7 @@ class Backward {
       for (int64_t c = 0; c < chunks; ++c)
         tasks_.push_back({b, 0, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
     }
+    done_ = std::vector<std::atomic<int64_t>>(heads_.B);
   }
 
   /// The rows of one head, or of the form that selects, and their gradients.
@@ -324,6 +332,7 @@ class Backward {
   Tensor dk_, dv_, dk_form_;
   QueryGradient<T> dq_;
   std::optional<QueryGradient<T>> dq_form_;
+  std::vector<std::atomic<int64_t>> done_;                           // [sample]: how many of its tasks
   std::vector<typename QueryGradient<T>::Part> parts_, parts_form_;  // [task]
   std::vector<std::vector<float>> position_sums_;                    // [group][ages][width]
 };

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <mutex>
 #include <vector>
 
 #include "lapse/ops/ramp_work.h"
@@ -28,16 +29,14 @@ class QueryGradient {
   /// A task's part of the sum, over the blocks of queries [from, to) that see its rows.
   struct Part {
     int64_t from = 0, to = 0;
-    at::Tensor sum;  ///< [to - from][H][queries][width], undefined if the task is the only one
+    at::Tensor sum;  ///< [to - from or more][H][queries][width], undefined if the task is the only one
   };
 
   explicit QueryGradient(const RampCall<T>& call) : gradient(at::empty_like(call.q_tensor)), call_(call) {}
 
-  Part part(int64_t from, int64_t to, bool only) const {
+  Part part(int64_t from, int64_t to, bool only) {
     const int64_t blocks = std::max<int64_t>(to - from, 0);
-    at::Tensor sum;
-    if (!only) sum = at::empty({blocks, call_.H, call_.queries, call_.width}, gradient.options().dtype(at::kFloat));
-    return {from, from + blocks, sum};
+    return {from, from + blocks, only ? at::Tensor() : spare()};
   }
 
   /// Zero gradients of sample b's queries before block `from` and from block `to` on, which see nothing.
@@ -59,7 +58,7 @@ class QueryGradient {
     if (!part.sum.defined()) write(b, j, h, to, narrow);
   }
 
-  /// Adds up parts [first, first + count), those of sample b.
+  /// Adds up parts [first, first + count), those of sample b, and frees them.
   void merge(std::vector<Part>& parts, int64_t first, int64_t count, int64_t b) {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
@@ -73,11 +72,24 @@ class QueryGradient {
           if (j >= parts[c].from && j < parts[c].to) add_to(sum, at(parts[c], j, h), size);
         write(b, j, h, sum, narrow);
       }
+    const std::lock_guard lock(mutex_);
+    for (int64_t c = first; c < first + count; ++c) free_.push_back(std::move(parts[c].sum));
   }
 
   at::Tensor gradient;
 
  private:
+  /// Room for one part. Those that are done serve again: what threads allocate is not given back in between.
+  at::Tensor spare() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty())
+      return at::empty({call_.query_blocks(), call_.H, call_.queries, call_.width},
+                       gradient.options().dtype(at::kFloat));
+    at::Tensor spare = std::move(free_.back());
+    free_.pop_back();
+    return spare;
+  }
+
   float* at(Part& part, int64_t j, int64_t h) const {
     return part.sum.template mutable_data_ptr<float>() + ((j - part.from) * call_.H + h) * call_.queries * call_.width;
   }
@@ -91,6 +103,8 @@ class QueryGradient {
   }
 
   const RampCall<T>& call_;
+  std::mutex mutex_;
+  std::vector<at::Tensor> free_;
 };
 
 }  // namespace lapse
