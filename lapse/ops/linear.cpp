@@ -6,9 +6,12 @@
 #include <ATen/native/CPUBlas.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "lapse/ops/matmul.h"
+#include "lapse/ops/tasks.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {
@@ -42,13 +45,13 @@ Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool re
   const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
   const Panels<T> panels(weight.const_data_ptr<float>(), k, k, n, true);
   Tensor y = at::empty({m, n}, x.options());
-  multiply(Left<T>::plain(x.const_data_ptr<float>(), nullptr, m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(),
-           false, bias, relu);
+  multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false, bias,
+           relu);
   return y;
 }
 
 template <class T>
-Tensor gradient_of_x(const std::vector<Tensor>& dy, const Tensor& y, const variable_list& weights, int64_t k,
+Tensor gradient_of_x(const std::vector<Tensor>& dy, const variable_list& weights, int64_t k,
                      const std::vector<RowRange>& rows) {
   const int64_t m = dy[0].size(0);
   Tensor dx = at::empty({m, k}, dy[0].options());
@@ -61,21 +64,54 @@ Tensor gradient_of_x(const std::vector<Tensor>& dy, const Tensor& y, const varia
   for (size_t i = 0; i < dy.size(); ++i) {
     const int64_t n = weights[i].size(0);
     const Panels<T> panels(weights[i].const_data_ptr<float>(), k, n, k, false);
-    const float* mask = y.defined() ? y.const_data_ptr<float>() : nullptr;
-    multiply(Left<T>::plain(dy[i].const_data_ptr<float>(), mask, m, n), rows, panels, dx.mutable_data_ptr<float>(),
-             i > 0);
+    multiply(Left<T>::plain(dy[i].const_data_ptr<float>(), m, n), rows, panels, dx.mutable_data_ptr<float>(), i > 0);
   }
   return dx;
 }
 
+/// dy^T x for each dy that is wanted. One of the operands must be turned: x once for all, or each dy, whichever has
+/// fewer columns (wanted or not, so that the sums do not depend on it).
 template <class T>
-Tensor gradient_of_weight(const Tensor& dy, const Tensor& y, const Panels<T>& x, int64_t k) {
-  const int64_t m = dy.size(0), n = dy.size(1);
-  Tensor dw = at::empty({n, k}, dy.options());
-  const float* mask = y.defined() ? y.const_data_ptr<float>() : nullptr;
-  multiply(Left<T>::transposed(dy.const_data_ptr<float>(), mask, m, n), {{0, n}}, x, dw.mutable_data_ptr<float>(),
-           false);
+std::vector<Tensor> gradients_of_weights(const std::vector<Tensor>& dy, const std::vector<bool>& wanted,
+                                         const Tensor& x) {
+  std::vector<Tensor> dw(dy.size());
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool one) { return one; })) return dw;
+  const int64_t m = x.size(0), k = x.size(1);
+  int64_t columns = 0;
+  for (const auto& each : dy) columns += each.size(1);
+  const auto* from = x.const_data_ptr<float>();
+  std::optional<Left<T>> turned;
+  std::optional<Panels<T>> right;
+  if (k < columns)
+    turned.emplace(Left<T>::transposed(from, m, k));
+  else
+    right.emplace(from, k, m, k, false);
+  auto product = [&](const Left<T>& left, int64_t rows, const Panels<T>& panels) {
+    Tensor y = at::empty({rows, panels.columns()}, x.options());
+    multiply(left, {{0, rows}}, panels, y.mutable_data_ptr<float>(), false);
+    return y;
+  };
+  for (size_t i = 0; i < dy.size(); ++i) {
+    if (!wanted[i]) continue;
+    const auto* grad = dy[i].const_data_ptr<float>();
+    const int64_t n = dy[i].size(1);
+    dw[i] = turned ? product(*turned, k, Panels<T>(grad, n, m, n, false)).t().contiguous()
+                   : product(Left<T>::transposed(grad, m, n), n, *right);
+  }
   return dw;
+}
+
+/// dy where y > 0, else 0: relu's gradient, made once for all that follows from it.
+Tensor through_relu(const Tensor& dy, const Tensor& y) {
+  Tensor result = at::empty_like(dy);
+  constexpr int64_t kPiece = 1 << 14;
+  const int64_t n = dy.numel();
+  for_each_task((n + kPiece - 1) / kPiece, [&](int64_t i) {
+    const int64_t at = i * kPiece;
+    where_positive(dy.const_data_ptr<float>() + at, y.const_data_ptr<float>() + at,
+                   result.mutable_data_ptr<float>() + at, std::min(kPiece, n - at));
+  });
+  return result;
 }
 
 class Function : public torch::autograd::Function<Function> {
@@ -113,22 +149,23 @@ class Function : public torch::autograd::Function<Function> {
     std::vector<Tensor> dy;
     for (size_t i = 0; i < grads.size(); ++i)
       dy.push_back(grads[i].defined() ? grads[i].contiguous() : at::zeros({m, weights[i].size(0)}, x.options()));
+    if (y.defined()) dy[0] = through_relu(dy[0], y);
     std::vector<RowRange> rows;
     const auto given = ctx->saved_data["rows"].toIntVector();
     for (size_t i = 0; i < given.size(); i += 2) rows.push_back({given[i], given[i + 1]});
     if (rows.empty()) rows.push_back({0, m});
 
     variable_list result(2 + weights.size() + 3);
-    if (ctx->needs_input_grad(0)) result[0] = gradient_of_x<T>(dy, y, weights, k, rows);
+    if (ctx->needs_input_grad(0)) result[0] = gradient_of_x<T>(dy, weights, k, rows);
     if (bias.defined() && ctx->needs_input_grad(1)) {
       result[1] = at::empty_like(bias);
-      column_sums(dy[0].const_data_ptr<float>(), y.defined() ? y.const_data_ptr<float>() : nullptr, m, dy[0].size(1),
-                  result[1].mutable_data_ptr<float>());
+      column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
     }
-    const Panels<T> panels(x.const_data_ptr<float>(), k, m, k, false);
     const size_t first = bias.defined() ? 2 : 1;  // the first weight's number among the tensors given
-    for (size_t i = 0; i < weights.size(); ++i)
-      if (ctx->needs_input_grad(first + i)) result[2 + i] = gradient_of_weight<T>(dy[i], y, panels, k);
+    std::vector<bool> wanted;
+    for (size_t i = 0; i < weights.size(); ++i) wanted.push_back(ctx->needs_input_grad(first + i));
+    const auto dw = gradients_of_weights<T>(dy, wanted, x);
+    std::copy(dw.begin(), dw.end(), result.begin() + 2);
     return result;
   }
 };

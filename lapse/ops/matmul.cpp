@@ -17,14 +17,11 @@ int64_t filled(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 at::Tensor buffer(float, int64_t n) { return at::empty({n}, at::kFloat); }
 at::Tensor buffer(at::BFloat16, int64_t n) { return at::empty({n}, at::kBFloat16); }
 
-/// 64 x 64 of x, zeros beyond `rows` and `columns`; where y is given only where y > 0.
-void copy_block(const float* x, const float* y, int64_t stride, int64_t rows, int64_t columns, float* to) {
+/// 64 x 64 of x, zeros beyond `rows` and `columns`.
+void copy_block(const float* x, int64_t stride, int64_t rows, int64_t columns, float* to) {
   for (int64_t i = 0; i < kPanel; ++i, to += kPanel) {
     const int64_t n = i < rows ? columns : 0;
-    if (y != nullptr)
-      where_positive(x + i * stride, y + i * stride, to, n);
-    else if (n > 0)
-      std::memcpy(to, x + i * stride, n * sizeof(float));
+    if (n > 0) std::memcpy(to, x + i * stride, n * sizeof(float));
     std::fill(to + n, to + kPanel, 0.f);
   }
 }
@@ -86,10 +83,10 @@ Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool tra
     T* panel = to + (j * copied + r * kPanel - in_place_) * kPanel;
     if (transposed) {
       const float* from = x + j * kPanel * stride + r * kPanel;
-      if (!whole) copy_block(from, nullptr, stride, columns, lines, turned);
+      if (!whole) copy_block(from, stride, columns, lines, turned);
       store_right_turned(whole ? from : turned, whole ? stride : kPanel, panel, block);
     } else {
-      copy_block(x + r * kPanel * stride + j * kPanel, nullptr, stride, lines, columns, block);
+      copy_block(x + r * kPanel * stride + j * kPanel, stride, lines, columns, block);
       store_right(block, panel);
     }
   });
@@ -104,7 +101,7 @@ typename Panels<T>::Piece Panels<T>::at(int64_t j, int64_t r) const {
 }
 
 template <class T>
-Left<T> Left<T>::transposed(const float* x, const float* y, int64_t k, int64_t m) {
+Left<T> Left<T>::transposed(const float* x, int64_t k, int64_t m) {
   const int64_t lines_m = filled(m), depth = filled(k) / kPanel;
   const at::Tensor packed = buffer(T(), lines_m * ((filled(k) + kDepth - 1) / kDepth * kDepth));
   T* to = packed.template mutable_data_ptr<T>();
@@ -116,23 +113,23 @@ Left<T> Left<T>::transposed(const float* x, const float* y, int64_t k, int64_t m
     for (int64_t i = 0; i < m; i += kPanel) {
       const float* from = x + at * m + i;
       const int64_t lines = std::min(kPanel, k - at), columns = std::min(kPanel, m - i);
-      const bool direct = y == nullptr && lines == kPanel && columns == kPanel;
-      if (!direct) copy_block(from, y == nullptr ? y : y + at * m + i, m, lines, columns, block);
+      const bool direct = lines == kPanel && columns == kPanel;
+      if (!direct) copy_block(from, m, lines, columns, block);
       store_left_turned(direct ? from : block, direct ? m : kPanel,
                         to + at / kDepth * lines_m * kDepth + i * kDepth + at % kDepth, kDepth, turned);
     }
   });
-  return {x, y, m, k, packed};
+  return {x, m, k, packed};
 }
 
 template <class T>
-typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, int64_t depth, T* room, float* masked) const {
+typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, int64_t depth, T* room, float* block) const {
   if (packed_.defined()) return {packed_.template const_data_ptr<T>() + i * kDepth, kDepth, filled(m_) * kDepth};
   if constexpr (std::is_same_v<T, float>)
-    if (y_ == nullptr && count == kPanel && k_ == depth) return {x_ + i * k_, k_, kDepth};
+    if (count == kPanel && k_ == depth) return {x_ + i * k_, k_, kDepth};
   for (int64_t r = 0; r < depth; r += kPanel) {
-    copy_block(x_ + i * k_ + r, y_ == nullptr ? y_ : y_ + i * k_ + r, k_, count, std::min(kPanel, k_ - r), masked);
-    store_left(masked, room + r, depth);
+    copy_block(x_ + i * k_ + r, k_, count, std::min(kPanel, k_ - r), block);
+    store_left(block, room + r, depth);
   }
   return {room, depth, kDepth};
 }
@@ -156,9 +153,9 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     T* room = scratch.take<T>(kPanel * depth);
-    float* masked = scratch.take<float>(kPanel * kPanel);
+    float* block = scratch.take<float>(kPanel * kPanel);
     float* result = scratch.take<float>(kPanel * kPanel);
-    const auto tile = left.tile(row, count, depth, room, masked);
+    const auto tile = left.tile(row, count, depth, room, block);
     for (int64_t j = right.count() * part / parts; j < right.count() * (part + 1) / parts; ++j) {
       const int64_t width = std::min(kPanel, columns - j * kPanel);
       float* at = out + row * columns + j * kPanel;
@@ -186,15 +183,11 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
   });
 }
 
-void column_sums(const float* x, const float* y, int64_t m, int64_t n, float* sums) {
+void column_sums(const float* x, int64_t m, int64_t n, float* sums) {
   constexpr int64_t kChunks = 16;  // whatever the number of threads
   std::vector<float> parts(kChunks * n, 0.f);
   for_each_task(kChunks, [&](int64_t c) {
-    std::vector<float> line(y == nullptr ? 0 : n);
-    for (int64_t i = m * c / kChunks; i < m * (c + 1) / kChunks; ++i) {
-      if (y != nullptr) where_positive(x + i * n, y + i * n, line.data(), n);
-      add_to(parts.data() + c * n, y != nullptr ? line.data() : x + i * n, n);
-    }
+    for (int64_t i = m * c / kChunks; i < m * (c + 1) / kChunks; ++i) add_to(parts.data() + c * n, x + i * n, n);
   });
   std::fill_n(sums, n, 0.f);
   for (int64_t c = 0; c < kChunks; ++c) add_to(sums, parts.data() + c * n, n);

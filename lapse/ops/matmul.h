@@ -37,13 +37,13 @@ class Panels {
   at::Tensor data_;  // the others: [count()][k_ - in_place_][64]
 };
 
-/// A left operand: x [m][k] as it lies in memory, or the transposed x [k][m]; where y is given, x counts only where
-/// y > 0 (y as x). In blocks of kDepth columns where it is not read directly.
+/// A left operand: x [m][k] as it lies in memory, or the transposed x [k][m]. In blocks of kDepth columns where it is
+/// not read directly.
 template <class T>
 class Left {
  public:
-  static Left plain(const float* x, const float* y, int64_t m, int64_t k) { return {x, y, m, k, {}}; }
-  static Left transposed(const float* x, const float* y, int64_t k, int64_t m);
+  static Left plain(const float* x, int64_t m, int64_t k) { return {x, m, k, {}}; }
+  static Left transposed(const float* x, int64_t k, int64_t m);
 
   /// 64 lines from row i on, those after `count` zero, for the inner dimension filled up to `depth`: the first element,
   /// the stride of lines and that of blocks. `room`: 64 x depth elements.
@@ -51,12 +51,11 @@ class Left {
     const T* data;
     int64_t stride, block;
   };
-  Tile tile(int64_t i, int64_t count, int64_t depth, T* room, float* masked) const;
+  Tile tile(int64_t i, int64_t count, int64_t depth, T* room, float* block) const;
 
  private:
-  Left(const float* x, const float* y, int64_t m, int64_t k, at::Tensor packed)
-      : x_(x), y_(y), m_(m), k_(k), packed_(std::move(packed)) {}
-  const float *x_, *y_;
+  Left(const float* x, int64_t m, int64_t k, at::Tensor packed) : x_(x), m_(m), k_(k), packed_(std::move(packed)) {}
+  const float* x_;
   int64_t m_, k_;
   at::Tensor packed_;  // [blocks][m, filled up][kDepth]
 };
@@ -71,7 +70,7 @@ template <class T>
 void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Panels<T>& right, float* out, bool add,
               const float* bias = nullptr, bool relu = false);
 
-/// sums [n] of x [m][n] over m, where y > 0 if given.
-void column_sums(const float* x, const float* y, int64_t m, int64_t n, float* sums);
+/// sums [n] of x [m][n] over m.
+void column_sums(const float* x, int64_t m, int64_t n, float* sums);
 
 }  // namespace lapse

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Turns the runs of experiments/compare/run.sh into results/: results.json, table.md, methods.svg and budgets.svg.
+
+    .venv/bin/python experiments/compare/summarise.py [RUNS]      # default: runs, with RUNS/enwik8-head and RUNS/compare
+
+Curves come from a run NAME; times and memory from NAME-timing, made on a quiet machine from the trained weights.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402
+
+HERE = pathlib.Path(__file__).parent
+METHODS = {
+    "enwik8-head/fixed_span_128": "fixed span, L = 128",
+    "enwik8-head/fixed_span_512": "fixed span, L = 512",
+    "enwik8-head/adaptive_span": "Adaptive-Span, L = 1024",
+    "enwik8-head/expire_span": "Expire-Span, L = 1024",
+    "enwik8-head/compressive": "Compressive, 256 + 192 averages of 4",
+    "compare/selective_attention": "selective attention, L = 512",
+    "compare/local_global": "3 local (64), 1 global (512)",
+    "compare/strided": "strided: 64, and every 8th of 512",
+}
+BUDGETED = {
+    "selective_attention": "selective attention, its own pruning",
+    "h2o": "H2O",
+    "tova": "TOVA",
+    "sink_window": "sinks + window",
+    "local": "window",
+    "strided": "strided",
+    "local_global": "3 local, 1 global (512)",
+}
+
+
+def read_lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def method(runs, name):
+    lines = read_lines(runs / name)
+    valid = [line for line in lines if line["split"] == "valid"]
+    timed = [line for line in read_lines(runs / f"{name}-timing") if line["split"] == "train"]
+    return {
+        "method": METHODS[name],
+        "config": f"experiments/{name}.toml",
+        "updates": lines[-1]["update"],
+        "validation_bpb": {line["update"]: round(line["bpb"], 4) for line in valid},
+        "memory_mean": round(statistics.mean(layer["memory_mean"] for layer in valid[-1]["layers"]), 1),
+        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in timed), 1),
+        "peak_memory_bytes": max(line["peak_memory"] for line in timed),
+    }
+
+
+def budget(file):
+    data = json.loads(file.read_text())
+    return {"bpb": round(data["bpb"], 4), "memory_mean": round(statistics.mean(layer["memory_mean"] for layer in data["layers"]), 1)}
+
+
+def budgets(runs):
+    folder = runs / "compare" / "budgets"
+    whole = {name: budget(folder / f"{name}.json") for name in ("standard", "selective_attention")}
+    some = {
+        name: {int(file.stem.split("-")[1]): budget(file) for file in sorted(folder.glob(f"{name}-*.json"), key=lambda f: int(f.stem.split("-")[1]))}
+        for name in BUDGETED
+    }
+    return {"unpruned": whole, "budgets": some}
+
+
+def table(results):
+    best = min(list(r["validation_bpb"].values())[-1] for r in results["methods"])
+    rows = ["| method | bits per byte | memory size | ms per update | peak memory |", "|---|---|---|---|---|"]
+    for r in sorted(results["methods"], key=lambda r: list(r["validation_bpb"].values())[-1]):
+        bpb = list(r["validation_bpb"].values())[-1]
+        mark = "**" if bpb == best else ""
+        rows.append(f"| {r['method']} | {mark}{bpb:.3f}{mark} | {r['memory_mean']:.0f} | {r['ms_per_update_median']:.0f} | {r['peak_memory_bytes'] / 1e6:.0f} MB |")
+    sizes = sorted({b for points in results["budgets"].values() for b in points})
+    rows += ["", "| rows that a layer may hold | " + " | ".join(map(str, sizes)) + " | all |", "|---|" + "---|" * (len(sizes) + 1)]
+    for name, points in results["budgets"].items():
+        whole = results["unpruned"]["selective_attention" if name == "selective_attention" else "standard"]["bpb"]
+        rows.append(f"| {BUDGETED[name]} | " + " | ".join(f"{points[b]['bpb']:.3f}" if b in points else "" for b in sizes) + f" | {whole:.3f} |")
+    return "\n".join(rows) + "\n"
+
+
+def draw(axes, path):
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    axes.figure.savefig(path, metadata={"Date": None})
+
+
+def figures(results, out):
+    plt.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numbers
+    _, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    for r in results["methods"]:
+        axes.plot(list(r["validation_bpb"]), list(r["validation_bpb"].values()), marker="o", markersize=3, label=f"{r['method']}; memory {r['memory_mean']:.0f}")
+    axes.set(xlabel="update", ylabel="validation, bits per byte", title="enwik8-head: one base model, every method", ylim=(None, 4))
+    draw(axes, out / "methods.svg")
+    _, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    for name, points in results["budgets"].items():
+        axes.plot(list(points), [p["bpb"] for p in points.values()], marker="o", markersize=3, label=BUDGETED[name])
+    for name, style in (("standard", "--"), ("selective_attention", ":")):
+        axes.axhline(results["unpruned"][name]["bpb"], color="grey", linestyle=style, linewidth=1, label=f"all rows, {'fixed span, L = 512' if name == 'standard' else 'selective attention'}")
+    axes.set(xlabel="rows that a layer may hold", ylabel="validation, bits per byte", xscale="log", title="Memory budgets at inference")
+    sizes = sorted({b for points in results["budgets"].values() for b in points})
+    axes.set_xticks(sizes, map(str, sizes))
+    axes.minorticks_off()
+    draw(axes, out / "budgets.svg")
+
+
+def main():
+    runs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+    try:
+        results = {"methods": [method(runs, name) for name in METHODS], **budgets(runs)}
+    except FileNotFoundError as error:
+        sys.exit(f"summarise.py: {error.filename} is missing; experiments/compare/run.sh makes it")
+    out = HERE / "results"
+    out.mkdir(exist_ok=True)
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (out / "table.md").write_text(table(results))
+    figures(results, out)
+    print(table(results), end="")
+
+
+if __name__ == "__main__":
+    main()
