@@ -2,6 +2,7 @@
 // gradients of a tile are kept transposed, rows by queries, as the scores are.
 #include <ATen/ATen.h>
 
+#include "lapse/ops/position_gradient.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
 #include "lapse/ops/tasks.h"
@@ -35,20 +36,13 @@ class Backward {
     const auto n = static_cast<int64_t>(tasks.size());
     partial_q_.resize(n);
     span_sums_.resize(n), ramp_counts_.resize(n);
-    // Gradients of positions are summed within groups of tasks, then over these: few, for the tables may be large.
-    const int64_t table = std::max<int64_t>(1, call_.ages * call_.width);
-    const int64_t groups = std::min(n, std::clamp<int64_t>((int64_t{1} << 22) / table, 8, 32));
-    position_sums_.resize(groups);
-    for_each_task(groups, [&](int64_t g) {
-      if (call_.position != nullptr) position_sums_[g].assign(call_.ages * call_.width, 0.f);
-      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) differentiate(i, position_sums_[g]);
-    });
+    positions_.for_each(n, [&](int64_t i, float* table) { differentiate(i, table); });
     for_each_task(n, [&](int64_t i) {
       if (tasks[i].chunk == 0 && tasks[i].chunks > 1) merge(i);
     });
     for_each_task(call_.B + 1, [&](int64_t b) { clear_unseen(b); });
     if (call_.spans()) sum_spans();
-    sum_positions();
+    g_.position = positions_.total(scale());
     return g_;
   }
 
@@ -78,7 +72,7 @@ class Backward {
     return m;
   }
 
-  void differentiate(int64_t number, std::vector<float>& position_sum) {
+  void differentiate(int64_t number, float* position_table) {
     const RampTask& task = call_.plan.tasks[number];
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
@@ -91,7 +85,7 @@ class Backward {
       work.begin_queries(j * lanes);
       begin_queries(task, work, m, j, lse2, dot);
       for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot);
-      if (work.lines() > 0) positions(work, m, position_sum);
+      if (work.lines() > 0) positions_.add(work, m.by_age, m.q_right, m.dq, position_table, m.line_right, m.line);
       finish_queries(number, m, j);
     }
     finish_rows(number, work, m);
@@ -141,21 +135,6 @@ class Backward {
     if (tile.by_age == nullptr) return;
     for (int64_t r = 0; r < tile.rows; ++r)
       if (tile.age_at[r] >= 0) std::memcpy(m.by_age + tile.age_at[r] * lanes, m.ds + r * lanes, lanes * sizeof(float));
-  }
-
-  /// From the gradient by row and query to that by age and query, and on to q and the table.
-  void positions(const RampWork<T>& work, const Buffers& m, std::vector<float>& sum) const {
-    const int64_t lanes = call_.queries, w = call_.width;
-    unskew(m.by_age, static_cast<int>(work.lines()), static_cast<int>(lanes));
-    const int64_t blocks = (work.lines() - 2 * lanes) / kTileRows;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const float* lines = m.by_age + (lanes + b * kTileRows) * lanes;
-      const int64_t age = (work.first_age_block() + b) * kTileRows;
-      multiply(w, lanes, kTileRows, call_.position_t + age, call_.ages,
-               rounded_right(lines, kTileRows, lanes, m.line_right), m.dq, true);
-      multiply(kTileRows, w, lanes, rounded(lines, kTileRows * lanes, m.line), lanes, m.q_right, sum.data() + age * w,
-               true);
-    }
   }
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(call_.D)); }
@@ -270,26 +249,13 @@ class Backward {
     }
   }
 
-  void sum_positions() {
-    if (call_.position == nullptr) {
-      g_.position = at::zeros({options_.position ? call_.P : 0, options_.position ? call_.D : 0},
-                              call_.q_tensor.options().dtype(at::kFloat));
-      return;
-    }
-    Tensor sum = at::zeros({call_.ages, call_.width}, call_.q_tensor.options().dtype(at::kFloat));
-    float* to = sum.mutable_data_ptr<float>();
-    for (const auto& group : position_sums_)
-      for (size_t i = 0; i < group.size(); ++i) to[i] += group[i];
-    g_.position = sum.narrow(0, 0, call_.P).narrow(1, 0, call_.D).mul(scale());
-  }
-
   const RampCall<T> call_;
   const RampOptions& options_;
   Tensor grad_out_, out_, grad_sum_, stats_, grad_lse_;
   RampGradients g_;
   std::vector<std::vector<float>> partial_q_;                // [task][K, rounded up][width], with more than one chunk
   std::vector<std::vector<float>> span_sums_, ramp_counts_;  // [task][row]
-  std::vector<std::vector<float>> position_sums_;            // [group][ages][width]
+  PositionGradient<T> positions_{call_};
 };
 
 }  // namespace

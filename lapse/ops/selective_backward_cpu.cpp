@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "lapse/ops/position_gradient.h"
 #include "lapse/ops/selective_cpu.h"
 #include "lapse/ops/selective_queries.h"
 #include "lapse/ops/selective_work.h"
@@ -33,19 +34,12 @@ class Backward {
     cut();
     const auto n = static_cast<int64_t>(tasks_.size());
     parts_.resize(n), parts_form_.resize(call_.form ? n : 0);
-    // Gradients of positions are summed within groups of tasks, then over these: few, for the tables may be large.
-    const int64_t table = heads_.position != nullptr ? heads_.ages * heads_.width : 0;
-    const int64_t groups = table == 0 ? n : std::min(n, std::clamp<int64_t>((int64_t{1} << 22) / table, 8, 32));
-    position_sums_.resize(groups);
-    for_each_task(groups, [&](int64_t g) {
-      position_sums_[g].assign(table, 0.f);
-      for (int64_t i = n * g / groups; i < n * (g + 1) / groups; ++i) {
-        differentiate(i, position_sums_[g]);
-        merge(tasks_[i], i - tasks_[i].chunk);
-      }
+    positions_.for_each(n, [&](int64_t i, float* table) {
+      differentiate(i, table);
+      merge(tasks_[i], i - tasks_[i].chunk);
     });
     clear_unseen();
-    SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions()};
+    SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions_.total(1 / call_.unit)};
     if (call_.form) g.select_q = dq_form_->gradient.squeeze(2), g.select_k = dk_form_.squeeze(1);
     return g;
   }
@@ -123,7 +117,7 @@ class Backward {
   /// Of by_age: RampWork's.
   int64_t most_lines() const { return 2 * heads_.queries + heads_.ages + kTileRows; }
 
-  void differentiate(int64_t number, std::vector<float>& position_sum) {
+  void differentiate(int64_t number, float* position_table) {
     const RampTask& task = tasks_[number];
     const int64_t lanes = heads_.queries;
     Scratch& scratch = Scratch::of_thread();
@@ -147,7 +141,7 @@ class Backward {
         work.begin_queries(j * lanes);
         begin_queries(task, work, h, j, m);
         for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, h, i, m);
-        if (work.lines() > 0) positions(work, m, position_sum);
+        if (work.lines() > 0) positions_.add(work, m.by_age, m.q_right, m.dq, position_table, m.right, m.line);
         dq_.put(part, task.sample, j, h, m.dq, m.turned, m.narrow);
       }
       if (!form) continue;
@@ -268,31 +262,6 @@ class Backward {
              true);
   }
 
-  /// From the gradient by row and query to that by age and query, and on to q and the table.
-  void positions(const RampWork<T>& work, const Buffers& m, std::vector<float>& sum) const {
-    const int64_t lanes = heads_.queries, w = heads_.width;
-    unskew(m.by_age, static_cast<int>(work.lines()), static_cast<int>(lanes));
-    const int64_t blocks = (work.lines() - 2 * lanes) / kTileRows;
-    for (int64_t b = 0; b < blocks; ++b) {
-      const float* lines = m.by_age + (lanes + b * kTileRows) * lanes;
-      const int64_t age = (work.first_age_block() + b) * kTileRows;
-      multiply(w, lanes, kTileRows, heads_.position_t + age, heads_.ages,
-               rounded_right(lines, kTileRows, lanes, m.right), m.dq, true);
-      multiply(kTileRows, w, lanes, rounded(lines, kTileRows * lanes, m.line), lanes, m.q_right, sum.data() + age * w,
-               true);
-    }
-  }
-
-  Tensor positions() const {
-    const auto wide = heads_.q_tensor.options().dtype(at::kFloat);
-    if (heads_.position == nullptr)
-      return at::zeros({options_.position ? heads_.P : 0, options_.position ? heads_.D : 0}, wide);
-    Tensor sum = at::zeros({heads_.ages, heads_.width}, wide);
-    for (const auto& group : position_sums_)
-      add_to(sum.mutable_data_ptr<float>(), group.data(), static_cast<int64_t>(group.size()));
-    return sum.narrow(0, 0, heads_.P).narrow(1, 0, heads_.D).div(call_.unit);
-  }
-
   void finish(const RampTask& task, const Buffers& m) {
     const int64_t* index = call_.rows(task.sample).index.data() + task.begin;
     auto put = [&](const RampCall<T>& call, float* lines, int64_t head, float factor, Tensor& to) {
@@ -334,7 +303,7 @@ class Backward {
   std::optional<QueryGradient<T>> dq_form_;
   std::vector<std::atomic<int64_t>> done_;                           // [sample]: how many of its tasks
   std::vector<typename QueryGradient<T>::Part> parts_, parts_form_;  // [task]
-  std::vector<std::vector<float>> position_sums_;                    // [group][ages][width]
+  PositionGradient<T> positions_{heads_};
 };
 
 }  // namespace
