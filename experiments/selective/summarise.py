@@ -29,7 +29,7 @@ def run_of(folder: pathlib.Path) -> dict:
         keys = ("threshold", "budgets", "total", "full", "saved", "chosen_on", "measured_on")
         result["pruned"] = {key: found[key] for key in keys}
         result["curve"] = [[r["total"], round(r["loss"], 5)] for r in found["rounds"]]
-        own = [r for r in found["rounds"] if r["loss"] <= found["chosen_on"]["loss_full"]][-1]
+        own = ([r for r in found["rounds"] if r["loss"] <= found["chosen_on"]["loss_full"]] or found["rounds"][:1])[-1]
         result["at_its_own_loss"] = {"budgets": own["budgets"], "saved": found["full"] / own["total"]}
     return result
 

@@ -13,7 +13,7 @@ import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
-TASKS = ("variable_assignment", "copy", "parity")
+TASKS = ("variable_assignment", "variable_assignment_small", "copy", "parity")
 KINDS = ("selective", "standard")
 
 

@@ -62,6 +62,11 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   auto prompt = vocabulary.encode(arguments.prompt);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
   if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
+  if (const int64_t context = model->context(); context > 0 && std::ssize(prompt) >= context)
+    fail(
+        fmt::format("the prompt has {} tokens, but this model reads windows of {} in all (model.positions = "
+                    "\"absolute\"); give a shorter one",
+                    prompt.size(), context));
   const auto least = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(arguments.tokens, 1);
   if (const int64_t context = model->context(); context > 0 && (least > context || arguments.tokens == 0))
     fail(
@@ -74,7 +79,11 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const bool keep = arguments.json || arguments.remembered;  // else a stream without end keeps nothing of its text
   std::vector<int32_t> made;
   std::string text;
-  if (!arguments.json) std::cout << arguments.prompt << std::flush;
+  if (!arguments.json) std::cout << arguments.prompt;
+  // Words and tasks' tokens are decoded with the space after them, which a prompt need not end with.
+  const bool spaced = vocabulary.decode(prompt.back()).ends_with(' ');
+  if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
+  std::cout << std::flush;
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; (arguments.tokens == 0 || i < arguments.tokens) && !interrupted(); ++i) {
     const int32_t token = generator.next();

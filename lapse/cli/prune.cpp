@@ -114,6 +114,9 @@ void print(const Json& result) {
     if (at.contains("loss_standard")) std::cout << fmt::format(", {:.4f} standard", at["loss_standard"].get<double>());
     std::cout << '\n';
   }
+  if (result["chosen_on"]["loss"] > result["threshold"])
+    std::cout << fmt::format("                     the loss to reach, {:.4f}, is not reached with all rows either\n",
+                             result["threshold"].get<double>());
   std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
 }
 
@@ -129,6 +132,13 @@ int run(const Arguments& arguments) {
   budgets->clear();
   const auto model = checkpoint.model();
   const Part part(arguments, checkpoint, arguments.split, arguments.tokens);
+  const Part other(arguments, checkpoint, arguments.measure, 0);
+  other.open(checkpoint);  // an error now rather than after the search
+  const fs::path folder =
+      fs::is_directory(arguments.run) ? fs::path(arguments.run) : fs::path(arguments.run).parent_path();
+  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
+  if (const fs::path parent = out.parent_path(); !parent.empty() && !fs::is_directory(parent))
+    fail(fmt::format("--out: there is no folder {}", parent.string()));
   const EvaluationResult full = part.read(*model, checkpoint);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   for (const auto& layer : full.layers)
@@ -145,15 +155,11 @@ int run(const Arguments& arguments) {
                          {"tokens", arguments.tokens},
                          {"context", options.context},
                          {"step", options.step}};
-  const fs::path folder =
-      fs::is_directory(arguments.run) ? fs::path(arguments.run) : fs::path(arguments.run).parent_path();
   const auto curve = search(*model, part, checkpoint, options, settings, folder / "prune.json", arguments.json);
   const PruneRound& chosen = chosen_round(curve, options.threshold);
 
   *budgets = chosen.budgets;
-  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
   checkpoint.save_as(out);
-  const Part other(arguments, checkpoint, arguments.measure, 0);
   const double pruned = other.read(*checkpoint.model(), checkpoint).nats;
   budgets->clear();
   const double unpruned = other.read(*checkpoint.model(), checkpoint).nats;

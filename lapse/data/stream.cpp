@@ -87,9 +87,13 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
       predictions_(stream_length_ - (labels ? 0 : 1)),
       drop_partial_(drop_partial) {
   int64_t least = drop_partial ? block + 1 : 2;
+  if (tokens.size() == 0) fail("this part of the text is empty");
   if (stream_length_ < least) {
-    fail(fmt::format("the text has {} tokens, but batch = {} streams of at least {} need {}; use a smaller batch{}",
-                     tokens.size(), batch, least, batch * least, drop_partial ? " or block" : ""));
+    fail(fmt::format("the text has {} tokens, but batch = {} streams of at least {} need {}; {}", tokens.size(), batch,
+                     least, batch * least,
+                     batch > 1 && drop_partial ? "use a smaller batch or block"
+                     : batch > 1               ? "use a smaller batch"
+                                               : "give a longer text"));
   }
 }
 

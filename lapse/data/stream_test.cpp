@@ -187,7 +187,7 @@ TEST(EvaluationStreams, RefuseATextThatIsTooShort) {
   Tokens three = counting(3), none;
   EXPECT_NO_THROW(EvaluationStreams(three, 1, 4, false));
   EXPECT_THAT([&] { EvaluationStreams(three, 2, 4, false); }, error("has 3 tokens"));
-  EXPECT_THAT([&] { EvaluationStreams(none, 1, 4, false); }, error("has 0 tokens"));
+  EXPECT_THAT([&] { EvaluationStreams(none, 1, 4, false); }, error("is empty"));
   EXPECT_THAT([&] { EvaluationStreams(three, 1, 4, true); }, error("need 5"));
   EXPECT_NO_THROW(EvaluationStreams(three, 1, 2, true));
   EXPECT_THAT([&] { EvaluationStreams(three, 0, 4, false); }, error("at least 1"));

@@ -1,5 +1,7 @@
 #include "lapse/forgetting/local_global.h"
 
+#include <algorithm>
+
 #include "lapse/forgetting/pattern.h"
 
 namespace lapse {
@@ -19,7 +21,8 @@ class LocalGlobalOptions : public PatternOptions {
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const override {
     const bool global = layer % every_ == every_ - 1;
-    return std::make_unique<Window>(shape, global ? max_span_ : window_age(shape, budget_or(window_)));
+    return std::make_unique<Window>(shape,
+                                    global ? max_span_ : std::min(window_age(shape, budget_or(window_)), max_span_));
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "lapse/core/error.h"
@@ -13,16 +14,16 @@ namespace {
 
 class SinkWindow : public Pattern {
  public:
-  SinkWindow(const ModelShape& shape, int64_t sinks, int64_t window) : Pattern(shape), sinks_(sinks), window_(window) {}
+  SinkWindow(const ModelShape& shape, int64_t sinks, int64_t last) : Pattern(shape), sinks_(sinks), last_(last) {}
 
  protected:
   at::Tensor last_age(const at::Tensor& time) const override {
     constexpr int64_t kForEver = std::numeric_limits<int64_t>::max() / 2;
-    return at::where(time < sinks_, kForEver, window_age(window_));
+    return at::where(time < sinks_, kForEver, last_);
   }
 
  private:
-  int64_t sinks_, window_;
+  int64_t sinks_, last_;
 };
 
 class SinkWindowOptions : public PatternOptions {
@@ -36,7 +37,8 @@ class SinkWindowOptions : public PatternOptions {
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     if (budget_ > 0 && budget_ <= sinks_)
       fail(fmt::format("--budget {}: the {} sinks leave no row for the window", budget_, sinks_));
-    return std::make_unique<SinkWindow>(shape, sinks_, budget_ > 0 ? budget_ - sinks_ : window_);
+    const int64_t window = budget_ > 0 ? budget_ - sinks_ : window_;
+    return std::make_unique<SinkWindow>(shape, sinks_, std::min(window_age(shape, window), max_span_));
   }
 
  private:

@@ -35,12 +35,14 @@ class StridedOptions : public PatternOptions {
         field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows"),
         field("stride", stride_, "of the older rows, up to age L, the last of so many").in(1, 1 << 22).unit("rows")};
   }
-  // Under a budget half is the window, and the stride is the least that leaves the other half for the summary rows.
+  // Under a budget half is the window, and the stride is the least that leaves the other half for the summary rows of
+  // the ages beyond it.
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     if (budget_ == 0) return std::make_unique<Strided>(shape, window_, stride_, max_span_);
     if (budget_ == 1) fail("--budget 1: strided attention needs one row for the window and one for the rest");
     const int64_t rest = budget_ / 2, window = budget_ - rest;
-    return std::make_unique<Strided>(shape, window, (max_span_ + rest - 1) / rest, max_span_);
+    const int64_t far = max_span_ - window_age(shape, window);
+    return std::make_unique<Strided>(shape, window, std::max<int64_t>(1, (far + rest - 1) / rest), max_span_);
   }
 
  private:

@@ -59,6 +59,13 @@ ScoredPositions score_positions(const Tensor& logits, const Tensor& target) {
   return {at::cross_entropy_loss(chosen, wanted, {}, at::Reduction::Sum), chosen.detach().argmax(1) == wanted};
 }
 
+bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
+  TokenBlock block;
+  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
+    if (block.scored() > 0) return true;
+  return false;
+}
+
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
   at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();

@@ -30,6 +30,9 @@ struct EvaluationResult {
 /// Memory starts anew where the blocks say so. Error if nothing was scored.
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
 
+/// Whether any position of the first `max_blocks` blocks (0: of all) is scored.
+bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks);
+
 /// A block's tokens as [B, K] int64.
 at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens);
 

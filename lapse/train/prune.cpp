@@ -92,7 +92,9 @@ std::vector<PruneRound> search_budgets(LayerwiseText& text, int64_t layers, cons
                                        std::vector<PruneRound> curve) {
   if (curve.empty()) curve.push_back({std::vector<int64_t>(layers, options.context), 0});
   curve.back().nats = text.loss(curve.back().budgets);
-  while (curve.back().nats <= options.threshold + options.margin || curve.size() == 1) {
+  // A curve is of use also where no budgets reach the threshold.
+  const double limit = std::max(options.threshold, curve.front().nats) + options.margin;
+  while (curve.back().nats <= limit) {
     const std::vector<int64_t>& budgets = curve.back().budgets;
     int64_t best = -1;
     double least = std::numeric_limits<double>::infinity();

@@ -101,9 +101,11 @@ class Run {
   void require_validation_text() const {
     if (config_.train.validate_every == 0 || !source_->has("valid")) return;
     try {
-      validation_blocks();
+      const int64_t most = config_.train.validation_blocks;
+      if (!any_scored(*validation_blocks(), most))
+        fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
     } catch (const Error& error) {
-      fail(std::string("the validation part is too short: ") + error.what() + ", or train.validate_every = 0");
+      fail(std::string("the validation part: ") + error.what() + ", or train.validate_every = 0");
     }
   }
 
