@@ -27,7 +27,7 @@ read_with() { # FILE RUN [OPTION...]: the numbers of the part kept for validatio
 mkdir -p runs/compare/budgets
 read_with standard runs/enwik8-head/fixed_span_512
 read_with selective_attention runs/compare/selective_attention
-for budget in 16 32 64 128 256; do
+for budget in 8 16 32 64 128 256; do
   read_with "selective_attention-$budget" runs/compare/selective_attention --budget "$budget"
   for method in local sink_window strided local_global h2o tova; do
     read_with "$method-$budget" runs/enwik8-head/fixed_span_512 --method "$method" --budget "$budget"
