@@ -3,7 +3,8 @@
 
     .venv/bin/python experiments/tasks/summarise.py [RUNS]      # default: runs/tasks
 
-Steps to 100 % are those of the first validation in which every scored position is right.
+Steps to 100 % are those of the first validation in which every scored position is right. Runs without RUN/test.json, which have not
+ended, are left out.
 """
 
 import json
@@ -30,9 +31,8 @@ def summarise_run(run):
         "sequences_to_all_right": perfect[0] * config["train"]["batch"] if perfect else None,
         "validation": [{key: line[key] for key in ("update", "loss", "accuracy")} for line in valid],
     }
-    if (run / "test.json").exists():
-        test = json.loads((run / "test.json").read_text())
-        result["test"] = {key: test[key] for key in ("loss", "accuracy", "scored")}
+    test = json.loads((run / "test.json").read_text())
+    result["test"] = {key: test[key] for key in ("loss", "accuracy", "scored")}
     sets = [json.loads(path.read_text()) for path in sorted(run.glob("ood-*.json"))]
     if sets:
         result["out_of_distribution"] = [{key: s[key] for key in ("loss", "accuracy", "scored")} for s in sets]
@@ -47,7 +47,7 @@ def table(results):
     rows = ["| task | attention | steps to 100 % validation accuracy | test accuracy, % | out of distribution, % |", "|---|---|---|---|---|"]
     for (task, kind), runs in results.items():
         steps = ", ".join(str(run["steps_to_all_right"] or f"> {run['updates']}") for run in runs)
-        test = percent(run["test"]["accuracy"] for run in runs if "test" in run)
+        test = percent(run["test"]["accuracy"] for run in runs)
         other = percent(statistics.mean(s["accuracy"] for s in run["out_of_distribution"]) for run in runs if "out_of_distribution" in run)
         rows.append(f"| {task} | {kind} | {steps} | {test} | {other} |")
     return "\n".join(rows) + "\n"
@@ -58,7 +58,7 @@ def main():
     results = {}
     for task in TASKS:
         for kind in KINDS:
-            found = [summarise_run(run) for run in sorted(runs.glob(f"{task}_{kind}_*")) if (run / "metrics.jsonl").exists()]
+            found = [summarise_run(run) for run in sorted(runs.glob(f"{task}_{kind}_*")) if (run / "test.json").exists()]
             if found:
                 results[task, kind] = found
     if not results:
