@@ -17,6 +17,9 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from run_metrics import summarise  # noqa: E402
+
 METHODS = {
     "enwik8-head/fixed_span_128": "fixed span, L = 128",
     "enwik8-head/fixed_span_512": "fixed span, L = 512",
@@ -36,25 +39,6 @@ BUDGETED = {
     "strided": "strided",
     "local_global": "3 local, 1 global (512)",
 }
-
-
-def read_lines(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def method(runs, name):
-    lines = read_lines(runs / name)
-    valid = [line for line in lines if line["split"] == "valid"]
-    timed = [line for line in read_lines(runs / f"{name}-timing") if line["split"] == "train"]
-    return {
-        "method": METHODS[name],
-        "config": f"experiments/{name}.toml",
-        "updates": lines[-1]["update"],
-        "validation_bpb": {line["update"]: round(line["bpb"], 4) for line in valid},
-        "memory_mean": round(statistics.mean(layer["memory_mean"] for layer in valid[-1]["layers"]), 1),
-        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in timed), 1),
-        "peak_memory_bytes": max(line["peak_memory"] for line in timed),
-    }
 
 
 def budget(file):
@@ -78,7 +62,7 @@ def table(results):
     for r in sorted(results["methods"], key=lambda r: list(r["validation_bpb"].values())[-1]):
         bpb = list(r["validation_bpb"].values())[-1]
         mark = "**" if bpb == best else ""
-        rows.append(f"| {r['method']} | {mark}{bpb:.3f}{mark} | {r['memory_mean']:.0f} | {r['ms_per_update_median']:.0f} | {r['peak_memory_bytes'] / 1e6:.0f} MB |")
+        rows.append(f"| {r['method']} | {mark}{bpb:.3f}{mark} | {statistics.mean(r['memory_mean_per_layer']):.0f} | {r['ms_per_update_median']:.0f} | {r['peak_memory_bytes'] / 1e6:.0f} MB |")
     sizes = sorted({b for points in results["budgets"].values() for b in points})
     rows += ["", "| rows that a layer may hold (of 3 local, 1 global: a local one) | " + " | ".join(map(str, sizes)) + " | all |", "|---|" + "---|" * (len(sizes) + 1)]
     for name, points in results["budgets"].items():
@@ -97,7 +81,7 @@ def figures(results, out):
     plt.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numbers
     _, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
     for r in results["methods"]:
-        axes.plot(list(r["validation_bpb"]), list(r["validation_bpb"].values()), marker="o", markersize=3, label=f"{r['method']}; memory {r['memory_mean']:.0f}")
+        axes.plot(list(r["validation_bpb"]), list(r["validation_bpb"].values()), marker="o", markersize=3, label=f"{r['method']}; memory {statistics.mean(r['memory_mean_per_layer']):.0f}")
     axes.set(xlabel="update", ylabel="validation, bits per byte", title="enwik8-head: one base model, every method", ylim=(None, 4))
     draw(axes, out / "methods.svg")
     _, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
@@ -115,7 +99,7 @@ def figures(results, out):
 def main():
     runs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
     try:
-        results = {"methods": [method(runs, name) for name in METHODS], **budgets(runs)}
+        results = {"methods": [{"method": METHODS[name]} | summarise(runs / name, f"experiments/{name}.toml") for name in METHODS], **budgets(runs)}
     except FileNotFoundError as error:
         sys.exit(f"summarise.py: {error.filename} is missing; experiments/compare/run.sh makes it")
     out = HERE / "results"

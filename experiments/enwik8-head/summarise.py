@@ -18,6 +18,9 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from run_metrics import summarise  # noqa: E402
+
 TITLES = {
     "expire_span": "(a) Expire-Span, L = 1024",
     "fixed_span_128": "(b) fixed span, L = 128",
@@ -25,28 +28,6 @@ TITLES = {
     "adaptive_span": "(d) Adaptive-Span, L = 1024",
     "compressive": "(e) Compressive, 256 + 192 averages of 4",
 }
-
-
-def read_lines(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def summarise(runs, name):
-    lines = read_lines(runs / name)
-    valid = [line for line in lines if line["split"] == "valid"]
-    timing = runs / f"{name}-timing"
-    timed = [line for line in read_lines(timing if timing.exists() else runs / name) if line["split"] == "train"]
-    return {
-        "config": f"experiments/enwik8-head/{name}.toml",
-        "updates": lines[-1]["update"],
-        "validation_bpb": {line["update"]: round(line["bpb"], 4) for line in valid},
-        "memory_mean_per_layer": [round(layer["memory_mean"], 1) for layer in valid[-1]["layers"]],
-        "memory_max_per_layer": [layer["memory_max"] for layer in valid[-1]["layers"]],
-        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in timed), 1),
-        "tokens_per_second_median": round(statistics.median(line["tokens_per_second"] for line in timed)),
-        "peak_memory_bytes": max(line["peak_memory"] for line in timed),
-        "timed_alone": timing.exists(),
-    }
 
 
 def table(results):
@@ -76,7 +57,7 @@ def figure(results, path):
 
 def main():
     runs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs/enwik8-head")
-    results = {name: summarise(runs, name) for name in TITLES if (runs / name / "metrics.jsonl").exists()}
+    results = {name: summarise(runs / name, f"experiments/enwik8-head/{name}.toml") for name in TITLES if (runs / name / "metrics.jsonl").exists()}
     if not results:
         sys.exit(f"{runs}: no run of this experiment; experiments/enwik8-head/run.sh makes them")
     out = HERE / "results"

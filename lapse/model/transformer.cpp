@@ -71,8 +71,8 @@ void Transformer::to(at::ScalarType type) {
 
 void Transformer::to_bfloat16() {
   for (auto& layer : layers_) layer.to_bfloat16();
-  for (Tensor* x : {&output_weight_, &position_})
-    if (x == &output_weight_ || !absolute_) *x = x->detach().to(at::kBFloat16);
+  output_weight_ = output_weight_.detach().to(at::kBFloat16);
+  if (!absolute_) position_ = position_.detach().to(at::kBFloat16);
 }
 
 void Transformer::after_update() {

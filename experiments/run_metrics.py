@@ -1,0 +1,27 @@
+"""What experiments read from a run: the numbers of RUN/metrics.jsonl, times from RUN-timing where that run exists (made on
+a quiet machine from the trained weights), else from RUN."""
+
+import json
+import statistics
+
+
+def read_lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def summarise(run, config):
+    lines = read_lines(run)
+    valid = [line for line in lines if line["split"] == "valid"]
+    timing = run.parent / f"{run.name}-timing"
+    timed = [line for line in read_lines(timing if timing.exists() else run) if line["split"] == "train"]
+    return {
+        "config": config,
+        "updates": lines[-1]["update"],
+        "validation_bpb": {line["update"]: round(line["bpb"], 4) for line in valid},
+        "memory_mean_per_layer": [round(layer["memory_mean"], 1) for layer in valid[-1]["layers"]],
+        "memory_max_per_layer": [layer["memory_max"] for layer in valid[-1]["layers"]],
+        "ms_per_update_median": round(statistics.median(line["ms_per_update"] for line in timed), 1),
+        "tokens_per_second_median": round(statistics.median(line["tokens_per_second"] for line in timed)),
+        "peak_memory_bytes": max(line["peak_memory"] for line in timed),
+        "timed_alone": timing.exists(),
+    }
