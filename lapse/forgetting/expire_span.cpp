@@ -36,9 +36,8 @@ class ExpireSpan : public Method {
 
   // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
   Columns describe(const Tensor& x) const override {
-    const Tensor z = at::mv(x, weight_);
-    const Tensor scaled = s_.divide == "all" ? (z + bias_) / s_.divisor : z / s_.divisor + bias_;
-    return {{"span", at::sigmoid(scaled) * s_.max_span}};
+    const double c = s_.divisor;
+    return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, s_.divide == "all" ? 1 / c : 1, 1 / c)) * s_.max_span}};
   }
 
   Reading read(const Query& query, const Rows& rows) const override {
@@ -48,8 +47,10 @@ class ExpireSpan : public Method {
     options.row_span = span;
     options.ramp = s_.ramp;
     const auto y = ramp_attention(ramp_inputs(query, rows), options);
+    Reading reading{y.out, {}, {}};
     // Eq. 7: the operator sums r over the ramp; alpha / (R K), mean over the batch.
-    return {y.out, y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1))), {}};
+    if (query.training) reading.cost = y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)));
+    return reading;
   }
 
   // m = 1 + (e - a) / R > 0 for integers a.

@@ -178,7 +178,8 @@ void MemoryTable::reset() {
 }
 
 void MemoryTable::detach() {
-  for (auto& [name, values] : columns_) values = values.detach();
+  for (auto& [name, values] : columns_)
+    if (values.requires_grad()) values = values.detach();
 }
 
 int64_t MemoryTable::bytes() const {

@@ -85,7 +85,7 @@ Tensor Layer::keys(const Tensor& projected, at::IntArrayRef leading) const {
   return key_norm_(projected.view(shape));
 }
 
-Columns Layer::cached(const Tensor& h) const {
+Columns Layer::cached(const Tensor& h, Tensor* query) const {
   const Tensor x = normed(h);
   const auto B = h.size(0), K = h.size(1);
   Columns columns;
@@ -95,7 +95,10 @@ Columns Layer::cached(const Tensor& h) const {
     shape.insert(shape.begin(), B);
     columns[name] = values.view(shape);
   }
-  const auto projected = lapse::linear(x, {key_, value_});
+  std::vector<Tensor> weights = {key_, value_};
+  if (query != nullptr) weights.push_back(query_);
+  const auto projected = lapse::linear(x, weights);
+  if (query != nullptr) *query = projected[2];
   columns["key"] = keys(projected[0], {B, K});
   columns["value"] = projected[1].view({B, K, shape_.heads, shape_.head_dim});
   if (bfloat16())
@@ -104,8 +107,8 @@ Columns Layer::cached(const Tensor& h) const {
   return columns;
 }
 
-Columns Layer::columns(const Tensor& h, bool training) const {
-  Columns columns = training ? Columns{{"hidden", h}} : cached(h);
+Columns Layer::columns(const Tensor& h, bool training, Tensor* query) const {
+  Columns columns = training ? Columns{{"hidden", h}} : cached(h, query);
   columns.merge(method_->state({h.size(0), h.size(1)}, h.options().requires_grad(false)));
   return columns;
 }
@@ -180,13 +183,14 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   table.keep(mask);
 }
 
-Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position, Rows& rows,
+Reading Layer::read(const Tensor& h, const Tensor& projected, const Tensor& start, const Tensor& position, Rows& rows,
                     const BlockOptions& options, const LayerDraws& draws) const {
   const int64_t B = h.size(0), K = h.size(1);
   // A dropped layer still remembers; what the method writes into its columns follows from reading.
   if (draws.dropped && method_->state({0}, h.options()).empty()) return {};
   at::AutoGradMode gradients(at::GradMode::is_enabled() && !draws.dropped);
-  const Tensor x = normed(h), q = lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
+  const Tensor x = normed(h);
+  const Tensor q = projected.defined() ? projected : lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
   Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position, options.lengths};
   query.training = options.training;
   query.uniform = draws.uniform;
@@ -203,11 +207,12 @@ Reading Layer::read(const Tensor& h, const Tensor& start, const Tensor& position
 Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor& position, MemoryTable& table,
                              const BlockOptions& options, const LayerDraws& draws) {
   const int64_t B = h.size(0), K = h.size(1);
-  table.append(start, columns(h, options.training));
+  Tensor query;
+  table.append(start, columns(h, options.training, &query));
   pool(table, start, K, options.training);
   Rows rows = this->rows(table, K, options.bfloat16);
   Result result{h, {}, {}};
-  const Reading reading = read(h, start, position, rows, options, draws);
+  const Reading reading = read(h, query, start, position, rows, options, draws);
   for (const auto& [name, values] : reading.state) {
     table.replace(name, values);
     rows.described[name] = values;
@@ -215,11 +220,11 @@ Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor&
   if (!draws.dropped) {
     const Tensor out = reading.out.to(h.scalar_type()).reshape({B, K, -1});
     const bool post = config_.norm == "post";
-    const Tensor sum = h + lapse::linear(out, out_, {.bfloat16 = options.bfloat16});
-    const Tensor u = post ? norm1_(sum) : sum;
+    const Tensor attended = lapse::linear(out, out_, {.bfloat16 = options.bfloat16});
+    const Tensor u = post ? norm1_(h, attended) : h + attended;
     const double dropout = options.training ? config_.dropout : 0;
-    const Tensor both = u + feed_forward_(post ? u : norm2_(u), dropout, mix64(draws.seed), options.bfloat16);
-    result.h = post ? norm2_(both) : both;
+    const Tensor more = feed_forward_(post ? u : norm2_(u), dropout, mix64(draws.seed), options.bfloat16);
+    result.h = post ? norm2_(u, more) : u + more;
     result.cost = reading.cost;
   }
   forget(table, rows, start, K, options, result.report);

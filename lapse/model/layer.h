@@ -72,14 +72,16 @@ class Layer {
   bool bfloat16() const;                         // whether to_bfloat16 was called
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
   at::Tensor keys(const at::Tensor& projected, at::IntArrayRef leading) const;
-  Columns cached(const at::Tensor& h) const;  // the columns of h's rows that evaluation keeps: [..., features]
-  /// The columns of new rows, without "time".
-  Columns columns(const at::Tensor& h, bool training) const;
+  /// The columns of h's rows that evaluation keeps: [..., features]. `query`, if given: gets h's queries.
+  Columns cached(const at::Tensor& h, at::Tensor* query) const;
+  /// The columns of new rows, without "time". `query`: as `cached`, outside training only.
+  Columns columns(const at::Tensor& h, bool training, at::Tensor* query = nullptr) const;
   void pool(MemoryTable& table, const at::Tensor& start, int64_t length, bool training) const;
   /// `fresh`: how many of each sample's newest rows have gradients.
   Rows rows(const MemoryTable& table, int64_t fresh = 0, bool bfloat16 = false) const;
-  Reading read(const at::Tensor& h, const at::Tensor& start, const at::Tensor& position, Rows& rows,
-               const BlockOptions& options, const LayerDraws& draws) const;
+  /// `projected`: the queries, not yet normed, if they are known.
+  Reading read(const at::Tensor& h, const at::Tensor& projected, const at::Tensor& start, const at::Tensor& position,
+               Rows& rows, const BlockOptions& options, const LayerDraws& draws) const;
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;
 

@@ -17,6 +17,8 @@ class Norm {
   Norm(int64_t features, const std::string& kind);
 
   at::Tensor operator()(const at::Tensor& x) const;
+  /// Of x + more.
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& more) const;
   /// Appends NAME.weight and NAME.bias, those that there are.
   void name(const std::string& name, NamedTensors& parameters);
 

@@ -23,20 +23,34 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kFewRows = 16;  // up to which tiles of 64 rows would mostly multiply zeros
 
-/// A few rows, as in generation: every weight, float or uint16_t for bfloat16, is read once, by whichever core.
+/// A few rows, as in generation: every weight, float or uint16_t for bfloat16, is read once, mostly by the core that
+/// read it for the token before.
 template <class T>
-Tensor few_rows(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
-  const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
-  Tensor y = at::empty({m, n}, x.options());
-  const auto* from = x.const_data_ptr<float>();
-  const T* w = static_cast<const T*>(weight.const_data_ptr());
-  float* to = y.mutable_data_ptr<float>();
-  auto lines = [&](int64_t begin, int64_t end) {
-    multiply_lines(from, w + begin * k, m, end - begin, k, to + begin, n);
-    if (bias != nullptr || relu) add_bias(to + begin, n, m, end - begin, bias == nullptr ? bias : bias + begin, relu);
+std::vector<Tensor> few_rows(const Tensor& x, const variable_list& weights, const float* bias, bool relu) {
+  constexpr int64_t kPiece = 1 << 14;  // multiplications of a task
+  struct Piece {                       // some lines of one of the weights
+    const T* weight;
+    const float* bias;
+    float* y;
+    int64_t lines, stride;
   };
-  constexpr int64_t kGrain = 1 << 14;  // multiplications that pay for waking another core
-  at::parallel_for(0, n, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, m * k)), lines);
+  const int64_t m = x.size(0), k = x.size(1), lines = std::max<int64_t>(1, kPiece / (m * k));
+  std::vector<Tensor> y;
+  std::vector<Piece> pieces;
+  for (const auto& weight : weights) {
+    const int64_t n = weight.size(0);
+    y.push_back(at::empty({m, n}, x.options()));
+    const T* w = static_cast<const T*>(weight.const_data_ptr());
+    auto* to = y.back().template mutable_data_ptr<float>();
+    for (int64_t i = 0; i < n; i += lines)
+      pieces.push_back({w + i * k, bias == nullptr ? bias : bias + i, to + i, std::min(lines, n - i), n});
+  }
+  const auto* from = x.const_data_ptr<float>();
+  for_each_task_again(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
+    const Piece& p = pieces[i];
+    multiply_lines(from, p.weight, m, p.lines, k, p.y, p.stride);
+    if (bias != nullptr || relu) add_bias(p.y, p.stride, m, p.lines, p.bias, relu);
+  });
   return y;
 }
 
@@ -247,13 +261,12 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = x.reshape({m, k}).contiguous();
   const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
-  if (few)
-    for (const auto& weight : contiguous) {
-      const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
-      y.push_back(rounds ? few_rows<uint16_t>(flat, weight, b, o.relu) : few_rows<float>(flat, weight, b, o.relu));
-    }
-  else
+  if (few) {
+    const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+    y = rounds ? few_rows<uint16_t>(flat, contiguous, b, o.relu) : few_rows<float>(flat, contiguous, b, o.relu);
+  } else {
     y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+  }
   auto shape = x.sizes().vec();
   for (auto& result : y) {
     shape.back() = result.size(1);

@@ -6,6 +6,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/ramp_decode.cpp"
 
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
 #include <hwy/highway.h>
 
@@ -16,17 +17,26 @@ namespace {
 
 #include "lapse/ops/simd.inc"
 
+/// sums plus the products of two lines, lane by lane. Whole vectors only.
 template <class T>
-HWY_INLINE float Dot(const float* a, const T* b, int64_t n) {
-  V even = hn::Zero(d), odd = hn::Zero(d);
+HWY_INLINE V AddProducts(V sums, const float* a, const T* b, int64_t n) {
+  V odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + 2 * kN <= n; i += 2 * kN) {
-    even = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), even);
+    sums = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), sums);
     odd = hn::MulAdd(hn::LoadU(d, a + i + kN), LoadLine(b + i + kN), odd);
   }
-  for (; i + kN <= n; i += kN) even = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), even);
-  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < n; ++i) sum += a[i] * One(b + i);
+  if (i + kN <= n) sums = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), sums);
+  return hn::Add(sums, odd);
+}
+
+/// q . k, or q . (k + p) if p is not null.
+template <class T>
+HWY_INLINE float Dot(const float* q, const T* k, const T* p, int64_t n) {
+  V sums = AddProducts(hn::Zero(d), q, k, n);
+  if (p != nullptr) sums = AddProducts(sums, q, p, n);
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (int64_t i = n / kN * kN; i < n; ++i) sum += q[i] * (One(k + i) + (p == nullptr ? 0 : One(p + i)));
   return sum;
 }
 
@@ -39,42 +49,96 @@ HWY_INLINE void AddScaled(float factor, const T* x, float* sum, int64_t n) {
   for (; i < n; ++i) sum[i] += factor * One(x + i);
 }
 
+/// The row that is read so many rows later is asked for now: a token's rows come from far away, and in pieces too short
+/// for the processor to see what comes next. Values follow keys, and the next block's keys these values.
+constexpr int64_t kAhead = 16;
+template <class T>
+HWY_INLINE void Prefetch(const T* row, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / sizeof(T)) hwy::Prefetch(row + i);
+}
+
+/// q . (k + p) of every row that is seen, for all heads: to[head][row].
+template <class T>
+HWY_INLINE void Products(const RampRowBlock<T>& b, float* to) {
+  const int64_t rows = b.rows, heads = b.heads, width = b.width;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (b.weight[i] < 0) continue;
+    const T* k = b.k + i * b.stride;
+    Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, heads * width);
+    const T* p = b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * width : nullptr;
+    for (int64_t h = 0; h < heads; ++h) to[h * rows + i] = Dot(b.q + h * width, k + h * width, p, width);
+  }
+}
+
+/// Products w of one head become scores, in units of log 2; returns the largest of the rows that are seen.
+HWY_INLINE float Scores(const float* m, const float* logit, int64_t stride, float scale, float* w, int64_t rows) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  scale *= kLog2e;
+  if (logit != nullptr) {
+    for (int64_t i = 0; i < rows; ++i) w[i] = w[i] * scale + logit[i * stride] * kLog2e;
+    scale = 1;
+  }
+  const V least = hn::Set(d, -INFINITY);
+  V largest = least;
+  int64_t i = 0;
+  for (; i + kN <= rows; i += kN) {
+    const V s = hn::Mul(hn::LoadU(d, w + i), hn::Set(d, scale));
+    hn::StoreU(s, d, w + i);
+    largest = hn::Max(largest, hn::IfThenElse(hn::Ge(hn::LoadU(d, m + i), hn::Zero(d)), s, least));
+  }
+  float most = hn::GetLane(hn::MaxOfLanes(d, largest));
+  for (; i < rows; ++i) {
+    w[i] *= scale;
+    if (m[i] >= 0) most = std::max(most, w[i]);
+  }
+  return most;
+}
+
+/// Scores w of one head become weights m 2^(w - base), 0 where a row is not seen; their sum without and with m.
+HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, float& sum, float& masked) {
+  V sums = hn::Zero(d), masked_sums = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kN <= rows; i += kN) {
+    const V mask = hn::LoadU(d, m + i);
+    const auto seen = hn::Ge(mask, hn::Zero(d));
+    const V e = hn::IfThenElseZero(seen, Exp2(hn::Sub(hn::LoadU(d, w + i), hn::Set(d, base))));
+    const V weight = hn::IfThenElseZero(seen, hn::Mul(e, mask));
+    sums = hn::Add(sums, e), masked_sums = hn::Add(masked_sums, weight);
+    hn::StoreU(weight, d, w + i);
+  }
+  sum = hn::GetLane(hn::SumOfLanes(d, sums)), masked = hn::GetLane(hn::SumOfLanes(d, masked_sums));
+  for (; i < rows; ++i) {
+    const float e = m[i] < 0 ? 0 : std::exp2(w[i] - base);
+    w[i] = m[i] < 0 ? 0 : e * m[i];
+    sum += e, masked += w[i];
+  }
+}
+
+/// Adds every row's values, each head's by its weights. One row after the other: memory is fastest in order.
+template <class T>
+HWY_INLINE void AddValues(const RampRowBlock<T>& b, const RampRowSums& sums) {
+  const int64_t rows = b.rows, heads = b.heads, width = b.width;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (b.weight[i] <= 0) continue;
+    Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, heads * width);
+    const T* v = b.v + i * b.stride;
+    for (int64_t h = 0; h < heads; ++h)
+      AddScaled(sums.weights[h * rows + i], v + h * width, sums.values + h * width, width);
+  }
+}
+
 template <class T>
 HWY_INLINE void ForwardOf(const RampRowBlock<T>& b, const RampRowSums& sums) {
-  const float scale = 1.4426950408889634f / std::sqrt(static_cast<float>(b.width));
-  constexpr float kLog2e = 1.4426950408889634f;
-  std::fill_n(sums.largest, b.heads, -INFINITY);
-  for (int64_t i = 0; i < b.rows; ++i) {
-    if (b.weight[i] < 0) continue;
-    const bool aged = b.age[i] >= 1 && b.age[i] <= b.positions;
-    for (int64_t h = 0; h < b.heads; ++h) {
-      const float* q = b.q + h * b.width;
-      float s = Dot(q, b.k + i * b.stride + h * b.width, b.width);
-      if (aged) s += Dot(q, b.position + (b.age[i] - 1) * b.width, b.width);
-      s *= scale;
-      if (b.logit != nullptr) s += b.logit[i * b.heads + h] * kLog2e;
-      sums.weights[h * b.rows + i] = s;
-      if (!(s <= sums.largest[h])) sums.largest[h] = s;  // NaN too
-    }
+  Products(b, sums.weights);
+  const float scale = 1 / std::sqrt(static_cast<float>(b.width));
+  for (int64_t h = 0; h < b.heads; ++h) {
+    float* w = sums.weights + h * b.rows;
+    sums.largest[h] = Scores(b.weight, b.logit == nullptr ? nullptr : b.logit + h, b.heads, scale, w, b.rows);
+    const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
+    Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
   }
   std::fill_n(sums.values, b.heads * b.width, 0.f);
-  for (int64_t h = 0; h < b.heads; ++h) {
-    float sum = 0, masked = 0;
-    float* w = sums.weights + h * b.rows;
-    const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
-    for (int64_t i = 0; i < b.rows; ++i) {
-      const float e = b.weight[i] < 0 ? 0 : std::exp2(w[i] - base);
-      sum += e;
-      w[i] = b.weight[i] < 0 ? 0 : e * b.weight[i];
-      masked += w[i];
-    }
-    sums.sum[h] = sum, sums.masked[h] = masked;
-  }
-  for (int64_t i = 0; i < b.rows; ++i) {
-    if (b.weight[i] <= 0) continue;
-    for (int64_t h = 0; h < b.heads; ++h)
-      AddScaled(sums.weights[h * b.rows + i], b.v + i * b.stride + h * b.width, sums.values + h * b.width, b.width);
-  }
+  AddValues(b, sums);
 }
 void Forward(const RampRowBlock<float>& block, const RampRowSums& sums) { ForwardOf(block, sums); }
 void ForwardRounded(const RampRowBlock<uint16_t>& block, const RampRowSums& sums) { ForwardOf(block, sums); }

@@ -23,9 +23,20 @@ struct RampRowBlock {
 /// What rows contribute to each head: softmax relative to 2^largest, not normalised. `values` [heads][width]; weights
 /// [heads][rows]: m exp.
 struct RampRowSums {
-  float *largest, *sum, *masked;  ///< [heads]
   float* values;
   float* weights;
+  float *largest, *sum, *masked;  ///< [heads]
+
+  /// The parts of `floats` numbers at x. The values come first: vectors across cache lines would take twice as long.
+  RampRowSums(float* x, int64_t heads, int64_t width, int64_t rows)
+      : values(x),
+        weights(x + heads * width),
+        largest(weights + heads * rows),
+        sum(largest + heads),
+        masked(sum + heads) {}
+  static int64_t floats(int64_t heads, int64_t width, int64_t rows) {
+    return (heads * (width + rows + 3) + 15) / 16 * 16;
+  }
 };
 void ramp_rows_forward(const RampRowBlock<float>& block, const RampRowSums& sums);
 void ramp_rows_forward(const RampRowBlock<uint16_t>& block, const RampRowSums& sums);

@@ -14,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kChunk = 256;  // rows that a task reads; whatever the number of threads
+constexpr int64_t kChunk = 128;  // rows that are summed on their own; whatever the number of threads
 constexpr float kEpsilon = 1e-8f;
 
 struct Chunk {
@@ -57,10 +57,10 @@ class Decode {
       }
     Scratch& scratch = Scratch::of_thread();  // of the caller's; `attend`, which may run on this thread, takes none
     scratch.release();
-    const auto n = static_cast<int64_t>(chunks.size()), line = H_ * (3 + D_ + kChunk);
+    const auto n = static_cast<int64_t>(chunks.size()), line = RampRowSums::floats(H_, D_, kChunk);
     float* sums = scratch.take<float>(n * line);
     float* ramp = scratch.take<float>(n);
-    for_each_task(n, [&](int64_t c) { ramp[c] = attend(chunks[c], sums_at(sums + c * line)); });
+    for_each_task_again(n, [&](int64_t c) { ramp[c] = attend(chunks[c], sums_at(sums + c * line)); });
     auto* ramp_sum = y_.ramp_sum.mutable_data_ptr<float>();
     for (int64_t c = 0; c < n; ++c) ramp_sum[chunks[c].sample] += ramp[c];
     for (int64_t i = 0; i < B_ * K_; ++i) join(chunks, first[i], first[i + 1], i, sums, line);
@@ -69,7 +69,7 @@ class Decode {
 
  private:
   static const T* lines(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
-  RampRowSums sums_at(float* x) const { return {x, x + H_, x + 2 * H_, x + 3 * H_, x + 3 * H_ + H_ * D_}; }
+  RampRowSums sums_at(float* x) const { return {x, H_, D_, kChunk}; }
 
   /// One chunk of rows before one query; the sum of r over the ramp.
   float attend(const Chunk& c, const RampRowSums& sums) const {
@@ -78,13 +78,14 @@ class Decode {
     float ramp_sum = 0;
     const int64_t n = c.end - c.begin, now = start_.const_data_ptr<int64_t>()[c.sample] + c.query;
     const auto* time = time_.const_data_ptr<int64_t>() + c.begin;
+    const float* span = row_span_.defined() ? row_span_.const_data_ptr<float>() + c.begin : nullptr;
     const auto ramp = static_cast<float>(o_.ramp);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t a = now - time[i];
       age[i] = static_cast<int32_t>(std::clamp<int64_t>(a, -1, int64_t{1} << 30));
       weight[i] = a >= o_.min_age && a <= o_.max_age ? 1.f : -1.f;
-      if (!o_.row_span || weight[i] < 0) continue;
-      const float r = row_span_.const_data_ptr<float>()[c.begin + i] - static_cast<float>(a);
+      if (span == nullptr || weight[i] < 0) continue;
+      const float r = span[i] - static_cast<float>(a);
       if (!(r > -ramp)) {
         weight[i] = -1;
       } else if (r < 0) {

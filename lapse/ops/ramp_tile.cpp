@@ -16,24 +16,6 @@ namespace {
 
 constexpr float kHidden = -1e30f;  // the score of what a query does not see
 
-/// 2^x for x < 127, 0 below -125. The polynomial's relative error on [-1/2, 1/2] is 2e-9.
-HWY_INLINE V Exp2(V x) {
-  const V magic = hn::Set(d, 12582912.f);  // 1.5 x 2^23: adding it rounds to an integer, found in the low bits
-  const V shifted = hn::Add(x, magic);
-  const V f = hn::Sub(x, hn::Sub(shifted, magic));
-  V p = hn::Set(d, 1.5345811813e-04f);
-  p = hn::MulAdd(p, f, hn::Set(d, 1.3399931218e-03f));
-  p = hn::MulAdd(p, f, hn::Set(d, 9.6184889578e-03f));
-  p = hn::MulAdd(p, f, hn::Set(d, 5.5503287770e-02f));
-  p = hn::MulAdd(p, f, hn::Set(d, 2.4022646891e-01f));
-  p = hn::MulAdd(p, f, hn::Set(d, 6.9314720574e-01f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.f));
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
-  const V y = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-  // NaN stays NaN: what has diverged must not look finite.
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenElseZero(hn::Gt(x, hn::Set(d, -125.f)), y));
-}
-
 /// The queries of one vector, made once for all rows: Iota goes through memory.
 struct Queries {
   hn::Vec<hn::RebindToSigned<D>> number;

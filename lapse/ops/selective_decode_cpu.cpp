@@ -77,7 +77,7 @@ class Decode {
     Scratch& scratch = Scratch::of_thread();  // of the caller's; `attend`, which may run on this thread, takes none
     scratch.release();
     const auto n = static_cast<int64_t>(chunks.size());
-    line_ = H_ * (3 + D_ + kChunk);
+    line_ = RampRowSums::floats(H_, D_, kChunk);
     logits_at_ = K_ * line_ + K_;
     const int64_t size = logits_at_ + kChunk * H_;  // sums and memory of each query, then the rows' logits
     float* room = scratch.take<float>(n * size);
@@ -88,7 +88,7 @@ class Decode {
   }
 
  private:
-  RampRowSums sums_at(float* x) const { return {x, x + H_, x + 2 * H_, x + 3 * H_, x + 3 * H_ + H_ * D_}; }
+  RampRowSums sums_at(float* x) const { return {x, H_, D_, kChunk}; }
 
   static const T* lines(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 namespace lapse {
 
@@ -25,6 +26,25 @@ void for_each_task(int64_t n, const F& f) {
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
     const BrgemmScope scope;
     for (int64_t i = next++; i < n; i = next++) f(i);
+  });
+}
+
+/// As for_each_task, but each thread begins with the same share of the tasks in every call of the same n, in order, and
+/// only then helps others: what a core has read before may still be in its cache.
+template <class F>
+void for_each_task_again(int64_t n, const F& f) {
+  struct alignas(64) Share {  // one cache line
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  const int64_t threads = std::min<int64_t>(n, at::get_num_threads());
+  std::vector<Share> shares(threads);
+  for (int64_t t = 0; t < threads; ++t) shares[t].next = n * t / threads, shares[t].end = n * (t + 1) / threads;
+  at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t) {
+    for (int64_t t = 0; t < threads; ++t) {
+      Share& share = shares[(begin + t) % threads];
+      for (int64_t i = share.next++; i < share.end; i = share.next++) f(i);
+    }
   });
 }
 
