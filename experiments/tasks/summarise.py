@@ -14,7 +14,7 @@ import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
-TASKS = ("variable_assignment", "variable_assignment_small", "copy", "parity")
+TASKS = ("variable_assignment", "variable_assignment_medium", "variable_assignment_small", "copy", "parity")
 KINDS = ("selective", "standard")
 
 
