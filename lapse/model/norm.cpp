@@ -26,7 +26,7 @@ at::Tensor Norm::operator()(const at::Tensor& x, const at::Tensor& more) const {
   // Token by token, libtorch's operators cost more than the arithmetic.
   const int64_t n = x.size(-1);
   const bool one = x.numel() == n && x.scalar_type() == at::kFloat && x.device().is_cpu() && x.is_contiguous() &&
-                   more.scalar_type() == at::kFloat && more.is_contiguous();
+                   more.scalar_type() == at::kFloat && more.is_contiguous() && more.sizes() == x.sizes();
   if (!one || !weight_.defined() || at::GradMode::is_enabled()) return (*this)(x + more);
   at::Tensor y = at::empty(x.sizes(), x.options());
   normalise_sum(x.const_data_ptr<float>(), more.const_data_ptr<float>(), weight_.const_data_ptr<float>(),
