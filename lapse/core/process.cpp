@@ -36,7 +36,9 @@ int64_t resident_memory() {
 void wait_politely(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "10000", 0);
-  setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
+  // Every update allocates the same tensors: from 32 MB on, malloc would otherwise map and clear each anew.
+  setenv("GLIBC_TUNABLES",
+         "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296", 0);
   std::error_code failed;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (!failed) execv(program.c_str(), argv);  // returns only if it fails; then we go on as we are

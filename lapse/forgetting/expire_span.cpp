@@ -6,6 +6,8 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
+#include "lapse/ops/few_rows.h"
+#include "lapse/ops/vector.h"
 
 namespace lapse {
 namespace {
@@ -36,8 +38,15 @@ class ExpireSpan : public Method {
 
   // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
   Columns describe(const Tensor& x) const override {
-    const double c = s_.divisor;
-    return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, s_.divide == "all" ? 1 / c : 1, 1 / c)) * s_.max_span}};
+    const double c = s_.divisor, shift = s_.divide == "all" ? 1 / c : 1;
+    if (!few_rows(x)) return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, shift, 1 / c)) * s_.max_span}};
+    Tensor span = at::empty({x.size(0)}, x.options());
+    const double b = shift * bias_.const_data_ptr<float>()[0];
+    for (int64_t i = 0; i < x.size(0); ++i) {
+      const double wx = dot(x.const_data_ptr<float>() + i * x.size(1), weight_.const_data_ptr<float>(), x.size(1));
+      span.mutable_data_ptr<float>()[i] = static_cast<float>(s_.max_span / (1 + std::exp(-(wx / c + b))));
+    }
+    return {{"span", span}};
   }
 
   Reading read(const Query& query, const Rows& rows) const override {

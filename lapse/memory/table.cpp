@@ -19,13 +19,25 @@ int64_t capacity(const Tensor& x) {
   return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes()) / row;
 }
 
-/// A copy of `rows` in storage with room for a quarter more, viewed at its own size.
-Tensor with_room(const Tensor& rows) {
+/// n uninitialised rows like those of `rows` in storage with room for a quarter more.
+Tensor room_for(int64_t n, const Tensor& rows) {
   auto shape = rows.sizes().vec();
-  const int64_t n = shape[0];
   shape[0] = n + n / 4 + 16;
-  Tensor view = at::empty(shape, rows.options()).narrow(0, 0, n);
+  return at::empty(shape, rows.options().requires_grad(false)).narrow(0, 0, n);
+}
+
+/// A copy of `rows` in storage with room.
+Tensor with_room(const Tensor& rows) {
+  Tensor view = room_for(rows.size(0), rows);
   view.copy_(rows);
+  return view;
+}
+
+/// The rows of `values` with these numbers, with room if asked for.
+Tensor chosen(const Tensor& values, const Tensor& numbers, bool room) {
+  if (!room || values.requires_grad()) return values.index_select(0, numbers);
+  Tensor view = room_for(numbers.size(0), values);
+  at::index_select_out(view, values, 0, numbers);
   return view;
 }
 
@@ -122,8 +134,7 @@ void MemoryTable::keep(const Tensor& mask) {
   const Tensor kept = mask.nonzero().squeeze(1);
   if (kept.size(0) == rows()) return;
   for (auto& [name, values] : columns_) {
-    const Tensor rows = values.index_select(0, kept);
-    values = samples() == 1 ? with_room(rows) : rows;
+    values = chosen(values, kept, samples() == 1);
   }
   room_.take();
   const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});

@@ -6,7 +6,11 @@
 #include <cmath>
 
 #include "lapse/model/initialise.h"
+#include "lapse/ops/few_rows.h"
+#include "lapse/ops/layer_passes.h"
 #include "lapse/ops/linear.h"
+#include "lapse/ops/scratch.h"
+#include "lapse/ops/swiglu.h"
 
 namespace lapse {
 namespace {
@@ -39,12 +43,27 @@ Tensor FeedForward::operator()(const Tensor& x, double dropout, uint64_t seed, b
   Tensor inner;
   if (gate_.defined()) {
     const auto projected = lapse::linear(x, {gate_, weight1_}, {.bfloat16 = bfloat16});
-    inner = at::silu(projected[0]) * (bias1_.defined() ? projected[1] + bias1_ : projected[1]);
+    inner = swiglu(projected[0], bias1_.defined() ? projected[1] + bias1_ : projected[1]);
   } else {
     inner = lapse::linear(x, weight1_, {.bias = bias1_, .relu = true, .bfloat16 = bfloat16});
   }
   if (dropout > 0) inner = dropped(inner, dropout, seed);
   return lapse::linear(inner, weight2_, {.bias = bias2_, .bfloat16 = bfloat16});
+}
+
+void FeedForward::of_few(const float* x, int64_t m, float* y) const {
+  const auto data = [](const Tensor& bias) { return bias.defined() ? bias.const_data_ptr<float>() : nullptr; };
+  const int64_t width = weight1_.size(1), features = weight1_.size(0);
+  Scratch& scratch = Scratch::of_thread();
+  auto* inner = scratch.take<float>(m * features);
+  if (gate_.defined()) {
+    auto* gate = scratch.take<float>(m * features);
+    multiply_few_rows(x, m, width, {{gate_, gate}, {weight1_, inner, data(bias1_)}});
+    swiglu_pass(gate, inner, m * features, inner);
+  } else {
+    multiply_few_rows(x, m, width, {{weight1_, inner, data(bias1_)}}, /*relu=*/true);
+  }
+  multiply_few_rows(inner, m, features, {{weight2_, y, data(bias2_)}});
 }
 
 void FeedForward::name(NamedTensors& parameters) {

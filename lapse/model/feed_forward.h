@@ -16,6 +16,8 @@ class FeedForward {
 
   /// x: [B, K, width]. `dropout`: of the inner features, by `seed`.
   at::Tensor operator()(const at::Tensor& x, double dropout, uint64_t seed, bool bfloat16) const;
+  /// The same of few_rows x [m][width], without dropout: y [m][width].
+  void of_few(const float* x, int64_t m, float* y) const;
   void name(NamedTensors& parameters);
   /// The weights that inputs are multiplied by; undefined where there are none.
   std::vector<at::Tensor*> matrices() { return {&weight1_, &gate_, &weight2_}; }

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "lapse/model/initialise.h"
+#include "lapse/ops/few_rows.h"
 #include "lapse/ops/linear.h"
+#include "lapse/ops/scratch.h"
 
 namespace lapse {
 namespace {
@@ -17,6 +20,9 @@ using at::Tensor;
 // Outside training dead rows are skipped by attention anyway. Token by token they are looked for once this share of the
 // table is new, so that a stream that loses one row per token does not copy its memory at every token.
 constexpr int64_t kNewShare = 8;
+
+/// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
+Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
 /// |C_t| of each query: [B, K].
 Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& start, int64_t K) {
@@ -32,6 +38,10 @@ Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& st
 }
 
 }  // namespace
+
+Tensor BlockOptions::wanted(const Tensor& x) const {
+  return places.defined() ? x.flatten(0, 1).index_select(0, places) : x;
+}
 
 void LayerReport::join(const LayerReport& next) {
   memory_mean += next.memory_mean;
@@ -204,27 +214,55 @@ Reading Layer::read(const Tensor& h, const Tensor& projected, const Tensor& star
   return method_->read(query, rows);
 }
 
+Tensor Layer::finish(const Tensor& h, const Tensor& attended, const BlockOptions& options,
+                     const LayerDraws& draws) const {
+  const bool post = config_.norm == "post";
+  const Tensor sum = h + lapse::linear(attended, out_, {.bfloat16 = options.bfloat16});
+  const Tensor u = post ? norm1_(sum) : sum;
+  const double dropout = options.training ? config_.dropout : 0;
+  const Tensor more = feed_forward_(post ? u : norm2_(u), dropout, mix64(draws.seed), options.bfloat16);
+  return post ? norm2_(u + more) : u + more;
+}
+
+Tensor Layer::finish_few(const Tensor& h, const Tensor& attended) const {
+  const int64_t width = shape_.width, n = h.numel(), m = n / width;
+  Scratch& scratch = Scratch::of_thread();
+  scratch.release();
+  auto *more = scratch.take<float>(n), *u = scratch.take<float>(n), *x = scratch.take<float>(n);
+  const auto* from = h.const_data_ptr<float>();
+  Tensor y = at::empty(h.sizes(), h.options());
+  auto* to = y.mutable_data_ptr<float>();
+  multiply_few_rows(attended.const_data_ptr<float>(), m, out_.size(1), {{out_, more}});
+  if (config_.norm == "post") {
+    norm1_.of_few(from, more, m, u);
+    feed_forward_.of_few(u, m, more);
+    norm2_.of_few(u, more, m, to);
+  } else {
+    std::transform(from, from + n, more, u, std::plus<>());
+    norm2_.of_few(u, nullptr, m, x);
+    feed_forward_.of_few(x, m, more);
+    std::transform(u, u + n, more, to, std::plus<>());
+  }
+  return y;
+}
+
 Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor& position, MemoryTable& table,
                              const BlockOptions& options, const LayerDraws& draws) {
-  const int64_t B = h.size(0), K = h.size(1);
+  const int64_t K = h.size(1);
   Tensor query;
   table.append(start, columns(h, options.training, &query));
   pool(table, start, K, options.training);
   Rows rows = this->rows(table, K, options.bfloat16);
-  Result result{h, {}, {}};
+  Result result{options.wanted(h), {}, {}};
   const Reading reading = read(h, query, start, position, rows, options, draws);
   for (const auto& [name, values] : reading.state) {
     table.replace(name, values);
     rows.described[name] = values;
   }
   if (!draws.dropped) {
-    const Tensor out = reading.out.to(h.scalar_type()).reshape({B, K, -1});
-    const bool post = config_.norm == "post";
-    const Tensor attended = lapse::linear(out, out_, {.bfloat16 = options.bfloat16});
-    const Tensor u = post ? norm1_(h, attended) : h + attended;
-    const double dropout = options.training ? config_.dropout : 0;
-    const Tensor more = feed_forward_(post ? u : norm2_(u), dropout, mix64(draws.seed), options.bfloat16);
-    result.h = post ? norm2_(u, more) : u + more;
+    const Tensor attended = options.wanted(as(reading.out, h.scalar_type()).flatten(2));
+    const bool few = !options.training && few_rows(result.h) && attended.is_contiguous();
+    result.h = few ? finish_few(result.h, attended) : finish(result.h, attended, options, draws);
     result.cost = reading.cost;
   }
   forget(table, rows, start, K, options, result.report);

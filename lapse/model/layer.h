@@ -14,10 +14,14 @@ namespace lapse {
 
 /// What one block asks of every layer.
 struct BlockOptions {
+  /// Of x [B, K, ...] the positions that are wanted: [P, ...], or x.
+  at::Tensor wanted(const at::Tensor& x) const;
+
   /// Rows keep layer inputs and are projected anew with gradients; else keys and values are kept.
   bool training = false;
   bool observe = false;   ///< fill LayerReport
   at::Tensor lengths;     ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
+  at::Tensor places;      ///< [P] int64: the positions b K + t whose logits are wanted; undefined: all
   bool bfloat16 = false;  ///< in training: multiply in bfloat16 and sum in float32; everything else stays float32
 };
 
@@ -47,7 +51,7 @@ class Layer {
         Random& random);
 
   /// h: [B, K, width]; start: [B] times of the first timestep. `table` gains the block's rows and loses those that
-  /// expire. `cost` is a scalar, undefined if there is none.
+  /// expire. `cost` is a scalar, undefined if there is none. With options.places h becomes [P, width].
   struct Result {
     at::Tensor h, cost;
     LayerReport report;
@@ -82,6 +86,10 @@ class Layer {
   /// `projected`: the queries, not yet normed, if they are known.
   Reading read(const at::Tensor& h, const at::Tensor& projected, const at::Tensor& start, const at::Tensor& position,
                Rows& rows, const BlockOptions& options, const LayerDraws& draws) const;
+  /// What follows attention, whose results side by side `attended` are [..., H D]: the layer's output [..., width].
+  at::Tensor finish(const at::Tensor& h, const at::Tensor& attended, const BlockOptions& options,
+                    const LayerDraws& draws) const;
+  at::Tensor finish_few(const at::Tensor& h, const at::Tensor& attended) const;  // for few_rows, outside training
   void forget(MemoryTable& table, const Rows& rows, const at::Tensor& start, int64_t length,
               const BlockOptions& options, LayerReport& report) const;
 

@@ -1,10 +1,10 @@
 #include "lapse/model/norm.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include "lapse/model/initialise.h"
-#include "lapse/ops/vector.h"
+#include "lapse/ops/layer_passes.h"
+#include "lapse/ops/rms_norm.h"
 
 namespace lapse {
 
@@ -19,19 +19,15 @@ Norm::Norm(int64_t features, const std::string& kind) : weight_(constant_paramet
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (!weight_.defined()) return x;
   if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kEpsilon);
-  return at::rms_norm(x, {x.size(-1)}, weight_, kEpsilon);
+  return lapse::rms_norm(x, weight_, kEpsilon);
 }
 
-at::Tensor Norm::operator()(const at::Tensor& x, const at::Tensor& more) const {
-  // Token by token, libtorch's operators cost more than the arithmetic.
-  const int64_t n = x.size(-1);
-  const bool one = x.numel() == n && x.scalar_type() == at::kFloat && x.device().is_cpu() && x.is_contiguous() &&
-                   more.scalar_type() == at::kFloat && more.is_contiguous() && more.sizes() == x.sizes();
-  if (!one || !weight_.defined() || at::GradMode::is_enabled()) return (*this)(x + more);
-  at::Tensor y = at::empty(x.sizes(), x.options());
-  normalise_sum(x.const_data_ptr<float>(), more.const_data_ptr<float>(), weight_.const_data_ptr<float>(),
-                bias_.defined() ? bias_.const_data_ptr<float>() : nullptr, kEpsilon, n, y.mutable_data_ptr<float>());
-  return y;
+void Norm::of_few(const float* x, const float* more, int64_t m, float* y) const {
+  const int64_t n = weight_.size(0);
+  const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
+  for (int64_t i = 0; i < m * n; i += n)
+    normalise_sum(x + i, more == nullptr ? nullptr : more + i, weight_.const_data_ptr<float>(), bias, kEpsilon, n,
+                  y + i);
 }
 
 void Norm::name(const std::string& name, NamedTensors& parameters) {

@@ -17,8 +17,8 @@ class Norm {
   Norm(int64_t features, const std::string& kind);
 
   at::Tensor operator()(const at::Tensor& x) const;
-  /// Of x + more.
-  at::Tensor operator()(const at::Tensor& x, const at::Tensor& more) const;
+  /// Of x + more, [m][features] each, or of x if more is null.
+  void of_few(const float* x, const float* more, int64_t m, float* y) const;
   /// Appends NAME.weight and NAME.bias, those that there are.
   void name(const std::string& name, NamedTensors& parameters);
 

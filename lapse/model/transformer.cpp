@@ -10,12 +10,16 @@
 #include "lapse/core/error.h"
 #include "lapse/model/initialise.h"
 #include "lapse/ops/linear.h"
+#include "lapse/ops/team.h"
 
 namespace lapse {
 
 using at::Tensor;
 
 namespace {
+// Up to so many tokens, layers are many short steps, between which threads had better not go to sleep.
+constexpr int64_t kFewTokens = 4;
+
 // Absolute positions start small beside the tokens' embeddings, which are N(0, 1).
 constexpr double kAbsoluteScale = 0.1;
 }  // namespace
@@ -119,9 +123,11 @@ Tensor Transformer::logits(const Tensor& h, bool bfloat16) const {
 Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options) {
   const int64_t K = tokens.size(1);
   std::vector<Tensor> all;
+  BlockOptions each = options;
+  each.places.reset();
   Result result;
   for (int64_t i = 0; i < K; ++i) {
-    Result one = forward(tokens.narrow(1, i, 1), memory, options);
+    Result one = forward(tokens.narrow(1, i, 1), memory, each);
     all.push_back(one.logits);
     if (i == 0) {
       result = std::move(one);
@@ -130,7 +136,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
     for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
   for (auto& report : result.reports) report.memory_mean /= static_cast<double>(K);
-  result.logits = at::cat(all, 1);
+  result.logits = options.wanted(at::cat(all, 1));
   return result;
 }
 
@@ -145,13 +151,27 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   if (!options.training && tokens.size(1) > 1 && layers_[0].method().one_by_one())
     return one_by_one(tokens, memory, options);
   Result result;
+  const auto read = [&] { result = block(tokens, memory, options, draws); };
+  if (!options.training && tokens.numel() <= kFewTokens)
+    Team::with(read);
+  else
+    read();
+  return result;
+}
+
+Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+                                       const BlockDraws& draws) {
+  Result result;
   Tensor h = embed(tokens, memory.clock);
   result.cost = at::zeros({}, h.options());
+  BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
+  inner.places.reset();
   for (size_t l = 0; l < layers_.size(); ++l) {
+    const bool last = l + 1 == layers_.size();
     LayerDraws layer_draws;
     if (options.training)
       layer_draws = {draws.uniform, mix64(draws.seed + l), !draws.dropped.empty() && draws.dropped[l]};
-    auto layer = layers_[l].forward(h, memory.clock, ages(), memory.layers[l], options, layer_draws);
+    auto layer = layers_[l].forward(h, memory.clock, ages(), memory.layers[l], last ? options : inner, layer_draws);
     h = layer.h;
     if (layer.cost.defined()) result.cost = result.cost + layer.cost;
     if (options.observe) result.reports.push_back(std::move(layer.report));

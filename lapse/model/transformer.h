@@ -37,7 +37,7 @@ class Transformer {
               int64_t outputs = 0);
 
   struct Result {
-    at::Tensor logits;  ///< [B, K, outputs]
+    at::Tensor logits;  ///< [B, K, outputs], or [P, outputs] of options.places
     at::Tensor cost;    ///< the methods' costs, summed over layers: a scalar, 0 if there are none
     std::vector<LayerReport> reports;
   };
@@ -78,6 +78,7 @@ class Transformer {
   int64_t context() const { return absolute_ ? position_.size(0) : 0; }
 
  private:
+  Result block(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws);
   Result one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options);
 
   ModelConfig config_;

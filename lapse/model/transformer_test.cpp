@@ -81,6 +81,35 @@ TEST_P(EveryMethod, ReadsNoFurtherThanTheTokensBefore) {
   EXPECT_GT(difference(a.narrow(1, 14, 1), b.narrow(1, 14, 1)), 1e-6);  // and remembers
 }
 
+TEST_P(EveryMethod, GivesTheLogitsOfSomePositionsOnly) {
+  const Tensor tokens = random_tokens(kStreams, kBlock);
+  for (const bool training : {true, false})
+    for (const auto& places : {at::tensor({0, 7, 8, 21}, at::kLong), at::empty({0}, at::kLong)}) {
+      const auto some = model(at::kDouble), all = model(at::kDouble);
+      ModelMemory memory = some->begin(kStreams, training), other = all->begin(kStreams, training);
+      const Tensor got = some->forward(tokens, memory, {.training = training, .places = places}).logits;
+      const Tensor whole = all->forward(tokens, other, {.training = training}).logits;
+      const Tensor expected = whole.flatten(0, 1).index_select(0, places);
+      ASSERT_EQ(got.sizes(), expected.sizes());
+      if (got.numel() > 0) {
+        EXPECT_LE(difference(got, expected), 1e-10);
+      }
+      for (size_t l = 0; l < memory.layers.size(); ++l) EXPECT_EQ(memory.layers[l].rows(), other.layers[l].rows());
+      if (!training) continue;
+      got.square().sum().backward(), expected.square().sum().backward();
+      const auto with = some->parameters(), without = all->parameters();
+      for (size_t i = 0; i < with.size(); ++i) {
+        const Tensor expected = without[i].second->grad(), got = with[i].second->grad();
+        if (expected.defined() && expected.abs().max().item<double>() > 0) {
+          ASSERT_TRUE(got.defined()) << with[i].first;
+          EXPECT_LE(difference(got, expected), 1e-10) << with[i].first;
+        } else if (got.defined()) {
+          EXPECT_EQ(got.abs().max().item<double>(), 0) << with[i].first;
+        }
+      }
+    }
+}
+
 // ----- deletion
 // --------------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/CPUBlas.h>
+#include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
+#include "lapse/ops/few_rows.h"
 #include "lapse/ops/matmul.h"
 #include "lapse/ops/tasks.h"
 #include "lapse/ops/vector.h"
@@ -21,36 +23,15 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kFewRows = 16;  // up to which tiles of 64 rows would mostly multiply zeros
-
-/// A few rows, as in generation: every weight, float or uint16_t for bfloat16, is read once, mostly by the core that
-/// read it for the token before.
-template <class T>
-std::vector<Tensor> few_rows(const Tensor& x, const variable_list& weights, const float* bias, bool relu) {
-  constexpr int64_t kPiece = 1 << 14;  // multiplications of a task
-  struct Piece {                       // some lines of one of the weights
-    const T* weight;
-    const float* bias;
-    float* y;
-    int64_t lines, stride;
-  };
-  const int64_t m = x.size(0), k = x.size(1), lines = std::max<int64_t>(1, kPiece / (m * k));
+/// Of each weight, for a few rows x [m, k].
+std::vector<Tensor> few_rows_of(const Tensor& x, const variable_list& weights, const float* bias, bool relu) {
   std::vector<Tensor> y;
-  std::vector<Piece> pieces;
+  c10::SmallVector<FewRowsProduct, 4> products;
   for (const auto& weight : weights) {
-    const int64_t n = weight.size(0);
-    y.push_back(at::empty({m, n}, x.options()));
-    const T* w = static_cast<const T*>(weight.const_data_ptr());
-    auto* to = y.back().template mutable_data_ptr<float>();
-    for (int64_t i = 0; i < n; i += lines)
-      pieces.push_back({w + i * k, bias == nullptr ? bias : bias + i, to + i, std::min(lines, n - i), n});
+    y.push_back(at::empty({x.size(0), weight.size(0)}, x.options()));
+    products.push_back({weight, y.back().mutable_data_ptr<float>(), bias});
   }
-  const auto* from = x.const_data_ptr<float>();
-  for_each_task_again(static_cast<int64_t>(pieces.size()), [&](int64_t i) {
-    const Piece& p = pieces[i];
-    multiply_lines(from, p.weight, m, p.lines, k, p.y, p.stride);
-    if (bias != nullptr || relu) add_bias(p.y, p.stride, m, p.lines, p.bias, relu);
-  });
+  multiply_few_rows(x.const_data_ptr<float>(), x.size(0), x.size(1), products, relu);
   return y;
 }
 
@@ -262,8 +243,7 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   const Tensor flat = x.reshape({m, k}).contiguous();
   const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
   if (few) {
-    const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
-    y = rounds ? few_rows<uint16_t>(flat, contiguous, b, o.relu) : few_rows<float>(flat, contiguous, b, o.relu);
+    y = few_rows_of(flat, contiguous, bias ? bias->const_data_ptr<float>() : nullptr, o.relu);
   } else {
     y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
   }

@@ -18,13 +18,6 @@ bool tiled(const RampInputs& x) {
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
 }
 
-/// Up to how many queries rows are rather read where they are than packed for tiles.
-constexpr int64_t kFewQueries = 4;
-
-bool decodes(const RampInputs& x, const RampOptions& o) {
-  return x.q.size(1) <= kFewQueries && !o.head_span && o.dropout == 0;
-}
-
 /// Elsewhere bfloat16 is computed in float32.
 bool computes_bfloat16(const RampInputs& x) { return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16; }
 
@@ -45,7 +38,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& q, const Tensor
   check_ramp_attention(x, o);
   check_ramp_attention_offsets(x);
   at::AutoDispatchBelowADInplaceOrView below;
-  auto y = decodes(x, o) ? ramp_attention_decode(x, o) : ramp_attention_tiled(x, o, computes_bfloat16(x));
+  if (ramp_attention_decodes(x, o)) {
+    auto y = ramp_attention_decode(x, o);
+    return {y.out, y.ramp_sum, y.received, y.stats};
+  }
+  auto y = ramp_attention_tiled(x, o, computes_bfloat16(x));
   return {y.out.to(q.scalar_type()), y.ramp_sum, y.received, y.stats};
 }
 

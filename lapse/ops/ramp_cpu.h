@@ -12,7 +12,9 @@ RampGradients ramp_attention_backward_tiled(const at::Tensor& grad_out, const at
                                             const RampInputs& inputs, const RampOptions& options,
                                             const RampOutputs& outputs, const at::Tensor& grad_lse, bool bfloat16);
 
-/// For a few queries, without head spans and dropout; sums in float32.
+/// Whether ramp_attention_decode takes these: a few queries in float32 or bfloat16, without head spans and dropout.
+bool ramp_attention_decodes(const RampInputs& inputs, const RampOptions& options);
+/// Sums in float32; `out` has q's type.
 RampOutputs ramp_attention_decode(const RampInputs& inputs, const RampOptions& options);
 
 }  // namespace lapse

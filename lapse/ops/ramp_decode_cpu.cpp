@@ -14,8 +14,12 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kChunk = 128;  // rows that are summed on their own; whatever the number of threads
+constexpr int64_t kFewQueries = 4;  // up to which rows are rather read where they are than packed for tiles
+constexpr int64_t kChunk = 128;     // rows that are summed on their own; whatever the number of threads
 constexpr float kEpsilon = 1e-8f;
+
+/// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
+Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
 struct Chunk {
   int64_t sample, query, begin, end;  // rows of the packed table
@@ -31,17 +35,17 @@ class Decode {
         K_(x.q.size(1)),
         H_(x.q.size(2)),
         D_(x.q.size(3)),
-        q_(x.q.to(at::kFloat).contiguous()),
+        q_(as(x.q, at::kFloat).contiguous()),
         k_(x.k.contiguous()),
         v_(x.v.contiguous()),
         start_(x.start.contiguous()),
         time_(x.time.contiguous()),
         offsets_(x.offsets.const_data_ptr<int64_t>()) {
-    if (o.row_span) row_span_ = o.row_span->to(at::kFloat).contiguous();
-    if (o.position) position_ = o.position->to(x.k.scalar_type()).contiguous();
-    if (o.logit) logit_ = o.logit->to(at::kFloat).contiguous();
+    if (o.row_span) row_span_ = as(*o.row_span, at::kFloat).contiguous();
+    if (o.position) position_ = as(*o.position, x.k.scalar_type()).contiguous();
+    if (o.logit) logit_ = as(*o.logit, at::kFloat).contiguous();
     y_.out = at::empty(x.q.sizes(), at::kFloat);
-    y_.ramp_sum = at::zeros({B_}, at::kFloat);
+    y_.ramp_sum = at::empty({B_}, at::kFloat);
     y_.received = o.received ? at::zeros({x.k.size(0), H_}, at::kFloat) : at::empty({0}, at::kFloat);
     y_.stats = at::empty({B_, K_, H_, 2}, at::kFloat);
   }
@@ -60,8 +64,14 @@ class Decode {
     const auto n = static_cast<int64_t>(chunks.size()), line = RampRowSums::floats(H_, D_, kChunk);
     float* sums = scratch.take<float>(n * line);
     float* ramp = scratch.take<float>(n);
-    for_each_task_again(n, [&](int64_t c) { ramp[c] = attend(chunks[c], sums_at(sums + c * line)); });
+    for_each_task_again(
+        n, [&](int64_t c) { ramp[c] = attend(chunks[c], sums_at(sums + c * line)); },
+        [&](int64_t first, int64_t count) {  // keys
+          const int64_t begin = chunks[first].begin, end = chunks[first + count - 1].end, row = H_ * D_;
+          return Region{lines(k_) + begin * row, (end - begin) * row * static_cast<int64_t>(sizeof(T))};
+        });
     auto* ramp_sum = y_.ramp_sum.mutable_data_ptr<float>();
+    std::fill_n(ramp_sum, B_, 0.f);
     for (int64_t c = 0; c < n; ++c) ramp_sum[chunks[c].sample] += ramp[c];
     for (int64_t i = 0; i < B_ * K_; ++i) join(chunks, first[i], first[i + 1], i, sums, line);
     return y_;
@@ -145,8 +155,16 @@ class Decode {
 
 }  // namespace
 
+bool ramp_attention_decodes(const RampInputs& x, const RampOptions& o) {
+  const auto type = x.q.scalar_type();
+  return x.q.device().is_cpu() && x.q.dim() == 4 && x.q.size(1) <= kFewQueries && x.q.numel() > 0 &&
+         (type == at::kFloat || type == at::kBFloat16) && !o.head_span && o.dropout == 0;
+}
+
 RampOutputs ramp_attention_decode(const RampInputs& x, const RampOptions& o) {
-  return x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
+  RampOutputs y = x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
+  y.out = as(y.out, x.q.scalar_type());
+  return y;
 }
 
 }  // namespace lapse

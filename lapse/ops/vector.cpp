@@ -192,33 +192,6 @@ void AddTo(float* sum, const float* x, int64_t n) {
   for (; i < n; ++i) sum[i] += x[i];
 }
 
-void NormaliseSum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
-                  float* to) {
-  const int64_t whole = n / kN * kN;
-  V sums = hn::Zero(d), squares = hn::Zero(d);
-  for (int64_t i = 0; i < whole; i += kN) {
-    const V both = hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, more + i));
-    sums = hn::Add(sums, both);
-    hn::StoreU(both, d, to + i);
-  }
-  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
-  for (int64_t i = whole; i < n; ++i) sum += to[i] = x[i] + more[i];
-  const float mean = bias == nullptr ? 0 : sum / static_cast<float>(n);
-  for (int64_t i = 0; i < whole; i += kN) {
-    const V centred = hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean));
-    squares = hn::MulAdd(centred, centred, squares);
-  }
-  float square = hn::GetLane(hn::SumOfLanes(d, squares));
-  for (int64_t i = whole; i < n; ++i) square += (to[i] - mean) * (to[i] - mean);
-  const float scale = 1 / std::sqrt(square / static_cast<float>(n) + epsilon);
-  for (int64_t i = 0; i < whole; i += kN) {
-    const V y =
-        hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean)), hn::Set(d, scale)), hn::LoadU(d, weight + i));
-    hn::StoreU(bias == nullptr ? y : hn::Add(y, hn::LoadU(d, bias + i)), d, to + i);
-  }
-  for (int64_t i = whole; i < n; ++i) to[i] = (to[i] - mean) * scale * weight[i] + (bias == nullptr ? 0 : bias[i]);
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lapse
@@ -239,7 +212,6 @@ HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(MultiplyRounded);
 HWY_EXPORT(WherePositive);
 HWY_EXPORT(AddTo);
-HWY_EXPORT(NormaliseSum);
 
 void scale_columns(float* x, const float* factor, int rows, int columns) {
   HWY_DYNAMIC_DISPATCH(ScaleColumns)(x, factor, rows, columns);
@@ -269,10 +241,6 @@ void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }
 void add_to(float* sum, const float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(sum, x, n); }
-void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
-                   float* to) {
-  HWY_DYNAMIC_DISPATCH(NormaliseSum)(x, more, weight, bias, epsilon, n, to);
-}
 
 }  // namespace lapse
 #endif  // HWY_ONCE

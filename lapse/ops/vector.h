@@ -28,9 +28,5 @@ float dot(const float* x, const uint16_t* y, int64_t n);
 void where_positive(const float* x, const float* y, float* to, int64_t n);
 /// sum += x; n elements.
 void add_to(float* sum, const float* x, int64_t n);
-/// to = (x + more - mean) / sqrt(variance + epsilon) * weight + bias, LayerNorm of a sum; without bias RMSNorm, whose
-/// mean is taken as 0. n elements.
-void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
-                   float* to);
 
 }  // namespace lapse

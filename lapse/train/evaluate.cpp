@@ -53,10 +53,11 @@ class Answers {
 
 }  // namespace
 
+Tensor scored_places(const Tensor& target) { return at::nonzero(target.flatten() != kUnscored).squeeze(1); }
+
 ScoredPositions score_positions(const Tensor& logits, const Tensor& target) {
-  const Tensor flat = target.flatten(), places = at::nonzero(flat != kUnscored).squeeze(1);
-  const Tensor chosen = logits.flatten(0, 1).index_select(0, places), wanted = flat.index_select(0, places);
-  return {at::cross_entropy_loss(chosen, wanted, {}, at::Reduction::Sum), chosen.detach().argmax(1) == wanted};
+  const Tensor wanted = target.flatten().index_select(0, scored_places(target));
+  return {at::cross_entropy_loss(logits, wanted, {}, at::Reduction::Sum), logits.detach().argmax(1) == wanted};
 }
 
 bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
@@ -78,8 +79,10 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   TokenBlock block;
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
     if (block.restart) memory = model.begin(block.batch, false);
-    const auto y = model.forward(block_tensor(block, block.input), memory, {.observe = true});
     const Tensor target = block_tensor(block, block.target);
+    BlockOptions how{.observe = true};
+    if (options.counts_answers) how.places = scored_places(target);
+    const auto y = model.forward(block_tensor(block, block.input), memory, how);
     const int64_t scored = block.scored(), count = std::ssize(block.target);
     if (options.counts_answers) {
       const auto positions = score_positions(y.logits, target);

@@ -36,7 +36,10 @@ bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks);
 /// A block's tokens as [B, K] int64.
 at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens);
 
-/// The scored positions of logits [B, K, V] against targets [B, K].
+/// The scored positions of targets [B, K], as BlockOptions::places has them.
+at::Tensor scored_places(const at::Tensor& target);
+
+/// Logits [P, V] of the scored positions against targets [B, K].
 struct ScoredPositions {
   at::Tensor loss;   ///< negative log-likelihoods, summed: a scalar
   at::Tensor right;  ///< [scored positions] bool: the likeliest is the right one

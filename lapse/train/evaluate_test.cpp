@@ -94,14 +94,18 @@ TEST(Evaluate, RefusesWhereNothingIsScored) {
 TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
   const at::Tensor logits = at::randn({2, 3, 5}, at::kDouble).set_requires_grad(true);
   const at::Tensor target = at::tensor({1, -100, 4, -100, -100, 0}, at::kLong).view({2, 3});
-  const auto positions = score_positions(logits, target);
+  const auto chosen = [&](const at::Tensor& wanted) {
+    return BlockOptions{.places = scored_places(wanted)}.wanted(logits);
+  };
+  const auto positions = score_positions(chosen(target), target);
   const at::Tensor log = logits.log_softmax(2);
   const at::Tensor expected = -(log[0][0][1] + log[0][2][4] + log[1][2][0]);
   EXPECT_NEAR(positions.loss.item<double>(), expected.item<double>(), 1e-12);
   EXPECT_EQ(positions.right.numel(), 3);
   positions.loss.backward();
   EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0);
-  const auto none = score_positions(logits, at::full({2, 3}, kUnscored, at::kLong));
+  const at::Tensor unscored = at::full({2, 3}, kUnscored, at::kLong);
+  const auto none = score_positions(chosen(unscored), unscored);
   EXPECT_EQ(none.loss.item<double>(), 0);
   EXPECT_EQ(none.right.numel(), 0);
 }

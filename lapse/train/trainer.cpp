@@ -136,8 +136,10 @@ class Run {
       BlockDraws own = draws;
       own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
       if (lengths.defined()) options.lengths = lengths.narrow(0, p * size, size);
+      const Tensor wanted = target.narrow(0, p * size, size);
+      if (source_->counts_answers()) options.places = scored_places(wanted);
       auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], options, own);
-      const Tensor loss = mean_loss(y.logits, target.narrow(0, p * size, size), score);
+      const Tensor loss = mean_loss(y.logits, wanted, score);
       ((loss + y.cost) / parts).backward();
       loss_sum += loss.item<double>() / parts;
       cost_sum += y.cost.item<double>() / parts;

@@ -1,0 +1,25 @@
+// Products of a few rows, as in generation, on plain memory: there libtorch's operators take longer than the products.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+namespace lapse {
+
+constexpr int64_t kFewRows = 16;  ///< up to which tiles of 64 rows would mostly multiply zeros
+
+/// A weight [n, k], float32 or bfloat16, contiguous on the CPU, and where its product goes: y [m][n].
+struct FewRowsProduct {
+  const at::Tensor& weight;
+  float* y;
+  const float* bias = nullptr;  ///< [n], or null
+};
+
+/// x [m][k] times each weight transposed, plus its bias, then relu if asked for. Every weight is read once, mostly by
+/// the core that read it for the token before.
+void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu = false);
+
+/// Whether rows x [..., k] can be read as such: few, float32, contiguous, on the CPU, and no gradient is asked for.
+bool few_rows(const at::Tensor& x);
+
+}  // namespace lapse

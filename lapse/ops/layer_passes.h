@@ -1,0 +1,24 @@
+// Vector passes of a layer around attention and products: norms and gates, for whatever instruction set the processor
+// has. No torch here.
+#pragma once
+
+#include <cstdint>
+
+namespace lapse {
+
+/// to = (x + more - mean) / sqrt(variance + epsilon) * weight + bias, LayerNorm of a sum (of x if more is null);
+/// without bias RMSNorm, whose mean is taken as 0. n elements.
+void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
+                   float* to);
+
+/// RMSNorm of rows: to [rows][n] = x s weight with s = 1 / sqrt(mean x^2 + epsilon) of each row.
+void rms_norm_rows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to);
+/// Its gradients: dx = s (g - x s^2 mean(g x)) with g = dy weight, and dweight += sum over rows of dy x s.
+void rms_norm_rows_backward(const float* dy, const float* x, const float* weight, float epsilon, int64_t rows,
+                            int64_t n, float* dx, float* dweight);
+
+/// SwiGLU: to = silu(gate) x, silu(a) = a sigmoid(a); n elements.
+void swiglu_pass(const float* gate, const float* x, int64_t n, float* to);
+void swiglu_pass_backward(const float* dy, const float* gate, const float* x, int64_t n, float* dgate, float* dx);
+
+}  // namespace lapse

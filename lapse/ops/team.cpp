@@ -1,0 +1,111 @@
+#include "lapse/ops/team.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace lapse {
+namespace {
+
+/// Waits until `ready`, at first without leaving the core: most waits are shorter than a system call.
+template <class F>
+void spin_until(const F& ready) {
+  constexpr int kSpins = 20000;  // a millisecond or less
+  for (int i = 0; !ready(); ++i) {
+    if (i >= kSpins) {
+      sched_yield();
+      continue;
+    }
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+  }
+}
+
+}  // namespace
+
+thread_local Team* Team::current_ = nullptr;
+
+Team::Trail& Team::Trail::of_thread() {
+  thread_local Trail trail;
+  return trail;
+}
+
+void Team::Trail::set(uint64_t job, int64_t member, const Region& region) {
+  if (job >= kJobs || member >= kMembers) return;
+  Entry& entry = entries_[job * kMembers + member];
+  entry.begin.store(region.begin, std::memory_order_relaxed);
+  entry.bytes.store(region.bytes, std::memory_order_relaxed);
+}
+
+Region Team::Trail::get(uint64_t job, int64_t member) const {
+  if (job >= kJobs || member >= kMembers) return {};
+  const Entry& entry = entries_[job * kMembers + member];
+  return {entry.begin.load(std::memory_order_relaxed), entry.bytes.load(std::memory_order_relaxed)};
+}
+
+void Team::call(int64_t i) {
+  try {
+    (*body_)(i);
+  } catch (...) {
+    if (!failed_.test_and_set()) error_ = std::current_exception();
+  }
+}
+
+// A body belongs to whoever raises `taken` from the job before to this one; the head returns from `run`, after which
+// the body is gone, only when all are taken and done.
+void Team::run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(int64_t)> reads) {
+  Team* const self = std::exchange(current_, nullptr);  // what a body shares out itself is not for this team
+  body_ = &body;
+  finished_.store(0, std::memory_order_relaxed);
+  const uint64_t job = job_.load(std::memory_order_relaxed) + 1;
+  job_.store(job, std::memory_order_release);
+  for (int64_t i = 1; i < size(); ++i) trail_.set(job, i, reads(i));
+  call(0);
+  members_[0].taken.store(job, std::memory_order_relaxed);
+  int64_t others = size() - 1;
+  for (int64_t i = 1; i < size(); ++i) {
+    uint64_t before = job - 1;
+    if (members_[i].taken.compare_exchange_strong(before, job)) call(i), --others;
+  }
+  spin_until([&] { return finished_.load(std::memory_order_acquire) == others; });
+  current_ = self;
+  if (!failed_.test()) return;
+  failed_.clear();
+  std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+/// Until there is another job than `seen`: its number. What is fetched may be long gone; a prefetch never faults.
+uint64_t Team::wait(uint64_t seen, int64_t i) const {
+  constexpr int64_t kMost = 1 << 19, kLine = 64;  // a half of a core's own cache
+  const Region region = trail_.get(seen + 1, i);
+  const auto* from = static_cast<const char*>(region.begin);
+  const int64_t bytes = std::min(region.bytes, kMost);
+  int64_t done = 0;
+  uint64_t job = seen;
+  spin_until([&] {
+    for (const int64_t end = std::min(done + 8 * kLine, bytes); done < end; done += kLine)
+      __builtin_prefetch(from + done);
+    return (job = job_.load(std::memory_order_acquire)) != seen;
+  });
+  return job;
+}
+
+void Team::serve(int64_t i) {
+  for (uint64_t seen = 0;;) {
+    const uint64_t job = wait(seen, i);
+    if (job == kOver) return;
+    seen = job;
+    uint64_t before = job - 1;
+    if (!members_[i].taken.compare_exchange_strong(before, job)) continue;  // too late: the head took it
+    call(i);
+    finished_.fetch_add(1, std::memory_order_release);
+  }
+}
+
+}  // namespace lapse
