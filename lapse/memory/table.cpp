@@ -108,20 +108,19 @@ void MemoryTable::check(const Columns& block, int64_t K) const {
   check_rows(block, 2);
 }
 
-void MemoryTable::append(const Tensor& start, const Columns& block) {
+void MemoryTable::append(const Tensor& start, Columns block) {
   TORCH_CHECK(!block.empty() && samples() > 0, "append needs at least one column and one sample");
   TORCH_CHECK(start.dim() == 1 && start.size(0) == samples() && start.scalar_type() == at::kLong,
               "append: start must be int64 of ", samples(), " elements, got ", start.scalar_type(), " ", start.sizes());
   const Tensor& any = block.begin()->second;
   const int64_t K = any.dim() > 1 ? any.size(1) : 0;
-  Columns all = block;
-  all["time"] = K == 1 ? start.unsqueeze(1) : start.unsqueeze(1) + at::arange(K, at::kLong);
-  check(all, K);
-  for (auto& [name, values] : all) {
+  block["time"] = K == 1 ? start.unsqueeze(1) : start.unsqueeze(1) + at::arange(K, at::kLong);
+  check(block, K);
+  for (auto& [name, values] : block) {
     const auto found = columns_.find(name);
     values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
   }
-  columns_ = std::move(all);
+  columns_ = std::move(block);
   room_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
   unsifted_ += samples() * K;

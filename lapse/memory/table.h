@@ -35,7 +35,7 @@ class MemoryTable {
   /// each. Differentiable: gradients flow into the block's tensors, and into older rows until `detach`. For one sample
   /// without gradients the columns grow in place, so that a stream costs what it adds; tensors taken from the table
   /// before keep their rows and values. c10::Error, and the table as it was, if the columns do not fit.
-  void append(const at::Tensor& start, const Columns& block);
+  void append(const at::Tensor& start, Columns block);
 
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
   void keep(const at::Tensor& mask);

@@ -89,38 +89,46 @@ bool Layer::bfloat16() const { return key_.scalar_type() == at::kBFloat16; }
 
 Tensor Layer::normed(const Tensor& h) const { return config_.norm == "pre" ? norm1_(h) : h; }
 
-Tensor Layer::keys(const Tensor& projected, at::IntArrayRef leading) const {
-  auto shape = leading.vec();
-  shape.insert(shape.end(), {shape_.heads, shape_.head_dim});
-  return key_norm_(projected.view(shape));
+Layer::Projected Layer::project(const Tensor& h, bool query) const {
+  const auto B = h.size(0), K = h.size(1);
+  Projected own{normed(h)};
+  const auto shape = {B, K, shape_.heads, shape_.head_dim};
+  if (few_rows(own.x)) {
+    auto made = [&](Tensor& y) { return (y = at::empty(shape, h.options())).mutable_data_ptr<float>(); };
+    const FewRowsProduct key{key_, made(own.key)}, value{value_, made(own.value)};
+    const auto* x = own.x.const_data_ptr<float>();
+    if (query)
+      multiply_few_rows(x, B * K, shape_.width, {key, value, {query_, made(own.query)}});
+    else
+      multiply_few_rows(x, B * K, shape_.width, {key, value});
+    return own;
+  }
+  std::vector<Tensor> weights = {key_, value_};
+  if (query) weights.push_back(query_);
+  const auto projected = lapse::linear(own.x, weights);
+  own.key = projected[0].view(shape), own.value = projected[1].view(shape);
+  if (query) own.query = projected[2].view(shape);
+  return own;
 }
 
-Columns Layer::cached(const Tensor& h, Tensor* query) const {
-  const Tensor x = normed(h);
+Columns Layer::columns(const Tensor& h, const Projected& own, bool training) const {
   const auto B = h.size(0), K = h.size(1);
-  Columns columns;
-  for (auto& [name, values] : method_->describe(x.reshape({B * K, -1}))) {
+  Columns columns = method_->state({B, K}, h.options().requires_grad(false));
+  if (training || method_->keeps_hidden()) columns["hidden"] = h;
+  if (training) return columns;
+  for (auto& [name, values] : method_->describe(own.x.reshape({B * K, shape_.width}))) {
     auto shape = values.sizes().vec();
     shape[0] = K;
     shape.insert(shape.begin(), B);
     columns[name] = values.view(shape);
   }
-  std::vector<Tensor> weights = {key_, value_};
-  if (query != nullptr) weights.push_back(query_);
-  const auto projected = lapse::linear(x, weights);
-  if (query != nullptr) *query = projected[2];
-  columns["key"] = keys(projected[0], {B, K});
-  columns["value"] = projected[1].view({B, K, shape_.heads, shape_.head_dim});
-  if (bfloat16())
-    for (const char* name : {"key", "value"}) columns[name] = columns[name].to(at::kBFloat16);
-  if (method_->keeps_hidden()) columns["hidden"] = h;
+  const auto type = bfloat16() ? at::kBFloat16 : h.scalar_type();
+  columns["key"] = as(key_norm_(own.key), type), columns["value"] = as(own.value, type);
   return columns;
 }
 
-Columns Layer::columns(const Tensor& h, bool training, Tensor* query) const {
-  Columns columns = training ? Columns{{"hidden", h}} : cached(h, query);
-  columns.merge(method_->state({h.size(0), h.size(1)}, h.options().requires_grad(false)));
-  return columns;
+Columns Layer::columns(const Tensor& h, bool training) const {
+  return columns(h, training ? Projected() : project(h, /*query=*/false), training);
 }
 
 void Layer::pool(MemoryTable& table, const Tensor& start, int64_t K, bool training) const {
@@ -145,8 +153,8 @@ Rows Layer::rows(const MemoryTable& table, int64_t fresh, bool bfloat16) const {
     }
   const auto projected = lapse::linear(x, {key_, value_}, options);
   described.merge(method_->describe(x));
-  return {table, keys(projected[0], {table.rows()}), projected[1].view({table.rows(), shape_.heads, shape_.head_dim}),
-          described, true};
+  const auto shape = {table.rows(), shape_.heads, shape_.head_dim};
+  return {table, key_norm_(projected[0].view(shape)), projected[1].view(shape), described, true};
 }
 
 Tensor Layer::alive(const MemoryTable& table, const Tensor& next) const {
@@ -193,15 +201,18 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   table.keep(mask);
 }
 
-Reading Layer::read(const Tensor& h, const Tensor& projected, const Tensor& start, const Tensor& position, Rows& rows,
+Reading Layer::read(const Tensor& h, const Projected& own, const Tensor& start, const Tensor& position, Rows& rows,
                     const BlockOptions& options, const LayerDraws& draws) const {
   const int64_t B = h.size(0), K = h.size(1);
   // A dropped layer still remembers; what the method writes into its columns follows from reading.
   if (draws.dropped && method_->state({0}, h.options()).empty()) return {};
   at::AutoGradMode gradients(at::GradMode::is_enabled() && !draws.dropped);
-  const Tensor x = normed(h);
-  const Tensor q = projected.defined() ? projected : lapse::linear(x, query_, {.bfloat16 = options.bfloat16});
-  Query query{x, query_norm_(q.view({B, K, shape_.heads, shape_.head_dim})), start, position, options.lengths};
+  const Tensor x = options.training ? normed(h) : own.x;
+  const Tensor q =
+      options.training
+          ? lapse::linear(x, query_, {.bfloat16 = options.bfloat16}).view({B, K, shape_.heads, shape_.head_dim})
+          : own.query;
+  Query query{x, query_norm_(q), start, position, options.lengths};
   query.training = options.training;
   query.uniform = draws.uniform;
   if (options.training && config_.dropout > 0) {
@@ -249,12 +260,12 @@ Tensor Layer::finish_few(const Tensor& h, const Tensor& attended) const {
 Layer::Result Layer::forward(const Tensor& h, const Tensor& start, const Tensor& position, MemoryTable& table,
                              const BlockOptions& options, const LayerDraws& draws) {
   const int64_t K = h.size(1);
-  Tensor query;
-  table.append(start, columns(h, options.training, &query));
+  const Projected own = options.training ? Projected() : project(h, /*query=*/true);
+  table.append(start, columns(h, own, options.training));
   pool(table, start, K, options.training);
   Rows rows = this->rows(table, K, options.bfloat16);
   Result result{options.wanted(h), {}, {}};
-  const Reading reading = read(h, query, start, position, rows, options, draws);
+  const Reading reading = read(h, own, start, position, rows, options, draws);
   for (const auto& [name, values] : reading.state) {
     table.replace(name, values);
     rows.described[name] = values;

@@ -75,16 +75,19 @@ class Layer {
  private:
   bool bfloat16() const;                         // whether to_bfloat16 was called
   at::Tensor normed(const at::Tensor& h) const;  // x: what attention reads
-  at::Tensor keys(const at::Tensor& projected, at::IntArrayRef leading) const;
-  /// The columns of h's rows that evaluation keeps: [..., features]. `query`, if given: gets h's queries.
-  Columns cached(const at::Tensor& h, at::Tensor* query) const;
-  /// The columns of new rows, without "time". `query`: as `cached`, outside training only.
-  Columns columns(const at::Tensor& h, bool training, at::Tensor* query = nullptr) const;
+  /// What attention makes of h outside training, where it is kept.
+  struct Projected {
+    at::Tensor x;                  // [B, K, width]: h, normed if the norm comes first
+    at::Tensor query, key, value;  // [B, K, H, D], before their norms; query only if asked for
+  };
+  Projected project(const at::Tensor& h, bool query) const;
+  /// The columns of new rows, without "time": of h in training, else of what was made of it.
+  Columns columns(const at::Tensor& h, const Projected& own, bool training) const;
+  Columns columns(const at::Tensor& h, bool training) const;
   void pool(MemoryTable& table, const at::Tensor& start, int64_t length, bool training) const;
   /// `fresh`: how many of each sample's newest rows have gradients.
   Rows rows(const MemoryTable& table, int64_t fresh = 0, bool bfloat16 = false) const;
-  /// `projected`: the queries, not yet normed, if they are known.
-  Reading read(const at::Tensor& h, const at::Tensor& projected, const at::Tensor& start, const at::Tensor& position,
+  Reading read(const at::Tensor& h, const Projected& own, const at::Tensor& start, const at::Tensor& position,
                Rows& rows, const BlockOptions& options, const LayerDraws& draws) const;
   /// What follows attention, whose results side by side `attended` are [..., H D]: the layer's output [..., width].
   at::Tensor finish(const at::Tensor& h, const at::Tensor& attended, const BlockOptions& options,
