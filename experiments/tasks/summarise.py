@@ -4,7 +4,7 @@
     .venv/bin/python experiments/tasks/summarise.py [RUNS]      # default: runs/tasks
 
 Steps to 100 % are those of the first validation in which every scored position is right. Runs without RUN/test.json, which have not
-ended, are left out.
+ended, are left out; of seeds that are not there results/ keeps what it has.
 """
 
 import json
@@ -53,21 +53,29 @@ def table(results):
     return "\n".join(rows) + "\n"
 
 
+def merged(path, found):
+    """The runs that a file of results holds, each replaced by the run of its seed that was found."""
+    runs = {run["seed"]: run for run in json.loads(path.read_text())["runs"]} if path.exists() else {}
+    runs.update({run["seed"]: run for run in found})
+    return [runs[seed] for seed in sorted(runs)]
+
+
 def main():
-    runs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs/tasks")
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs/tasks")
+    out = HERE / "results"
+    out.mkdir(exist_ok=True)
     results = {}
     for task in TASKS:
         for kind in KINDS:
-            found = [summarise_run(run) for run in sorted(runs.glob(f"{task}_{kind}_*")) if (run / "test.json").exists()]
+            path = out / f"{task}_{kind}.json"
+            found = [summarise_run(run) for run in sorted(folder.glob(f"{task}_{kind}_[0-9]*")) if (run / "test.json").exists()]
+            if not (runs := merged(path, found)):
+                continue
+            results[task, kind] = runs
             if found:
-                results[task, kind] = found
+                path.write_text(json.dumps({"config": f"experiments/tasks/{task}_{kind}.toml", "runs": runs}, indent=2) + "\n")
     if not results:
-        sys.exit(f"{runs}: no run of this experiment; experiments/tasks/run.sh makes them")
-    out = HERE / "results"
-    out.mkdir(exist_ok=True)
-    for (task, kind), found in results.items():
-        content = {"config": f"experiments/tasks/{task}_{kind}.toml", "runs": found}
-        (out / f"{task}_{kind}.json").write_text(json.dumps(content, indent=2) + "\n")
+        sys.exit(f"{folder}: no run of this experiment; experiments/tasks/run.sh makes them")
     (out / "table.md").write_text(table(results))
     print(table(results), end="")
 
