@@ -11,7 +11,8 @@ int64_t resident_memory();  ///< bytes: resident now
 /// Makes OpenMP's threads sleep soon where they wait for one another, by starting the program anew (`argv`) with
 /// GOMP_SPINCOUNT set, which is read before main. Spinning, the default, makes a run 5 times slower as soon as another
 /// process wants a core. Does nothing if the user has chosen (GOMP_SPINCOUNT or OMP_WAIT_POLICY). Also lets malloc ask
-/// for huge pages and keep large blocks that were freed for the next update, unless GLIBC_TUNABLES is set.
+/// for huge pages and keep large blocks that were freed for the next update (4 GB at
+/// most), unless GLIBC_TUNABLES is set: the resident size then falls later than what is in use.
 void wait_politely(char** argv);
 
 /// After this, the first Ctrl-C (SIGINT) or SIGTERM only makes `interrupted` true; the second ends the process.

@@ -19,11 +19,11 @@ int64_t capacity(const Tensor& x) {
   return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes()) / row;
 }
 
-/// n uninitialised rows like those of `rows` in storage with room for a quarter more.
-Tensor room_for(int64_t n, const Tensor& rows) {
-  auto shape = rows.sizes().vec();
+/// n uninitialised rows like those of `like`, in storage with room for a quarter more.
+Tensor room_for(int64_t n, const Tensor& like) {
+  auto shape = like.sizes().vec();
   shape[0] = n + n / 4 + 16;
-  return at::empty(shape, rows.options().requires_grad(false)).narrow(0, 0, n);
+  return at::empty(shape, like.options()).narrow(0, 0, n);
 }
 
 /// A copy of `rows` in storage with room.

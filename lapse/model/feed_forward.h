@@ -14,9 +14,10 @@ class FeedForward {
  public:
   FeedForward(const ModelConfig& config, Random& random);
 
-  /// x: [B, K, width]. `dropout`: of the inner features, by `seed`.
+  /// x: [..., width]. `dropout`: of the inner features, by `seed`.
   at::Tensor operator()(const at::Tensor& x, double dropout, uint64_t seed, bool bfloat16) const;
-  /// The same of few_rows x [m][width], without dropout: y [m][width].
+  /// The same of few_rows x [m][width], without dropout: y [m][width]. Takes from the thread's Scratch,
+  /// where x and y may be too.
   void of_few(const float* x, int64_t m, float* y) const;
   void name(NamedTensors& parameters);
   /// The weights that inputs are multiplied by; undefined where there are none.

@@ -78,7 +78,7 @@ class Layer {
   /// What attention makes of h outside training, where it is kept.
   struct Projected {
     at::Tensor x;                  // [B, K, width]: h, normed if the norm comes first
-    at::Tensor query, key, value;  // [B, K, H, D], before their norms; query only if asked for
+    at::Tensor query, key, value;  // [B, K, H, D], query and key before their norms; query only if asked for
   };
   Projected project(const at::Tensor& h, bool query) const;
   /// The columns of new rows, without "time": of h in training, else of what was made of it.

@@ -17,7 +17,7 @@ class Norm {
   Norm(int64_t features, const std::string& kind);
 
   at::Tensor operator()(const at::Tensor& x) const;
-  /// Of x + more, [m][features] each, or of x if more is null.
+  /// Of x + more, [m][features] each, or of x if more is null; float32, not of a norm that is none.
   void of_few(const float* x, const float* more, int64_t m, float* y) const;
   /// Appends NAME.weight and NAME.bias, those that there are.
   void name(const std::string& name, NamedTensors& parameters);

@@ -17,7 +17,8 @@ namespace lapse {
 using at::Tensor;
 
 namespace {
-// Up to so many tokens, layers are many short steps, between which threads had better not go to sleep.
+// Up to so many tokens, layers are many short steps, between which threads had better not go to sleep. With more
+// streams libtorch copies whole tables when they grow, for which it should have all threads.
 constexpr int64_t kFewTokens = 4;
 
 // Absolute positions start small beside the tokens' embeddings, which are N(0, 1).
@@ -152,7 +153,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     return one_by_one(tokens, memory, options);
   Result result;
   const auto read = [&] { result = block(tokens, memory, options, draws); };
-  if (!options.training && tokens.numel() <= kFewTokens)
+  if (below && tokens.numel() <= kFewTokens)
     Team::with(read);
   else
     read();

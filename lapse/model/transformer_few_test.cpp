@@ -36,5 +36,35 @@ TEST_P(FewTokens, AreReadAsBlocksAre) {
   }
 }
 
+TEST_P(FewTokens, AreChosenAfterAttentionAsWell) {
+  ModelConfig config = tiny_config("post");
+  std::tie(config.norm, config.norm_kind, config.activation, config.biases) = GetParam();
+  const auto m = tiny_model(config, *method_options("expire_span"), at::kFloat);
+  const at::Tensor tokens = random_tokens(3, 8);
+  for (const auto& places : {at::tensor({0, 9, 23}, at::kLong), at::empty({0}, at::kLong)})
+    for (const bool training : {false, true}) {
+      at::AutoGradMode gradients(training);
+      ModelMemory memory = m->begin(3, training), other = m->begin(3, training);
+      const auto got = m->forward(tokens, memory, {.training = training, .places = places}).logits;
+      const auto whole = m->forward(tokens, other, {.training = training}).logits;
+      const auto expected = whole.flatten(0, 1).index_select(0, places);
+      ASSERT_EQ(got.sizes(), expected.sizes());
+      if (got.numel() > 0) {
+        EXPECT_LE(difference(got.detach(), expected.detach()), 1e-4);
+      }
+      if (training) got.sum().backward();  // nothing scored is no error
+    }
+}
+
+TEST(TeamOfThreads, ReadsEveryMethodsTokens) {
+  const Threads two(2);
+  const at::Tensor tokens = random_tokens(1, 72);
+  for (const auto& method : method_table()) {
+    const auto m = tiny_model(tiny_config("pre"), *method_options(method.name), at::kFloat);
+    const std::vector<int64_t> one(72, 1);
+    EXPECT_LE(difference(run(*m, false, tokens, one), run(*m, false, tokens, {72})), 1e-4) << method.name;
+  }
+}
+
 }  // namespace
 }  // namespace lapse

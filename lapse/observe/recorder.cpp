@@ -83,11 +83,10 @@ class Recorder {
   }
 
   void read(int64_t token, int64_t target) {
-    const at::Tensor wanted = at::full({1, 1}, target, at::kLong);
-    const auto y =
-        model_.forward(at::full({1, 1}, token, at::kLong), memory_, {.observe = true, .places = scored_places(wanted)});
+    const at::Tensor wanted = at::full({1, 1}, target, at::kLong), places = scored_places(wanted);
+    const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_, {.observe = true, .places = places});
     for (size_t l = 0; l < layers_.size(); ++l) layers_[l].add(y.reports[l], memory_.layers[l]);
-    const auto scored = score_positions(y.logits, wanted);
+    const auto scored = score_positions(y.logits, wanted, places);
     const double nats = scored.loss.item<double>();
     record.tokens.push_back(static_cast<int32_t>(token));
     record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);

@@ -11,6 +11,11 @@ namespace lapse {
 
 void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu) {
   constexpr int64_t kPiece = 1 << 14;  // multiplications of a task
+  for (const auto& p : products)
+    TORCH_CHECK(p.weight.dim() == 2 && p.weight.size(1) == k && p.weight.is_contiguous() &&
+                    (p.weight.scalar_type() == at::kFloat || p.weight.scalar_type() == at::kBFloat16),
+                "a few rows: the weight must be float32 or bfloat16 [out, ", k, "], contiguous, got ",
+                p.weight.scalar_type(), " ", p.weight.sizes());
   const int64_t lines = std::max<int64_t>(1, kPiece / std::max<int64_t>(m * k, 1));
   const auto tasks_of = [&](const FewRowsProduct& p) { return (p.weight.size(0) + lines - 1) / lines; };
   int64_t tasks = 0;

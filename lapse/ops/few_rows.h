@@ -16,7 +16,7 @@ struct FewRowsProduct {
 };
 
 /// x [m][k] times each weight transposed, plus its bias, then relu if asked for. Every weight is read once, mostly by
-/// the core that read it for the token before.
+/// the core that read it for the token before. c10::Error for weights of another form.
 void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu = false);
 
 /// Whether rows x [..., k] can be read as such: few, float32, contiguous, on the CPU, and no gradient is asked for.

@@ -52,9 +52,11 @@ struct RampOutputs {
 ///   a'_ti    = m a / (Z_t + 1e-8), Z_t = sum_i m a  (a' = a without spans)
 ///   out_t    = sum_i dropout(a'_ti) v_i, exactly 0 where nothing is visible
 ///
-/// `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span, head_span,
-/// position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors (c10::Error) name
-/// the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit below -1e28 as -inf.
+/// A few queries without gradients go to their kernel directly, not through libtorch's dispatcher, and profilers do not
+/// see them. `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span,
+/// head_span, position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors
+/// (c10::Error) name the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit below
+/// -1e28 as -inf.
 RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
 
 struct RampGradients {

@@ -1,4 +1,4 @@
-// The CPU's kernels of ramp_attention beside the reference. Inputs are checked; autograd is off.
+// The CPU's kernels of ramp_attention beside the reference. Inputs of kernels are checked; autograd is off.
 #pragma once
 
 #include "lapse/ops/ramp_attention.h"

@@ -66,9 +66,10 @@ class Decode {
     float* ramp = scratch.take<float>(n);
     for_each_task_again(
         n, [&](int64_t c) { ramp[c] = attend(chunks[c], sums_at(sums + c * line)); },
-        [&](int64_t first, int64_t count) {  // keys
-          const int64_t begin = chunks[first].begin, end = chunks[first + count - 1].end, row = H_ * D_;
-          return Region{lines(k_) + begin * row, (end - begin) * row * static_cast<int64_t>(sizeof(T))};
+        [&](int64_t chunk, int64_t count) {  // keys; where a sample has several queries its rows come again
+          const int64_t begin = chunks[chunk].begin, end = std::max(begin, chunks[chunk + count - 1].end);
+          const int64_t row = H_ * D_ * static_cast<int64_t>(sizeof(T));
+          return Region{lines(k_) + begin * H_ * D_, (end - begin) * row};
         });
     auto* ramp_sum = y_.ramp_sum.mutable_data_ptr<float>();
     std::fill_n(ramp_sum, B_, 0.f);

@@ -12,19 +12,18 @@
 namespace lapse {
 namespace {
 
-/// Waits until `ready`, at first without leaving the core: most waits are shorter than a system call.
+/// Waits until `ready` without leaving the core, since most waits are shorter than a system call: a millisecond or so
+/// at most. Whether it became ready.
 template <class F>
-void spin_until(const F& ready) {
-  constexpr int kSpins = 20000;  // a millisecond or less
-  for (int i = 0; !ready(); ++i) {
-    if (i >= kSpins) {
-      sched_yield();
-      continue;
-    }
+bool spin_until(const F& ready) {
+  constexpr int kSpins = 20000;
+  for (int i = 0; i < kSpins; ++i) {
+    if (ready()) return true;
 #if defined(__x86_64__)
     _mm_pause();
 #endif
   }
+  return false;
 }
 
 }  // namespace
@@ -49,6 +48,11 @@ Region Team::Trail::get(uint64_t job, int64_t member) const {
   return {entry.begin.load(std::memory_order_relaxed), entry.bytes.load(std::memory_order_relaxed)};
 }
 
+void Team::publish(uint64_t job) {
+  job_.store(job, std::memory_order_release);
+  job_.notify_all();
+}
+
 void Team::call(int64_t i) {
   try {
     (*body_)(i);
@@ -60,20 +64,20 @@ void Team::call(int64_t i) {
 // A body belongs to whoever raises `taken` from the job before to this one; the head returns from `run`, after which
 // the body is gone, only when all are taken and done.
 void Team::run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(int64_t)> reads) {
+  const uint64_t job = job_.load(std::memory_order_relaxed) + 1;
+  for (int64_t i = 1; i < size(); ++i) trail_.set(job, i, reads(i));
   Team* const self = std::exchange(current_, nullptr);  // what a body shares out itself is not for this team
   body_ = &body;
   finished_.store(0, std::memory_order_relaxed);
-  const uint64_t job = job_.load(std::memory_order_relaxed) + 1;
-  job_.store(job, std::memory_order_release);
-  for (int64_t i = 1; i < size(); ++i) trail_.set(job, i, reads(i));
+  publish(job);
   call(0);
-  members_[0].taken.store(job, std::memory_order_relaxed);
   int64_t others = size() - 1;
   for (int64_t i = 1; i < size(); ++i) {
     uint64_t before = job - 1;
     if (members_[i].taken.compare_exchange_strong(before, job)) call(i), --others;
   }
-  spin_until([&] { return finished_.load(std::memory_order_acquire) == others; });
+  const auto done = [&] { return finished_.load(std::memory_order_acquire) == others; };
+  while (!spin_until(done)) sched_yield();
   current_ = self;
   if (!failed_.test()) return;
   failed_.clear();
@@ -82,18 +86,20 @@ void Team::run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(i
 
 /// Until there is another job than `seen`: its number. What is fetched may be long gone; a prefetch never faults.
 uint64_t Team::wait(uint64_t seen, int64_t i) const {
-  constexpr int64_t kMost = 1 << 19, kLine = 64;  // a half of a core's own cache
+  constexpr int64_t kMost = 1 << 19, kLine = 64;  // half of a megabyte of cache, which a core has to itself or nearly
   const Region region = trail_.get(seen + 1, i);
   const auto* from = static_cast<const char*>(region.begin);
   const int64_t bytes = std::min(region.bytes, kMost);
   int64_t done = 0;
   uint64_t job = seen;
-  spin_until([&] {
+  const bool came = spin_until([&] {
     for (const int64_t end = std::min(done + 8 * kLine, bytes); done < end; done += kLine)
       __builtin_prefetch(from + done);
     return (job = job_.load(std::memory_order_acquire)) != seen;
   });
-  return job;
+  if (came) return job;
+  job_.wait(seen, std::memory_order_acquire);  // asleep
+  return job_.load(std::memory_order_acquire);
 }
 
 void Team::serve(int64_t i) {

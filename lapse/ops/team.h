@@ -19,8 +19,9 @@ struct Region {
   int64_t bytes = 0;
 };
 
-/// The threads of one parallel region: the one that entered it goes on with its own work, the others wait, spinning,
-/// until it shares some out. libtorch's operators run on one thread meanwhile.
+/// The threads of one parallel region: the one that entered it goes on with its own work, the others wait until
+/// it shares some out, a millisecond or so without leaving their cores. libtorch's operators run on one thread
+/// meanwhile.
 class Team {
  public:
   /// Calls f() on this thread as the head of a team of at::get_num_threads() threads. Only f() where there is but one
@@ -62,6 +63,7 @@ class Team {
   explicit Team(int64_t size) : members_(size), trail_(Trail::of_thread()) {}
   void serve(int64_t i);
   void call(int64_t i);
+  void publish(uint64_t job);
   uint64_t wait(uint64_t seen, int64_t i) const;
 
   alignas(64) std::atomic<uint64_t> job_ = 0;  // jobs are numbered 1, 2, ...
@@ -81,14 +83,15 @@ void Team::with(const F& f) {
   if (size == 1 || current_ != nullptr || at::in_parallel_region()) return f();
   Team team(size);
   struct Head {
-    explicit Head(Team* team) { current_ = team; }
+    Team& team;
+    explicit Head(Team& t) : team(t) { current_ = &t; }
     Head(const Head&) = delete;
-    ~Head() { current_->job_.store(kOver, std::memory_order_release), current_ = nullptr; }
+    ~Head() { team.publish(kOver), current_ = nullptr; }
   };
   // Whoever does not come, as OpenMP may give fewer threads, is only late.
   at::parallel_for(0, size, 1, [&](int64_t begin, int64_t) {
     if (begin > 0) return team.serve(begin);
-    const Head head(&team);
+    const Head head(team);
     f();
   });
 }

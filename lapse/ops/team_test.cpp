@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "lapse/ops/tasks.h"
@@ -32,6 +34,35 @@ TEST(Team, RunsEveryBodyOnce) {
     for (const auto& run : runs) EXPECT_EQ(run, calls);
     EXPECT_EQ(Team::current(), nullptr);
   }
+}
+
+TEST(Team, MembersWorkAtTheSameTime) {
+  const Threads scope(2);
+  std::atomic<bool> begun = false, together = false;
+  std::thread::id other;
+  std::atomic<int64_t> present = 0;
+  at::parallel_for(0, 2, 1, [&](int64_t, int64_t) { ++present; });
+  if (present < 2) GTEST_SKIP() << "OpenMP gives one thread";
+  Team::with([&] {
+    for (int i = 0; i < 3; ++i) {  // also after a pause in which members fall asleep
+      begun = together = false;
+      if (i == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      Team::current()->run(
+          [&](int64_t member) {
+            if (member == 1) {
+              other = std::this_thread::get_id();
+              begun = true;
+              return;
+            }
+            const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+            while (!begun && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+            together = begun.load();
+          },
+          nothing);
+      EXPECT_TRUE(together);
+      EXPECT_NE(other, std::this_thread::get_id());
+    }
+  });
 }
 
 TEST(Team, SharesOutTasks) {

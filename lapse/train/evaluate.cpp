@@ -55,8 +55,8 @@ class Answers {
 
 Tensor scored_places(const Tensor& target) { return at::nonzero(target.flatten() != kUnscored).squeeze(1); }
 
-ScoredPositions score_positions(const Tensor& logits, const Tensor& target) {
-  const Tensor wanted = target.flatten().index_select(0, scored_places(target));
+ScoredPositions score_positions(const Tensor& logits, const Tensor& target, const Tensor& places) {
+  const Tensor wanted = target.flatten().index_select(0, places);
   return {at::cross_entropy_loss(logits, wanted, {}, at::Reduction::Sum), logits.detach().argmax(1) == wanted};
 }
 
@@ -85,7 +85,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
     const auto y = model.forward(block_tensor(block, block.input), memory, how);
     const int64_t scored = block.scored(), count = std::ssize(block.target);
     if (options.counts_answers) {
-      const auto positions = score_positions(y.logits, target);
+      const auto positions = score_positions(y.logits, target, how.places);
       score.nats += positions.loss.item<double>();
       score.right += positions.right.sum().item<int64_t>();
       answers.add(block, positions.right.const_data_ptr<bool>());

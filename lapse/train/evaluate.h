@@ -39,11 +39,11 @@ at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tok
 /// The scored positions of targets [B, K], as BlockOptions::places has them.
 at::Tensor scored_places(const at::Tensor& target);
 
-/// Logits [P, V] of the scored positions against targets [B, K].
+/// How logits [P, V] of these places did against targets [B, K].
 struct ScoredPositions {
   at::Tensor loss;   ///< negative log-likelihoods, summed: a scalar
   at::Tensor right;  ///< [scored positions] bool: the likeliest is the right one
 };
-ScoredPositions score_positions(const at::Tensor& logits, const at::Tensor& target);
+ScoredPositions score_positions(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& places);
 
 }  // namespace lapse

@@ -97,7 +97,7 @@ TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
   const auto chosen = [&](const at::Tensor& wanted) {
     return BlockOptions{.places = scored_places(wanted)}.wanted(logits);
   };
-  const auto positions = score_positions(chosen(target), target);
+  const auto positions = score_positions(chosen(target), target, scored_places(target));
   const at::Tensor log = logits.log_softmax(2);
   const at::Tensor expected = -(log[0][0][1] + log[0][2][4] + log[1][2][0]);
   EXPECT_NEAR(positions.loss.item<double>(), expected.item<double>(), 1e-12);
@@ -105,7 +105,7 @@ TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
   positions.loss.backward();
   EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0);
   const at::Tensor unscored = at::full({2, 3}, kUnscored, at::kLong);
-  const auto none = score_positions(chosen(unscored), unscored);
+  const auto none = score_positions(chosen(unscored), unscored, scored_places(unscored));
   EXPECT_EQ(none.loss.item<double>(), 0);
   EXPECT_EQ(none.right.numel(), 0);
 }

@@ -139,7 +139,7 @@ class Run {
       const Tensor wanted = target.narrow(0, p * size, size);
       if (source_->counts_answers()) options.places = scored_places(wanted);
       auto y = model_.forward(input.narrow(0, p * size, size), memory_[p], options, own);
-      const Tensor loss = mean_loss(y.logits, wanted, score);
+      const Tensor loss = mean_loss(y.logits, wanted, options.places, score);
       ((loss + y.cost) / parts).backward();
       loss_sum += loss.item<double>() / parts;
       cost_sum += y.cost.item<double>() / parts;
@@ -163,9 +163,9 @@ class Run {
   }
 
   /// Over one part of a block. `score`: of the whole block; counts what was right.
-  Tensor mean_loss(const Tensor& logits, const Tensor& target, Score& score) const {
+  Tensor mean_loss(const Tensor& logits, const Tensor& target, const Tensor& places, Score& score) const {
     if (!source_->counts_answers()) return at::cross_entropy_loss(logits.flatten(0, 1), target.flatten());
-    const auto positions = score_positions(logits, target);
+    const auto positions = score_positions(logits, target, places);
     score.right += positions.right.sum().item<int64_t>();
     const double share = static_cast<double>(score.scored) / static_cast<double>(config_.train.parts);
     return positions.loss / (share + 1e-6);
