@@ -132,9 +132,7 @@ void MemoryTable::keep(const Tensor& mask) {
   unsifted_ = 0;
   const Tensor kept = mask.nonzero().squeeze(1);
   if (kept.size(0) == rows()) return;
-  for (auto& [name, values] : columns_) {
-    values = chosen(values, kept, samples() == 1);
-  }
+  for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
   room_.take();
   const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
   const auto* before = counts.const_data_ptr<int64_t>();
