@@ -121,14 +121,29 @@ class Windows(ProgramTest):
         self.assertIn("needs data.windows = true", done.stderr)
 
     def test_generation_ends_with_the_window(self):
-        written = json.loads(self.succeed("generate", "selective", "--prompt", "The", "--tokens", 60, "--json", cwd=shared).stdout)
-        self.assertEqual(len(written["tokens"]), 60)
-        self.assertTrue(all(token < 256 for token in written["tokens"]))
-        self.assertEqual(written["prompt_tokens"], 4)  # BOS too
-        for tokens in (61, 0):
-            done = lapse("generate", "selective", "--prompt", "The", "--tokens", tokens, cwd=shared)
+        def generate(*arguments):
+            return lapse("generate", "selective", *arguments, cwd=shared)
+
+        def written(*arguments):
+            return json.loads(self.succeed("generate", "selective", *arguments, "--json", cwd=shared).stdout)
+
+        # BOS and "The" leave room for 60 of the window's 64 tokens; the 61st follows them and need not be read.
+        made = written("--prompt", "The", "--tokens", 61)
+        self.assertEqual(len(made["tokens"]), 61)
+        self.assertTrue(all(token < 256 for token in made["tokens"]))
+        self.assertEqual(made["prompt_tokens"], 4)
+        self.assertEqual(written("--prompt", "The")["tokens"], made["tokens"])  # as many as there is room for
+        for tokens in (62, 0):
+            done = generate("--prompt", "The", "--tokens", tokens)
             self.assertEqual(done.returncode, 1)
             self.assertIn("windows of 64 tokens", done.stderr)
+            self.assertIn("at most 61", done.stderr)
+        whole = "x" * 63
+        self.assertEqual(len(written("--prompt", whole)["tokens"]), 1)
+        self.assertEqual(len(written("--prompt", whole, "--remembered")["remembered"]), 64)  # of the tokens read
+        done = generate("--prompt", whole + "x")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the prompt has 65 tokens", done.stderr)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,32 @@ bool use_colour(const std::string& choice) {
   return isatty(STDOUT_FILENO) && std::getenv("NO_COLOR") == nullptr;
 }
 
+/// How many tokens can follow a prompt of `prompt` tokens: in a model with windows, as many as fit, and one more that
+/// need not be read. 0: without end.
+int64_t tokens_to_write(const CLI::App& verb, const Arguments& arguments, int64_t prompt, int64_t context) {
+  if (context == 0) return arguments.tokens;
+  if (prompt > context)
+    fail(
+        fmt::format("the prompt has {} tokens, but this model reads windows of {} in all (model.positions = "
+                    "\"absolute\"); give a shorter one",
+                    prompt, context));
+  const int64_t room = context - prompt + 1;
+  if (verb.count("--tokens") == 0) return std::min(arguments.tokens, room);
+  if (arguments.tokens == 0 || arguments.tokens > room)
+    fail(
+        fmt::format("this model reads windows of {} tokens (model.positions = \"absolute\"): give --tokens of at most "
+                    "{} for this prompt",
+                    context, room));
+  return arguments.tokens;
+}
+
 void print_json(const Arguments& arguments, const std::string& text, const std::vector<int32_t>& tokens,
-                const Generator& generator, double seconds) {
+                int64_t prompt_tokens, const Generator& generator, double seconds) {
   Json json = {{"prompt", arguments.prompt},
                {"text", text},
                {"tokens", tokens},
                {"ms_per_token", 1000 * seconds / static_cast<double>(std::max<size_t>(1, tokens.size()))},
-               {"prompt_tokens", generator.seen() - static_cast<int64_t>(tokens.size())},
+               {"prompt_tokens", prompt_tokens},
                {"memory_sizes", generator.memory_sizes()},
                {"memory_bytes", generator.memory_bytes()},
                {"peak_memory", peak_memory()}};
@@ -62,17 +81,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   auto prompt = vocabulary.encode(arguments.prompt);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
   if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
-  if (const int64_t context = model->context(); context > 0 && std::ssize(prompt) >= context)
-    fail(
-        fmt::format("the prompt has {} tokens, but this model reads windows of {} in all (model.positions = "
-                    "\"absolute\"); give a shorter one",
-                    prompt.size(), context));
-  const auto least = static_cast<int64_t>(prompt.size()) + std::max<int64_t>(arguments.tokens, 1);
-  if (const int64_t context = model->context(); context > 0 && (least > context || arguments.tokens == 0))
-    fail(
-        fmt::format("this model reads windows of {} tokens (model.positions = \"absolute\"): give --tokens of at most "
-                    "{} for this prompt",
-                    context, std::max<int64_t>(context - static_cast<int64_t>(prompt.size()), 0)));
+  const int64_t tokens = tokens_to_write(verb, arguments, std::ssize(prompt), model->context());
   generator.feed(prompt);
 
   catch_interrupts();
@@ -85,7 +94,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
   std::cout << std::flush;
   const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; (arguments.tokens == 0 || i < arguments.tokens) && !interrupted(); ++i) {
+  for (int64_t i = 0; (tokens == 0 || i < tokens) && !interrupted(); ++i) {
     const int32_t token = generator.next();
     const std::string piece = vocabulary.decode(token);
     if (keep) made.push_back(token), text += piece;
@@ -94,7 +103,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (arguments.json) {
-    print_json(arguments, text, made, generator, seconds);
+    print_json(arguments, text, made, std::ssize(prompt), generator, seconds);
     return 0;
   }
   std::cout << '\n';
@@ -103,11 +112,13 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   std::vector<std::string> pieces;
   for (int32_t token : prompt) pieces.push_back(vocabulary.decode(token));
   for (int32_t token : made) pieces.push_back(vocabulary.decode(token));
+  auto remembered = generator.remembered();
+  remembered.resize(pieces.size());  // a last token may not have been read
   const auto layers = static_cast<int32_t>(model->layers().size());
   std::cout << fmt::format(
                    "\n--- what is still remembered, in how many of {} layers: the stronger the more; |C_t| = {} ---\n",
                    layers, fmt::join(generator.memory_sizes(), ", "))
-            << highlight(pieces, generator.remembered(), layers, use_colour(arguments.color)) << '\n';
+            << highlight(pieces, remembered, layers, use_colour(arguments.color)) << '\n';
   return 0;
 }
 
@@ -119,7 +130,8 @@ void add_generate(CLI::App& program, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--prompt", arguments->prompt, "text to continue; default: a line end");
-  verb->add_option("--tokens", arguments->tokens, "how many to write; 0: until Ctrl-C")
+  verb->add_option("--tokens", arguments->tokens,
+                   "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
   verb->add_option("--temperature", arguments->sampling.temperature,

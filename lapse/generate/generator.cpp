@@ -28,7 +28,7 @@ void Generator::feed(const std::vector<int32_t>& tokens) {
 int32_t Generator::next() {
   if (seen_ == 0) fail("nothing to continue: give a prompt of at least one token");
   const auto token = static_cast<int32_t>(sample(logits_, options_, random_));
-  feed({token});
+  if (const int64_t context = model_.context(); context == 0 || seen_ < context) feed({token});
   return token;
 }
 

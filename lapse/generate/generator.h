@@ -15,7 +15,7 @@ class Generator {
 
   /// Reads tokens, block by block. At least one is needed before `next`.
   void feed(const std::vector<int32_t>& tokens);
-  /// Draws the next token and reads it.
+  /// Draws the next token, and reads it unless the model's window is full: then none can follow.
   int32_t next();
 
   /// Tokens read so far.
