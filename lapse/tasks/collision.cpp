@@ -1,28 +1,27 @@
-// Each step of the world is eight tokens: row, 16 + column, 32 + colour of each particle, then 37 + each asked colour;
-// the label, the quadrant of the last collision of those colours, stands at the eighth. Easy version: five tokens, row
-// and 16 + column of each particle, then 32 + question. One fixed simulation for each part, cut into streams; memory is
-// carried.
+// Each step of the world is eight tokens: row, column and colour of each particle, then each asked colour; the label,
+// the quadrant of the last collision of those colours, stands at the eighth. Easy version: five tokens, row and column
+// of each particle, then the question. One fixed simulation for each part, cut into streams; memory is carried.
 #include "lapse/tasks/collision.h"
 
 #include <fmt/format.h>
 
 #include <map>
 
+#include "lapse/core/error.h"
+
 #include "lapse/tasks/collision_world.h"
 
 namespace lapse {
 namespace {
-
-constexpr int32_t kColumn = 16, kColour = 32;
 
 struct Recording {
   Tokens tokens;
   Labels labels;
 };
 
-Recording record(bool easy, int64_t steps, int64_t vocabulary, int64_t outputs, Random random) {
-  CollisionWorld world(easy, std::move(random));
-  Recording made{Tokens(vocabulary), {Tokens(outputs), easy ? 5 : 8}};
+Recording record(const CollisionRules& rules, int64_t steps, int64_t vocabulary, int64_t outputs, Random random) {
+  CollisionWorld world(rules, std::move(random));
+  Recording made{Tokens(vocabulary), {Tokens(outputs), rules.tokens_of_step()}};
   made.tokens.reserve_bytes(steps * made.labels.period);
   std::vector<int32_t> step;
   for (int64_t i = 0; i < steps; ++i) {
@@ -31,8 +30,8 @@ Recording record(bool easy, int64_t steps, int64_t vocabulary, int64_t outputs, 
     for (const auto& particle : world.particles()) {
       const auto cell = particle.cell();
       step.push_back(static_cast<int32_t>(cell[0]));
-      step.push_back(kColumn + static_cast<int32_t>(cell[1]));
-      if (!easy) step.push_back(kColour + static_cast<int32_t>(particle.colour));
+      step.push_back(rules.first_column() + static_cast<int32_t>(cell[1]));
+      if (!rules.easy) step.push_back(rules.first_colour() + static_cast<int32_t>(particle.colour));
     }
     const auto question = world.ask();
     step.insert(step.end(), question.tokens.begin(), question.tokens.end());
@@ -42,20 +41,20 @@ Recording record(bool easy, int64_t steps, int64_t vocabulary, int64_t outputs, 
   return made;
 }
 
-Vocabulary vocabulary_of(bool easy) {
+Vocabulary vocabulary_of(const CollisionRules& rules) {
   std::vector<std::string> tokens;
   const auto add = [&](const char* name, int64_t count) {
     for (int64_t i = 0; i < count; ++i) tokens.push_back(name + std::to_string(i));
   };
-  add("row", CollisionWorld::kSize);
-  add("column", CollisionWorld::kSize);
-  if (easy) {
+  add("row", rules.grid);
+  add("column", rules.grid);
+  if (rules.easy) {
     add("question", 2);
   } else {
-    add("colour", CollisionWorld::kColours);
-    add("ask", CollisionWorld::kColours);
+    add("colour", rules.colours);
+    add("ask", rules.colours);
   }
-  return Vocabulary::of_task(std::move(tokens), /*has_bos=*/false, easy ? 69 : 5);
+  return Vocabulary::of_task(std::move(tokens), /*has_bos=*/false, rules.easy ? 69 : 5);
 }
 
 struct Steps {
@@ -64,8 +63,8 @@ struct Steps {
 
 class CollisionSource : public TaskSource {
  public:
-  CollisionSource(const std::string& name, int64_t test_seed, bool easy, const Steps& steps)
-      : TaskSource(name, vocabulary_of(easy), test_seed), easy_(easy), steps_(steps) {}
+  CollisionSource(const std::string& name, int64_t test_seed, const CollisionRules& rules, const Steps& steps)
+      : TaskSource(name, vocabulary_of(rules), test_seed), rules_(rules), steps_(steps) {}
 
   std::string describe() const override {
     return fmt::format("task {}: a simulation of {} steps to train on, another of {} to validate", name(), steps_.train,
@@ -93,11 +92,11 @@ class CollisionSource : public TaskSource {
     if (found != recordings_.end()) return found->second;
     const bool train = part == "train";
     const int64_t steps = train ? steps_.train : part == "valid" ? steps_.valid : steps_.test;
-    return recordings_[part] = record(easy_, steps, vocabulary().size(), vocabulary().outputs(),
+    return recordings_[part] = record(rules_, steps, vocabulary().size(), vocabulary().outputs(),
                                       train ? Random(1, name() + ".train") : random_of(part));
   }
 
-  bool easy_;
+  CollisionRules rules_;
   Steps steps_;
   mutable std::map<std::string, Recording> recordings_;
 };
@@ -107,9 +106,11 @@ class Collision : public TaskOptions {
   std::string name() const override { return "collision"; }
   Fields fields() override {
     return {
-        field("easy", easy_,
+        field("easy", rules_.easy,
               "without colours: the quadrant of the last collision, or those of the last three (five tokens a step "
               "instead of eight)"),
+        field("grid", rules_.grid, "cells on a side; a smaller one has more collisions; the paper's: 16").in(2, 1000),
+        field("colours", rules_.colours, "of a particle; the paper's: 5").in(1, 100),
         field("train_steps", steps_.train, "length of the simulation to train on; the paper's: 50,000,000")
             .in(10, 1e9)
             .unit("steps"),
@@ -119,13 +120,17 @@ class Collision : public TaskOptions {
         field("test_steps", steps_.test, "length of the one to test; the paper's: 5,000,000").in(10, 1e9).unit("steps"),
     };
   }
+  void check() const override {
+    if (rules_.grid % 2 != 0)
+      fail(fmt::format("collision.grid = {} does not divide into quadrants; set an even number", rules_.grid));
+  }
   int64_t window() const override { return 0; }
   std::unique_ptr<Source> open() const override {
-    return std::make_unique<CollisionSource>(name(), test_seed_, easy_, steps_);
+    return std::make_unique<CollisionSource>(name(), test_seed_, rules_, steps_);
   }
 
  private:
-  bool easy_ = false;
+  CollisionRules rules_;
   Steps steps_{1'000'000, 20'000, 100'000};
 };
 

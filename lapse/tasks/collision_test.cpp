@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "lapse/core/error.h"
 #include "lapse/tasks/collision_world.h"
 #include "lapse/tasks/testing.h"
 
@@ -27,25 +28,40 @@ Stream read(const TaskOptions& task, const std::string& part = "test") {
   return all;
 }
 
-int64_t quadrant(int64_t row, int64_t column) { return 2 * (row >= 8) + (column >= 8); }
+int64_t quadrant(int64_t row, int64_t column, int64_t grid = 16) {
+  return 2 * (2 * row >= grid) + (2 * column >= grid);
+}
 
-TEST(Collision, AnswersAreTheLastQuadrants) {
-  const Stream stream = read(*make_task("collision", {{"test_steps", "60000"}}));
+/// What tokens begin at, and how often the colours of the last collision are asked for.
+struct Rules {
+  int64_t grid, colours, column, colour, ask;
+  double asked_for_newest;
+};
+
+class CollisionAnswers : public testing::TestWithParam<Rules> {};
+
+TEST_P(CollisionAnswers, AreTheLastQuadrants) {
+  const Rules& rules = GetParam();
+  const Stream stream = read(*make_task(
+      "collision",
+      {{"test_steps", "60000"}, {"grid", std::to_string(rules.grid)}, {"colours", std::to_string(rules.colours)}}));
   std::map<std::pair<int64_t, int64_t>, int64_t> last;
   std::pair<int64_t, int64_t> newest{-1, -1};
   int64_t steps = 0, scored = 0, asked_for_newest = 0, after_first = 0, changes = 0, collisions = 0, colour = -1;
   for (size_t at = 0; at + 8 <= stream.input.size(); at += 8, ++steps) {
     const int64_t* token = &stream.input[at];
-    const int64_t row[] = {token[0], token[3]}, column[] = {token[1] - 16, token[4] - 16};
-    const std::pair colours{token[2] - 32, token[5] - 32}, asked{token[6] - 37, token[7] - 37};
+    const int64_t row[] = {token[0], token[3]}, column[] = {token[1] - rules.column, token[4] - rules.column};
+    const std::pair colours{token[2] - rules.colour, token[5] - rules.colour},
+        asked{token[6] - rules.ask, token[7] - rules.ask};
     for (int p = 0; p < 2; ++p) {
-      ASSERT_TRUE(row[p] >= 0 && row[p] < 16 && column[p] >= 0 && column[p] < 16);
+      ASSERT_TRUE(row[p] >= 0 && row[p] < rules.grid && column[p] >= 0 && column[p] < rules.grid);
     }
-    for (const int64_t c : {colours.first, colours.second, asked.first, asked.second}) ASSERT_TRUE(c >= 0 && c < 5);
+    for (const int64_t c : {colours.first, colours.second, asked.first, asked.second})
+      ASSERT_TRUE(c >= 0 && c < rules.colours);
     changes += colour >= 0 && colour != colours.first;
     colour = colours.first;
     if (row[0] == row[1] && column[0] == column[1]) {
-      newest = colours, last[colours] = 1 + quadrant(row[0], column[0]), ++collisions;
+      newest = colours, last[colours] = 1 + quadrant(row[0], column[0], rules.grid), ++collisions;
     }
     if (newest.first >= 0) ++after_first, asked_for_newest += asked == newest;
     for (size_t i = 0; i < 7; ++i) ASSERT_EQ(stream.target[at + i], kUnscored);
@@ -54,12 +70,20 @@ TEST(Collision, AnswersAreTheLastQuadrants) {
   }
   EXPECT_EQ(steps, 60000);
   EXPECT_GT(collisions, 100);
-  EXPECT_EQ(last.size(), 25u);
-  // 0.4 + 0.6 / 25 = 0.424; 0.05 * 4 / 5 = 0.04; 4 standard deviations
-  EXPECT_NEAR(static_cast<double>(asked_for_newest) / static_cast<double>(after_first), 0.424, 0.009);
-  EXPECT_NEAR(static_cast<double>(changes) / static_cast<double>(steps), 0.04, 0.0035);
+  EXPECT_EQ(std::ssize(last), rules.colours * rules.colours);
+  // 4 standard deviations; a new colour is another one with probability 1 - 1 / colours
+  const double other = 0.05 * (1 - 1 / static_cast<double>(rules.colours));
+  EXPECT_NEAR(static_cast<double>(asked_for_newest) / static_cast<double>(after_first), rules.asked_for_newest, 0.009);
+  EXPECT_NEAR(static_cast<double>(changes) / static_cast<double>(steps), other, 0.0035);
   EXPECT_GT(scored, steps / 2);
 }
+
+// 0.4 + 0.6 / colours^2
+INSTANTIATE_TEST_SUITE_P(ThePapers, CollisionAnswers, testing::Values(Rules{16, 5, 16, 32, 37, 0.424}));
+INSTANTIATE_TEST_SUITE_P(Smaller, CollisionAnswers,
+                         testing::Values(Rules{4, 2, 4, 8, 10, 0.55}, Rules{6, 3, 6, 12, 15, 0.4667}));
+
+TEST(Collision, RefusesAGridWithoutQuadrants) { EXPECT_THROW(make_task("collision", {{"grid", "5"}})->check(), Error); }
 
 TEST(Collision, TheEasyVersionAsksForTheLastAndTheLastThree) {
   const Stream stream = read(*make_task("collision", {{"easy", "true"}, {"test_steps", "40000"}}));
@@ -81,7 +105,7 @@ TEST(Collision, TheEasyVersionAsksForTheLastAndTheLastThree) {
 }
 
 TEST(CollisionWorld, ParticlesMoveByTheirVelocityAndStayInside) {
-  CollisionWorld world(false, Random(3, "world"));
+  CollisionWorld world({}, Random(3, "world"));
   auto before = world.particles();
   int64_t kept = 0, steps = 20000;
   double sum = 0, squares = 0;
