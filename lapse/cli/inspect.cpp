@@ -39,9 +39,8 @@ Part part_of(const Checkpoint& checkpoint, const Arguments& arguments) {
                      all.size(), arguments.offset));
   const int64_t end = std::min(all.size(), arguments.offset + arguments.tokens + unpredicted);
   std::vector<int32_t> ids;
-  std::vector<uint32_t> bytes;
-  for (int64_t i = arguments.offset; i < end; ++i)
-    ids.push_back(all[i]), bytes.push_back(static_cast<uint32_t>(all.text_bytes(i)));
+  std::vector<TextBytes> bytes;
+  for (int64_t i = arguments.offset; i < end; ++i) ids.push_back(all[i]), bytes.push_back(all.text_bytes(i));
   Tokens part(checkpoint.vocabulary().size());
   part.append(ids, bytes);
   const int64_t read = part.size() - unpredicted;
@@ -76,6 +75,7 @@ ReportOptions describe(const CLI::App& verb, const Arguments& arguments, const C
 }
 
 int run(const CLI::App& verb, const Arguments& arguments) {
+  check_out(arguments.out);
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   set_task_options(verb, checkpoint);

@@ -61,7 +61,7 @@ Tokens encode_text(const Vocabulary& vocabulary, std::string_view text) {
   tokens.reserve_bytes(text.size());
   for (size_t begin = 0; begin < text.size();) {
     size_t end = cut_point(text, begin + kPiece, vocabulary.unit());
-    std::vector<uint32_t> text_bytes;
+    std::vector<TextBytes> text_bytes;
     const auto ids = vocabulary.encode(text.substr(begin, end - begin), &text_bytes);
     tokens.append(ids, text_bytes);
     begin = end;
@@ -108,11 +108,16 @@ Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 :
 
 Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Tokens(vocabulary_size) { append(ids); }
 
-void Tokens::append(const std::vector<int32_t>& ids, const std::vector<uint32_t>& text_bytes) {
-  for (const uint32_t bytes : text_bytes) {
+void Tokens::append(const std::vector<int32_t>& ids, const std::vector<TextBytes>& text_bytes) {
+  for (const TextBytes& bytes : text_bytes) {
     carried_ += bytes;
-    text_bytes_.push_back(static_cast<uint8_t>(std::min<uint64_t>(carried_, 255)));
-    carried_ -= text_bytes_.back();
+    const TextBytes now{std::min<int64_t>(carried_.all, 255), std::min<int64_t>(carried_.unknown, 255)};
+    if (now.unknown > 0) {
+      unknown_bytes_.resize(text_bytes_.size());
+      unknown_bytes_.push_back(static_cast<uint8_t>(now.unknown));
+    }
+    text_bytes_.push_back(static_cast<uint8_t>(now.all));
+    carried_.all -= now.all, carried_.unknown -= now.unknown;
   }
   size_t end = bytes_.size();
   bytes_.resize(end + ids.size() * width_);

@@ -10,7 +10,7 @@
 namespace lapse {
 
 /// A long sequence of token ids kept in 1, 2 or 4 bytes each, as the vocabulary's size needs; where a token is not one
-/// byte of text, one byte more says how many it stands for.
+/// byte of text, one byte more says how many it stands for, and another how many of them are unknown, if any are.
 class Tokens {
  public:
   Tokens() = default;
@@ -19,19 +19,22 @@ class Tokens {
 
   /// ids in 0 ... vocabulary_size - 1. `text_bytes`: how many bytes of the text each stands for; empty: one each, for
   /// the whole sequence.
-  void append(const std::vector<int32_t>& ids, const std::vector<uint32_t>& text_bytes = {});
+  void append(const std::vector<int32_t>& ids, const std::vector<TextBytes>& text_bytes = {});
   void reserve_bytes(size_t bytes) { bytes_.reserve(bytes); }
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
-  /// Bytes of the text that token i stands for. What is above 255 is counted with the next tokens: sums stay exact.
-  int64_t text_bytes(int64_t i) const { return text_bytes_.empty() ? 1 : text_bytes_[i]; }
+  /// Of token i. What is above 255 is counted with the next tokens: sums stay exact.
+  TextBytes text_bytes(int64_t i) const {
+    if (text_bytes_.empty()) return {1};
+    return {text_bytes_[i], i < std::ssize(unknown_bytes_) ? unknown_bytes_[i] : 0};
+  }
   uint32_t checksum() const;  ///< CRC-32: tells one text from another
 
  private:
   int64_t width_ = 1;
-  std::vector<uint8_t> bytes_, text_bytes_;
-  uint64_t carried_ = 0;  // bytes of text that are yet to be counted
+  std::vector<uint8_t> bytes_, text_bytes_, unknown_bytes_;
+  TextBytes carried_;  // that are yet to be counted
 };
 
 struct Corpus {

@@ -54,12 +54,14 @@ int64_t TextSource::streams(const std::string& part, int64_t block, int64_t most
 }
 
 std::vector<Figure> TextSource::figures(const Score& score) const {
-  const double bits_per_byte = score.nats / std::numbers::ln2 / static_cast<double>(score.bytes);
+  // A token that does not say what the text has there costs the text's bytes too, or else the figure would fall with
+  // the size of the vocabulary.
+  const double bits = score.nats / std::numbers::ln2 + 8 * static_cast<double>(score.bytes.unknown);
   std::vector<Figure> all;
   if (vocabulary_.unit() != "subword" && vocabulary_.unit() != "byte")
     all.push_back({vocabulary_.metric_name(), vocabulary_.metric_tag(),
                    vocabulary_.metric(score.nats / static_cast<double>(score.scored))});
-  all.push_back({"bits per byte", "bpb", bits_per_byte});
+  all.push_back({"bits per byte", "bpb", bits / static_cast<double>(score.bytes.all)});
   return all;
 }
 

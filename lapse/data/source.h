@@ -14,7 +14,7 @@ namespace lapse {
 struct Score {
   double nats = 0;     ///< negative log-likelihood, summed over scored positions
   int64_t scored = 0;  ///< positions with something to predict
-  int64_t bytes = 0;   ///< of text that was predicted
+  TextBytes bytes;     ///< of text that was predicted
   /// Counted where the source asks for it. An answer is a run of scored positions; it is right if all of them are.
   int64_t right = 0, answers = 0, right_answers = 0;
 

@@ -22,34 +22,54 @@ DataConfig config_of(const std::string& unit) {
 TEST(TextBytes, OfEveryUnitAddUpToTheText) {
   for (const char* unit : {"byte", "character", "word"}) {
     const auto vocabulary = Vocabulary::build(config_of(unit), kText);
-    std::vector<uint32_t> bytes;
+    std::vector<TextBytes> bytes;
     const auto ids = vocabulary.encode(kText, &bytes);
     Tokens tokens(vocabulary.size());
     tokens.append(ids, bytes);
     int64_t sum = 0;
-    for (int64_t i = 0; i < tokens.size(); ++i) sum += tokens.text_bytes(i);
+    for (int64_t i = 0; i < tokens.size(); ++i) sum += tokens.text_bytes(i).all;
     EXPECT_EQ(sum, std::ssize(kText)) << unit;
   }
 }
 
 TEST(TextBytes, OfWordsIncludeTheSpaceBefore) {
   const auto vocabulary = Vocabulary::build(config_of("word"), kText);
-  std::vector<uint32_t> bytes;
+  std::vector<TextBytes> bytes;
   vocabulary.encode("a  bc \n\td ", &bytes);
-  EXPECT_THAT(bytes, testing::ElementsAre(1, 4, 2, 3));  // the last with the white space that ends the text
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{1, 1}, TextBytes{4, 4}, TextBytes{2}, TextBytes{3, 2}));
+  // The last with the white space that ends the text. Words that kText lacks are unknown, that white space is not.
+}
+
+TEST(TextBytes, OfWhatTheVocabularyLacksAreUnknown) {
+  DataConfig config = config_of("word");
+  config.max_vocabulary = 3;
+  std::vector<TextBytes> bytes;
+  Vocabulary::build(config, "a a bc").encode("a bcd <unk> a", &bytes);  // what the text itself calls unknown is known
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{1}, TextBytes{4, 4}, TextBytes{6}, TextBytes{2}));
+  bytes.clear();
+  Vocabulary::build(config_of("character"), "ab").encode("a\xC3\xA9\xEF\xBF\xBD", &bytes);
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{1}, TextBytes{2, 2}, TextBytes{3}));
+}
+
+TEST(TextSource, CountsUnknownBytesAtEightBits) {
+  const auto vocabulary = Vocabulary::build(config_of("word"), kText);
+  const TextSource source(config_of("word"), vocabulary, "test", Tokens({1, 2, 3}, vocabulary.size()));
+  const auto figures = source.figures({.nats = 70, .scored = 20, .bytes = {100, 10}});
+  EXPECT_DOUBLE_EQ(figures.back().value, (70 / std::log(2) + 80) / 100);
 }
 
 TEST(TextBytes, AboveWhatAByteHoldsAreCountedWithTheNextTokens) {
   Tokens tokens(10);
-  tokens.append({1, 2, 3}, {3, 600, 1});
-  tokens.append({4, 5}, {1, 2});
-  std::vector<int64_t> bytes;
+  tokens.append({1, 2, 3}, {{3}, {600, 600}, {1}});
+  tokens.append({4, 5}, {{1}, {2}});
+  std::vector<TextBytes> bytes;
   for (int64_t i = 0; i < tokens.size(); ++i) bytes.push_back(tokens.text_bytes(i));
-  EXPECT_THAT(bytes, testing::ElementsAre(3, 255, 255, 92, 2));
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{3}, TextBytes{255, 255}, TextBytes{255, 255}, TextBytes{92, 90},
+                                          TextBytes{2}));
 }
 
 TEST(TextSource, ReportsBitsPerByteForEveryUnit) {
-  const Score score{.nats = 70, .scored = 20, .bytes = 100};
+  const Score score{.nats = 70, .scored = 20, .bytes = {100}};
   const double bpb = 0.7 / std::log(2);
   for (const auto& [unit, tag, value] :
        {std::tuple("byte", "bpb", bpb), {"character", "bpc", 3.5 / std::log(2)}, {"word", "ppl", std::exp(3.5)}}) {
@@ -67,7 +87,7 @@ TEST(TextSource, ReportsBitsPerByteForEveryUnit) {
 
 TEST(TextSource, CountsTheBytesThatABlockPredicts) {
   const auto vocabulary = Vocabulary::build(config_of("word"), kText);
-  std::vector<uint32_t> bytes;
+  std::vector<TextBytes> bytes;
   const auto ids = vocabulary.encode(kText, &bytes);
   Tokens tokens(vocabulary.size());
   tokens.append(ids, bytes);
@@ -75,9 +95,9 @@ TEST(TextSource, CountsTheBytesThatABlockPredicts) {
   EXPECT_TRUE(source.has("test"));
   EXPECT_FALSE(source.has("train"));
   const auto blocks = source.evaluation("test", 1, 3, false);
-  int64_t predicted = 0;
+  TextBytes predicted;
   for (TokenBlock block; blocks->next(block);) predicted += block.bytes;
-  EXPECT_EQ(predicted, std::ssize(kText) - bytes[0]);  // the first token is not predicted
+  EXPECT_EQ(predicted.all, std::ssize(kText) - bytes[0].all);  // the first token is not predicted
 }
 
 TEST(Labels, StandAtEveryPeriodsEnd) {
@@ -96,7 +116,7 @@ TEST(Labels, StandAtEveryPeriodsEnd) {
   TrainingStreams training(tokens, 2, 6, Random(1, "text"), &labels);
   const TokenBlock block = training.next();
   for (size_t i = 0; i < block.input.size(); ++i) EXPECT_EQ(block.target[i], labels.at(block.input[i]));
-  EXPECT_EQ(block.bytes, 0);
+  EXPECT_EQ(block.bytes.all, 0);
 }
 
 }  // namespace

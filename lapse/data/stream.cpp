@@ -19,7 +19,7 @@ void fill(TokenBlock& out, const Tokens& tokens, const Labels* labels, int64_t b
           int64_t stream_length, int64_t position) {
   out.batch = batch;
   out.length = length;
-  out.bytes = 0;
+  out.bytes = {};
   out.input.resize(batch * length);
   out.target.resize(batch * length);
   for (int64_t row = 0; row < batch; ++row) {

@@ -21,7 +21,7 @@ struct TokenBlock {
   std::vector<int64_t> input, target;
   bool restart = false;          ///< memory must be emptied before this block: a new pass begins here
   std::vector<int64_t> lengths;  ///< of each sample, tokens before the padding on its right; empty: no padding
-  int64_t bytes = 0;             ///< of the text that the targets stand for
+  TextBytes bytes;               ///< of the targets
 
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };

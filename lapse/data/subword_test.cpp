@@ -128,7 +128,7 @@ TEST(SubwordVocabulary, KnowsHowManyBytesATokenStandsFor) {
   std::string back;
   for (const Tokens* part : {&corpus.train, &corpus.valid, &corpus.test})
     for (int64_t i = 0; i < part->size(); ++i) {
-      bytes += part->text_bytes(i);
+      bytes += part->text_bytes(i).all;
       back += corpus.vocabulary.decode((*part)[i]);
     }
   EXPECT_EQ(bytes, std::ssize(text));

@@ -20,6 +20,7 @@ constexpr char kOtherCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
 constexpr char kOtherWord[] = "<unk>";
 constexpr char kEndOfLine[] = "<eos>";
 constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+constexpr char32_t kOtherCodePoint = 0xFFFD;
 constexpr int32_t kOther = 0, kEndOfLineId = 1;
 
 struct Counted {
@@ -210,14 +211,14 @@ std::string Vocabulary::to_json() const {
   return json.dump();
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<uint32_t>* text_bytes) const {
-  std::vector<uint32_t> unwanted;
-  std::vector<uint32_t>& lengths = text_bytes != nullptr ? *text_bytes : unwanted;
+std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<TextBytes>* text_bytes) const {
+  std::vector<TextBytes> unwanted;
+  std::vector<TextBytes>& lengths = text_bytes != nullptr ? *text_bytes : unwanted;
   if (unit_ == "character") return encode_characters(text, lengths);
   if (unit_ == "word" || unit_ == "token") return encode_words(text, lengths);
   if (subwords_) {
     const auto pieces = subwords_->encode(text);
-    for (const int32_t id : pieces) lengths.push_back(static_cast<uint32_t>(tokens_[id].size()));
+    for (const int32_t id : pieces) lengths.push_back({std::ssize(tokens_[id])});
     return pieces;
   }
   std::vector<int32_t> ids(text.size());
@@ -225,19 +226,20 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<uint3
   return ids;
 }
 
-std::vector<int32_t> Vocabulary::encode_characters(std::string_view text, std::vector<uint32_t>& text_bytes) const {
+std::vector<int32_t> Vocabulary::encode_characters(std::string_view text, std::vector<TextBytes>& text_bytes) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size());
   char32_t code;
   for (size_t at = 0, start = 0; at < text.size(); start = at) {
     if (!next_code_point(text, at, code)) fail_utf8(text, at, "text");
-    text_bytes.push_back(static_cast<uint32_t>(at - start));
     ids.push_back(code < by_code_point_.size() ? by_code_point_[code] : kOther);
+    const auto bytes = static_cast<int64_t>(at - start);
+    text_bytes.push_back({bytes, ids.back() == kOther && code != kOtherCodePoint ? bytes : 0});
   }
   return ids;
 }
 
-std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector<uint32_t>& text_bytes) const {
+std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector<TextBytes>& text_bytes) const {
   require_utf8(text, "text");
   std::vector<int32_t> ids;
   size_t before = 0;
@@ -247,10 +249,11 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector
     if (found == ids_.end() && unit_ == "token")
       fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));
     ids.push_back(found == ids_.end() ? kOther : found->second);
-    text_bytes.push_back(static_cast<uint32_t>(end - before));
+    const auto bytes = static_cast<int64_t>(end - before);
+    text_bytes.push_back({bytes, found == ids_.end() ? bytes : 0});
     before = end;
   });
-  if (!ids.empty()) text_bytes.back() += static_cast<uint32_t>(text.size() - before);
+  if (!ids.empty()) text_bytes.back() += {static_cast<int64_t>(text.size() - before)};
   return ids;
 }
 

@@ -15,6 +15,18 @@ namespace lapse {
 
 class Subwords;
 
+/// How many bytes of a text tokens stand for; `unknown`: those of them that no decoding gives back, since the
+/// vocabulary lacks the character or word.
+struct TextBytes {
+  int64_t all = 0, unknown = 0;
+
+  TextBytes& operator+=(const TextBytes& other) {
+    all += other.all, unknown += other.unknown;
+    return *this;
+  }
+  bool operator==(const TextBytes&) const = default;
+};
+
 /// A fixed list of tokens. Units:
 ///   byte       256 ids, id = byte; every text has exactly one encoding and back.
 ///   character  UTF-8 code points that occur at least min_count times in the training text, by code point; id 0 stands
@@ -45,9 +57,9 @@ class Vocabulary {
   int32_t bos() const { return has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }  ///< -1: there is none
   const std::string& unit() const { return unit_; }
 
-  /// `text_bytes`: gains, for each token, how many bytes of the text it stands for, white space before it included;
-  /// nothing for bytes, which stand for one each.
-  std::vector<int32_t> encode(std::string_view text, std::vector<uint32_t>* text_bytes = nullptr) const;
+  /// `text_bytes`: gains those of each token, white space before it included; nothing for bytes, which stand for one
+  /// each.
+  std::vector<int32_t> encode(std::string_view text, std::vector<TextBytes>* text_bytes = nullptr) const;
   /// The text of one token as it is written in a stream: for words, the word and a space ("\n" for <eos>).
   std::string decode(int32_t id) const;
   std::string decode(const std::vector<int32_t>& ids) const;
@@ -67,8 +79,8 @@ class Vocabulary {
 
   Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos);
   static Vocabulary of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos);
-  std::vector<int32_t> encode_characters(std::string_view text, std::vector<uint32_t>& text_bytes) const;
-  std::vector<int32_t> encode_words(std::string_view text, std::vector<uint32_t>& text_bytes) const;
+  std::vector<int32_t> encode_characters(std::string_view text, std::vector<TextBytes>& text_bytes) const;
+  std::vector<int32_t> encode_words(std::string_view text, std::vector<TextBytes>& text_bytes) const;
 
   std::string unit_;
   bool has_bos_ = false;

@@ -28,7 +28,7 @@ std::vector<int64_t> check_windows(const TokenBlock& block) {
   EXPECT_TRUE(block.restart);
   EXPECT_EQ(std::ssize(block.input), block.batch * block.length);
   EXPECT_EQ(block.target.size(), block.input.size());
-  EXPECT_EQ(block.bytes, block.batch * block.length);
+  EXPECT_EQ(block.bytes.all, block.batch * block.length);
   EXPECT_EQ(block.scored(), block.batch * block.length);
   std::vector<int64_t> starts;
   for (int64_t b = 0; b < block.batch; ++b) {

@@ -237,7 +237,8 @@ class Run {
                           {"updates", sums_.updates},
                           {"nats", sums_.score.nats},
                           {"scored", sums_.score.scored},
-                          {"bytes", sums_.score.bytes},
+                          {"bytes", sums_.score.bytes.all},
+                          {"unknown_bytes", sums_.score.bytes.unknown},
                           {"right", sums_.score.right}}},
                         {"validation_due", validation_due_},
                         {"history", history_}};
@@ -260,7 +261,9 @@ class Run {
       draws_.set_counter(state.at("random"));
       const auto& sums = state.at("sums");
       sums_ = {sums.at("loss"), sums.at("cost"), sums.at("norm"), sums.at("updates")};
-      sums_.score = {sums.value("nats", 0.0), sums.value("scored", int64_t{0}), sums.value("bytes", int64_t{0}),
+      sums_.score = {sums.value("nats", 0.0),
+                     sums.value("scored", int64_t{0}),
+                     {sums.value("bytes", int64_t{0}), sums.value("unknown_bytes", int64_t{0})},
                      sums.value("right", int64_t{0})};
       validation_due_ = state.at("validation_due");
       history_ = state.at("history");
