@@ -45,7 +45,7 @@ int main(int argc, char** argv) try {
     optimiser.step(2e-3);
     if (n % 50 == 0)
       std::printf("update %d: %.3f bits per byte, memory %.0f\n", n, corpus.vocabulary.metric(loss.item<double>()),
-                  y.reports[0].memory_mean);
+                  y.reports[0].memory_mean());
   }
 
   lapse::Generator generator(model, {.temperature = 0.7}, /*seed=*/1);

@@ -71,6 +71,7 @@ class Task(ProgramTest):
         for other in results[1:]:
             self.assertTrue(math.isclose(results[0]["loss"], other["loss"], rel_tol=1e-5))
             self.assertEqual(results[0]["scored"], other["scored"])
+            self.assertEqual(results[0]["layers"], other["layers"])  # padding is not read
 
     def test_learning(self):
         """Parity of one bit is that bit: every answer is right soon."""

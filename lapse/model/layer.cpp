@@ -24,8 +24,8 @@ constexpr int64_t kNewShare = 8;
 /// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
 Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
-/// |C_t| of each query: [B, K].
-Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& start, int64_t K) {
+/// |C_t| of each query: [B, K], or [n] without padding.
+Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& start, int64_t K, const Tensor& lengths) {
   const Tensor sample = table.sample();
   const Tensor made = table.time() - start.index_select(0, sample);  // relative to the block
   const Tensor enter = (made + ages.first).clamp(0, K);
@@ -34,7 +34,8 @@ Tensor memory_sizes(const MemoryTable& table, const Ages& ages, const Tensor& st
   const int64_t cells = table.samples() * (K + 1);
   const Tensor change =
       at::bincount(sample * (K + 1) + enter, {}, cells) - at::bincount(sample * (K + 1) + leave, {}, cells);
-  return change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
+  const Tensor sizes = change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
+  return lengths.defined() ? sizes.masked_select(at::arange(K, at::kLong) < lengths.unsqueeze(1)) : sizes;
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ Tensor BlockOptions::wanted(const Tensor& x) const {
 }
 
 void LayerReport::join(const LayerReport& next) {
-  memory_mean += next.memory_mean;
+  memory_sum += next.memory_sum, queries += next.queries;
   memory_max = std::max(memory_max, next.memory_max);
   deleted = next.deleted;
   time = next.time, last = next.last;
@@ -187,10 +188,10 @@ void Layer::forget(MemoryTable& table, const Rows& rows, const Tensor& start, in
   const Tensor mask = method_->keep(rows, (start + K).index_select(0, table.sample()));
   if (options.observe) {
     const Ages ages = method_->ages(rows);
-    const Tensor sizes = memory_sizes(table, ages, start, K);
+    const Tensor sizes = memory_sizes(table, ages, start, K, options.lengths);
     report.time = table.time(), report.last = ages.last;
-    report.memory_mean = sizes.to(at::kDouble).mean().item<double>();
-    report.memory_max = sizes.max().item<double>();
+    report.memory_sum = sizes.sum().item<double>(), report.queries = sizes.numel();
+    if (report.queries > 0) report.memory_max = sizes.max().item<double>();
     const Tensor first = start.index_select(0, table.sample()), recent = table.time() >= first;
     // Without the rows that were dead before the block and have yet to be released.
     const auto readable = at::logical_or(method_->keep(rows, first), recent).sum().item<double>();

@@ -34,12 +34,14 @@ struct LayerDraws {
 
 /// What a layer did in one block; filled if BlockOptions::observe.
 struct LayerReport {
-  double memory_mean = 0, memory_max = 0;  ///< |C_t| over queries and samples
-  double deleted = 0;                      ///< fraction of the rows that the block could read, deleted after it
-  Columns told;                            ///< what the method tells of the block's own rows: name -> [B, K]
+  double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
+  int64_t queries = 0;                    ///< how many those are
+  double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
+  Columns told;                           ///< what the method tells of the block's own rows: name -> [B, K]
   at::Tensor time, last;  ///< of all rows at the last query: time, and the greatest age at which it can be read; [N]
 
-  /// Appends the report of the next timestep; memory_mean becomes a sum.
+  double memory_mean() const { return queries > 0 ? memory_sum / static_cast<double>(queries) : 0; }
+  /// Appends the report of the next timestep.
   void join(const LayerReport& next);
 };
 

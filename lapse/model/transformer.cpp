@@ -128,6 +128,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
   each.places.reset();
   Result result;
   for (int64_t i = 0; i < K; ++i) {
+    if (options.lengths.defined()) each.lengths = (options.lengths - i).clamp(0, 1);
     Result one = forward(tokens.narrow(1, i, 1), memory, each);
     all.push_back(one.logits);
     if (i == 0) {
@@ -136,7 +137,6 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
     }
     for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
-  for (auto& report : result.reports) report.memory_mean /= static_cast<double>(K);
   result.logits = options.wanted(at::cat(all, 1));
   return result;
 }

@@ -131,7 +131,7 @@ void expect_same(const MemoryTable& a, const MemoryTable& b) {
 }
 
 void expect_same(const LayerReport& a, const LayerReport& b) {
-  EXPECT_EQ(a.memory_mean, b.memory_mean);
+  EXPECT_EQ(a.memory_mean(), b.memory_mean());
   EXPECT_EQ(a.memory_max, b.memory_max);
   EXPECT_EQ(a.deleted, b.deleted);
   ASSERT_EQ(a.told.size(), b.told.size());

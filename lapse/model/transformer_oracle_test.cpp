@@ -231,7 +231,7 @@ TEST_P(DenseOracle, CountsTheReportedMemories) {
       ASSERT_EQ(y.reports.size(), 2u);
       for (int64_t l = 0; l < 2; ++l) {
         const Tensor visible = dense.visible(l, K), sizes = visible.narrow(1, 0, K).sum(2).to(at::kDouble);
-        EXPECT_DOUBLE_EQ(y.reports[l].memory_mean, sizes.mean().item<double>());
+        EXPECT_DOUBLE_EQ(y.reports[l].memory_mean(), sizes.mean().item<double>());
         EXPECT_EQ(y.reports[l].memory_max, sizes.max().item<double>());
         const Tensor could = at::constant_pad_nd(readable[l], {0, K}, 1), can = visible.select(1, K) & could;
         const double total = could.sum().item<double>();

@@ -38,7 +38,7 @@ class LayerRecorder {
   void add(const LayerReport& report, const MemoryTable& table) {
     const auto now = std::ssize(last_);
     record_.held.push_back(0), record_.there.push_back(0), last_.push_back(0);
-    record_.sizes.push_back(std::llround(report.memory_mean));
+    record_.sizes.push_back(std::llround(report.memory_mean()));
     const Tensor last = report.last.contiguous();
     for_tokens(report.time, [&](int64_t row, int64_t time) {
       last_[time] = last.const_data_ptr<int64_t>()[row];

@@ -19,7 +19,7 @@ struct Small {
 
   explicit Small(const std::string& method) {
     config.method_name = method;
-    config.model.width = 8, config.model.heads = 2, config.model.layers = 2, config.model.feed_forward = 8;
+    config.model.width = 8, config.model.heads = 2, config.model.layers = 4, config.model.feed_forward = 8;
     config.train.batch = 3, config.train.block = 4;
     vocabulary = Vocabulary::build(config.data, "abc");
     model = std::make_unique<Transformer>(config.model, config.method(), vocabulary.size(), config.train.block,

@@ -74,6 +74,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   ModelMemory memory;
   EvaluationResult result;
   result.layers.resize(model.layers().size());
+  std::vector<LayerReport> sizes(model.layers().size());  // of all blocks
   Score& score = result.score;
   Answers answers;
   TokenBlock block;
@@ -82,6 +83,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
     const Tensor target = block_tensor(block, block.target);
     BlockOptions how{.observe = true};
     if (options.counts_answers) how.places = scored_places(target);
+    if (!block.lengths.empty()) how.lengths = at::tensor(block.lengths, at::kLong);
     const auto y = model.forward(block_tensor(block, block.input), memory, how);
     const int64_t scored = block.scored(), count = std::ssize(block.target);
     if (options.counts_answers) {
@@ -95,9 +97,8 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
     score.scored += scored, score.bytes += block.bytes;
     result.tokens += count;
     for (size_t l = 0; l < y.reports.size(); ++l) {
-      auto& layer = result.layers[l];
-      layer.mean += (y.reports[l].memory_mean - layer.mean) * count / result.tokens;
-      layer.max = std::max(layer.max, y.reports[l].memory_max);
+      sizes[l].memory_sum += y.reports[l].memory_sum, sizes[l].queries += y.reports[l].queries;
+      result.layers[l] = {sizes[l].memory_mean(), std::max(result.layers[l].max, y.reports[l].memory_max)};
     }
     if (options.progress) options.progress(done + 1, blocks, score);
     if (interrupted()) {

@@ -21,7 +21,7 @@ struct EvaluationResult {
   Score score;
   double seconds = 0;
   struct LayerMemory {
-    double mean = 0, max = 0;  ///< |C_t| over queries and streams
+    double mean = 0, max = 0;  ///< |C_t| over queries that are no padding
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end

@@ -66,7 +66,7 @@ Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
     auto mean = [&](const std::string& name, double value) { layer[name] = layer.value(name, 0.0) + share * value; };
     auto max = [&](const std::string& name, double value) { layer[name] = std::max(layer.value(name, value), value); };
     for (const auto& part : parts) {
-      mean("memory_mean", part[l].memory_mean);
+      mean("memory_mean", part[l].memory_mean());
       max("memory_max", part[l].memory_max);
       mean("deleted", part[l].deleted);
       for (const auto& [name, values] : part[l].told) {
