@@ -173,6 +173,7 @@ class CompressiveOptions : public MethodOptions {
   }
 
   int64_t longest(const ModelShape&) const override { return s_.max_span + (s_.slots() + 1) * s_.rate - 1; }
+  int64_t longest_single(const ModelShape&) const override { return s_.max_span; }
   // Ages 1 ... L of timesteps, then one for each rank of a slot.
   int64_t positions(const ModelShape&) const override { return s_.max_span + s_.slots() + 1; }
   int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }

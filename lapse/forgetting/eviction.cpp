@@ -15,7 +15,7 @@ Columns Eviction::state(at::IntArrayRef shape, const at::TensorOptions& real) co
 }
 
 Reading Eviction::read(const Query& query, const Rows& rows) const {
-  RampOptions options = ramp_options(query, shape_);
+  RampOptions options = standard_options(query, shape_, max_age_);
   options.max_age = max_age_;
   options.received = !query.training;
   const auto y = ramp_attention(ramp_inputs(query, rows), options);
@@ -28,11 +28,12 @@ Ages Eviction::ages(const Rows& rows) const {
   return {at::full_like(time, shape_.min_age), at::full_like(time, max_age_)};
 }
 
-// Where tokens attend themselves the next one takes a place of the budget.
+// Where tokens attend themselves the next one takes a place of the budget, and of what is safe.
 Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
   Tensor kept = Method::keep(rows, next);
   if (rows.training || budget_ == 0) return kept;
-  const int64_t room = budget_ - (shape_.min_age == 0 ? 1 : 0);
+  const int64_t own = shape_.min_age == 0 ? 1 : 0, room = budget_ - own,
+                safe = std::min(room, this->safe(budget_) - own);
   const Tensor scores = rows.described.at("score").to(at::kDouble).contiguous();
   const double* score = scores.const_data_ptr<double>();
   bool* keeps = kept.mutable_data_ptr<bool>();
@@ -42,7 +43,7 @@ Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
       if (keeps[i]) held.push_back(i);
     const auto excess = static_cast<int64_t>(held.size()) - room;
     if (excess <= 0) continue;
-    held.resize(std::max(excess, static_cast<int64_t>(held.size()) - std::min(room, safe(budget_))));
+    held.resize(std::max(excess, static_cast<int64_t>(held.size()) - safe));
     // The least scores go; of equals the oldest.
     std::stable_sort(held.begin(), held.end(), [&](int64_t i, int64_t j) { return score[i] < score[j]; });
     for (int64_t i = 0; i < excess; ++i) keeps[held[i]] = false;

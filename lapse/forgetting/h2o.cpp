@@ -17,7 +17,7 @@ class H2o : public Eviction {
   at::Tensor score(const at::Tensor& before, const at::Tensor& received) const override {
     return before + received.sum(1);
   }
-  // Half the budget is for the newest.
+  // Half the budget is for the newest, half for the heavy hitters.
   int64_t safe(int64_t budget) const override { return std::max<int64_t>(1, budget / 2); }
 };
 

@@ -1,7 +1,5 @@
 #include "lapse/forgetting/local.h"
 
-#include <algorithm>
-
 #include "lapse/forgetting/pattern.h"
 
 namespace lapse {
@@ -15,7 +13,7 @@ class LocalOptions : public PatternOptions {
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
-    return std::make_unique<Window>(shape, std::min(window_age(shape, budget_or(window_)), max_span_));
+    return std::make_unique<Window>(shape, max_span_, window_age(shape, budget_or(window_)));
   }
 
  private:

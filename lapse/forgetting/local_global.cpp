@@ -1,7 +1,8 @@
 #include "lapse/forgetting/local_global.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include "lapse/core/error.h"
 #include "lapse/forgetting/pattern.h"
 
 namespace lapse {
@@ -19,10 +20,20 @@ class LocalGlobalOptions : public PatternOptions {
                 .in(1, 1024)
                 .unit("layers")};
   }
+  Fields evaluation_fields() override {
+    return {field("budget", budget_, "rows that every local layer holds; 0: as configured").in(0, 1 << 24).unit("rows"),
+            field("every", every_, "the last of so many layers is global").in(1, 1024).unit("layers")};
+  }
+  void check(const ModelShape& shape) const override {
+    if (shape.layers < every_)
+      fail(fmt::format(
+          "local_global: the last of every {} layers is global, and the model has {}; set every (--every) to "
+          "at most {}",
+          every_, shape.layers, shape.layers));
+  }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const override {
     const bool global = layer % every_ == every_ - 1;
-    return std::make_unique<Window>(shape,
-                                    global ? max_span_ : std::min(window_age(shape, budget_or(window_)), max_span_));
+    return std::make_unique<Window>(shape, max_span_, global ? max_span_ : window_age(shape, budget_or(window_)));
   }
 
  private:

@@ -134,8 +134,12 @@ class MethodOptions {
   /// To read a model that was trained with another method: takes over what the model's weights depend on. Error if this
   /// method has weights of its own.
   virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
+  /// Whether the method has none.
+  virtual bool adopts() const { return false; }
   /// The greatest age at which a row can be read.
   virtual int64_t longest(const ModelShape& shape) const = 0;
+  /// The same of rows that stand for one timestep each: how far back a method that takes this one's place may read.
+  virtual int64_t longest_single(const ModelShape& shape) const { return longest(shape); }
 
   /// Rows of the position table: ages 1 ... P have an embedding.
   virtual int64_t positions(const ModelShape& shape) const = 0;

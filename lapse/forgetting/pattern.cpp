@@ -2,16 +2,25 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "lapse/core/error.h"
 
 namespace lapse {
 
 using at::Tensor;
 
+RampOptions standard_options(const Query& query, const ModelShape& shape, int64_t max_span) {
+  RampOptions options = ramp_options(query, shape);
+  if (query.position.defined())
+    options.position = query.position.narrow(0, 0, std::min(query.position.size(0), max_span));
+  return options;
+}
+
 // As spans with a ramp shorter than a timestep: m is 1 up to the last age, and 0 after it.
 Reading Pattern::read(const Query& query, const Rows& rows) const {
   constexpr double kFar = 1 << 23;  // spans are float32: whole up to here
-  RampOptions options = ramp_options(query, shape_);
+  RampOptions options = standard_options(query, shape_, max_span_);
   const auto exact = rows.key.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   options.row_span = last_age(rows.table.time()).clamp_max(static_cast<int64_t>(kFar)).to(exact);
   options.ramp = 0.5;
@@ -31,7 +40,7 @@ Fields PatternOptions::evaluation_fields() {
 
 void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {
   positions_ = trained.positions(shape);
-  max_span_ = trained.longest(shape);
+  max_span_ = trained.longest_single(shape);
 }
 
 Field PatternOptions::max_span_field() {

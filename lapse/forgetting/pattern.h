@@ -2,6 +2,8 @@
 // standard.
 #pragma once
 
+#include <algorithm>
+
 #include "lapse/forgetting/method.h"
 
 namespace lapse {
@@ -9,10 +11,14 @@ namespace lapse {
 /// The greatest age in a window of so many of the newest rows that a query may read.
 inline int64_t window_age(const ModelShape& shape, int64_t rows) { return rows - 1 + shape.min_age; }
 
+/// Standard attention, in which only ages 1 ... L have a position embedding: a model's table may go on with embeddings
+/// of something else.
+RampOptions standard_options(const Query& query, const ModelShape& shape, int64_t max_span);
+
 /// Standard attention over rows of age up to last_age(time of the row).
 class Pattern : public Method {
  public:
-  explicit Pattern(const ModelShape& shape) : shape_(shape) {}
+  Pattern(const ModelShape& shape, int64_t max_span) : shape_(shape), max_span_(max_span) {}
 
   Reading read(const Query& query, const Rows& rows) const override;
   Ages ages(const Rows& rows) const override;
@@ -25,12 +31,16 @@ class Pattern : public Method {
 
  private:
   ModelShape shape_;
+
+ protected:
+  int64_t max_span_;  ///< L
 };
 
 /// A window: every row is read up to the same age.
 class Window : public Pattern {
  public:
-  Window(const ModelShape& shape, int64_t last_age) : Pattern(shape), last_age_(last_age) {}
+  Window(const ModelShape& shape, int64_t max_span, int64_t last_age)
+      : Pattern(shape, max_span), last_age_(std::min(last_age, max_span)) {}
 
  protected:
   at::Tensor last_age(const at::Tensor& time) const override;
@@ -45,6 +55,7 @@ class PatternOptions : public MethodOptions {
  public:
   Fields evaluation_fields() override;
   void adopt(const MethodOptions& trained, const ModelShape& shape) override;
+  bool adopts() const override { return true; }
   int64_t longest(const ModelShape&) const override { return max_span_; }
   int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
   int64_t initial_rows(const ModelShape&) const override { return 0; }

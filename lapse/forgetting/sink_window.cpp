@@ -14,7 +14,8 @@ namespace {
 
 class SinkWindow : public Pattern {
  public:
-  SinkWindow(const ModelShape& shape, int64_t sinks, int64_t last) : Pattern(shape), sinks_(sinks), last_(last) {}
+  SinkWindow(const ModelShape& shape, int64_t max_span, int64_t sinks, int64_t last)
+      : Pattern(shape, max_span), sinks_(sinks), last_(std::min(last, max_span)) {}
 
  protected:
   at::Tensor last_age(const at::Tensor& time) const override {
@@ -34,11 +35,17 @@ class SinkWindowOptions : public PatternOptions {
             field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"),
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
+  Fields evaluation_fields() override {
+    Fields fields = PatternOptions::evaluation_fields();
+    fields.push_back(
+        field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"));
+    return fields;
+  }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     if (budget_ > 0 && budget_ <= sinks_)
       fail(fmt::format("--budget {}: the {} sinks leave no row for the window", budget_, sinks_));
     const int64_t window = budget_ > 0 ? budget_ - sinks_ : window_;
-    return std::make_unique<SinkWindow>(shape, sinks_, std::min(window_age(shape, window), max_span_));
+    return std::make_unique<SinkWindow>(shape, max_span_, sinks_, window_age(shape, window));
   }
 
  private:

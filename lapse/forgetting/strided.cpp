@@ -14,7 +14,7 @@ namespace {
 class Strided : public Pattern {
  public:
   Strided(const ModelShape& shape, int64_t window, int64_t stride, int64_t max_span)
-      : Pattern(shape), window_(window), stride_(stride), max_span_(max_span) {}
+      : Pattern(shape, max_span), window_(window), stride_(stride) {}
 
  protected:
   at::Tensor last_age(const at::Tensor& time) const override {
@@ -23,7 +23,7 @@ class Strided : public Pattern {
   }
 
  private:
-  int64_t window_, stride_, max_span_;
+  int64_t window_, stride_;
 };
 
 class StridedOptions : public PatternOptions {

@@ -33,6 +33,7 @@ inline void set_fields(const Fields& fields, const Settings& settings) {
 /// settings say otherwise.
 inline std::unique_ptr<MethodOptions> method_options(const std::string& name, Settings settings = {}) {
   settings.insert({{"max_span", "33"},
+                   {"every", "2"},
                    {"ramp", "6.5"},
                    {"loss", "0.01"},
                    {"size", "12"},
