@@ -137,8 +137,7 @@ int run(const Arguments& arguments) {
   const fs::path folder =
       fs::is_directory(arguments.run) ? fs::path(arguments.run) : fs::path(arguments.run).parent_path();
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
-  if (const fs::path parent = out.parent_path(); !parent.empty() && !fs::is_directory(parent))
-    fail(fmt::format("--out: there is no folder {}", parent.string()));
+  check_out(out);
   const EvaluationResult full = part.read(*model, checkpoint);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   for (const auto& layer : full.layers)

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <iostream>
 
 #include "lapse/cli/verbs.h"
@@ -12,15 +14,20 @@ struct Arguments {
   std::vector<std::string> data;
   std::string out;
   SubwordTraining training;
+  double fraction = 1;
   bool quiet = false;
 };
 
 int run(const Arguments& arguments) {
+  check_out(arguments.out);
   std::vector<std::string> texts;
   size_t bytes = 0;
   for (const auto& path : arguments.data) {
     texts.push_back(read_text_file(path));
     if (texts.back().empty()) fail(path + ": the file is empty");
+    // At white space, as data.split cuts a text of subwords.
+    const auto end = static_cast<size_t>(std::llround(arguments.fraction * static_cast<double>(texts.back().size())));
+    texts.back().resize(std::min(texts.back().find_first_of(" \n", end), texts.back().size()));
     bytes += texts.back().size();
   }
   const auto tell = [&](const std::string& line) {
@@ -49,6 +56,11 @@ void add_tokenizer(CLI::App& program, Action& action) {
   verb->allow_extras();
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")->required()->expected(1, 1 << 20);
+  verb->add_option("--fraction", arguments->fraction,
+                   "learn from the beginning of each text, so much of it: the training part of a text that data.split "
+                   "will cut, 0.9 if by default")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   verb->add_option("--vocabulary", arguments->training.size,
                    "how many pieces, with the 256 bytes and 3 control symbols that every model has")
       ->check(CLI::Range(int64_t{260}, int64_t{1} << 24))

@@ -1,6 +1,7 @@
 #include "lapse/cli/verbs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -31,21 +32,26 @@ std::string flag_of(const Field& field) {
   fail(fmt::format("unknown flag {}{}; see lapse {} --help", argument, did_you_mean(argument, flags), name));
 }
 
-/// Declares the evaluation options of every entry of a table; entries may share a flag.
+/// Declares the evaluation options of every entry of a table; entries may share a flag, and what it means.
 template <class Entry>
 void add_options(CLI::App& verb, const std::vector<Entry>& table, const std::string& group) {
-  for (const auto& entry : table) {
-    for (const auto& field : entry.options()->evaluation_fields()) {
-      const std::string flag = flag_of(field), help = entry.name + ": " + field.help;
-      auto* option = verb.get_option_no_throw(flag);
-      if (option == nullptr)
-        verb.add_option(flag)->description(help)->type_name("VALUE")->group(group);
-      else if (const std::string before = option->get_description(); before.ends_with(": " + field.help))
-        option->description(entry.name + ", " + before);
-      else
-        option->description(before + "\n" + help);
-    }
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> flags;  // flag -> meaning -> of which entries
+  for (const auto& entry : table)
+    for (const auto& field : entry.options()->evaluation_fields())
+      flags[flag_of(field)][field.help].push_back(entry.name);
+  for (const auto& [flag, meanings] : flags) {
+    std::vector<std::string> lines;
+    for (const auto& [help, names] : meanings) lines.push_back(fmt::format("{}: {}", fmt::join(names, ", "), help));
+    verb.add_option(flag)->description(fmt::format("{}", fmt::join(lines, "\n")))->type_name("VALUE")->group(group);
   }
+}
+
+/// The methods that need no training.
+std::vector<std::string> baselines() {
+  std::vector<std::string> names;
+  for (const auto& entry : method_table())
+    if (entry.options()->adopts()) names.push_back(entry.name);
+  return names;
 }
 
 /// Sets those that were given. `chosen`: the run's options, or null; `told`: what the run has.
@@ -73,7 +79,9 @@ void refuse_extras(const CLI::App& verb) {
 }
 
 void add_evaluation_options(CLI::App& verb) {
-  verb.add_option("--method", "read the model with another forgetting method, one that needs no training")
+  verb.add_option("--method")
+      ->description(fmt::format("read the model with another forgetting method, one that needs no training: {}",
+                                fmt::join(baselines(), ", ")))
       ->type_name("NAME");
   add_options(verb, method_table(), kMethodOptions);
 }
@@ -81,13 +89,21 @@ void add_evaluation_options(CLI::App& verb) {
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
   if (const auto given = verb.get_option("--method")->results(); !given.empty())
     checkpoint.config().read_with(given.back());
-  set_options(verb, method_table(), &checkpoint.config().method(), "method is " + checkpoint.config().method_name);
+  const Config& config = checkpoint.config();
+  set_options(verb, method_table(), &config.method(), "method is " + config.method_name);
+  config.method().check(shape_of(config.model, config.train.block));
 }
 
 void add_task_options(CLI::App& verb) { add_options(verb, task_table(), "Options of the run's task"); }
 
 void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
   set_options(verb, task_table(), checkpoint.config().task(), "task is " + checkpoint.config().task_name);
+}
+
+void check_out(const fs::path& path) {
+  if (const fs::path folder = path.parent_path(); !folder.empty() && !fs::is_directory(folder))
+    fail(fmt::format("--out: there is no folder {}", folder.string()));
+  if (fs::is_directory(path)) fail(fmt::format("--out: {} is a folder; name a file", path.string()));
 }
 
 void add_precision(CLI::App& verb, std::string& precision) {

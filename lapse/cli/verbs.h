@@ -33,7 +33,7 @@ void add_plot(CLI::App& program, Action& action);
 void refuse_extras(const CLI::App& verb);
 
 /// The group of the forgetting methods' options in --help.
-inline constexpr const char* kMethodOptions = "Options of the run's forgetting method";
+inline constexpr const char* kMethodOptions = "Options of the forgetting method, the run's or that of --method";
 
 /// Declares --method, and the evaluation options of every method (--max-span 256), and explains them in --help.
 void add_evaluation_options(CLI::App& verb);
@@ -44,6 +44,9 @@ void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 /// The same for the evaluation options of every task.
 void add_task_options(CLI::App& verb);
 void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
+
+/// Error if no file can come to be at `path`, the value of --out: before the work rather than after it.
+void check_out(const fs::path& path);
 
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
