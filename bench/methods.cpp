@@ -1,5 +1,5 @@
-// Methods beside each other: Adaptive-Span's training step against fixed span's, and decoding under a budget against
-// decoding without one.
+// Methods beside each other: Adaptive-Span's training step against fixed span's, and decoding under budgets, selective
+// attention and the baselines that need no training.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
+#include "lapse/forgetting/table.h"
 
 namespace lapse::bench {
 namespace {
@@ -65,17 +66,15 @@ Json steps(const Common& common, const Options& options) {
 
 // ----- decoding under a budget ---------------------------------------------------------------------------------------
 
-/// A stream of step 1's model with selective attention over the newest `rows` timesteps, of which a layer holds at most
-/// `budget` (0: all).
+/// A stream of step 1's model with a method over the newest `rows` timesteps, of which a layer holds at most `budget`
+/// (0: all).
 class Stream {
  public:
-  Stream(const StepShape& shape, int64_t rows, int64_t budget)
+  Stream(const StepShape& shape, const std::string& method, int64_t rows, int64_t budget)
       : shape_(shape),
-        model_(make_model(shape, "selective_attention", {{"max_span", std::to_string(rows)}})),
+        model_(make_model(shape, method, {{"max_span", std::to_string(rows)}}, {{"budget", std::to_string(budget)}})),
         memory_(model_.begin(1, false)) {
     const at::NoGradGuard no_grad;
-    for (auto& layer : model_.layers()) layer.method().set_budget(budget);
-    memory_ = model_.begin(1, false);
     for (int64_t seen = 0; seen < rows + 64; seen += shape.block)
       model_.forward(random_tokens(shape, shape.block), memory_, {});
     for (int64_t i = 0; i < 64; ++i) next();
@@ -92,18 +91,25 @@ class Stream {
   ModelMemory memory_;
 };
 
-Json budgets(const Common& common, const Options& options) {
+StepShape one_stream(const Common& common) {
   StepShape shape = step_shape("1", common.quick);
   shape.batch = 1;
-  const int64_t rows = common.quick ? 32 : 1024, budget = rows / 8;
-  // Of a window of a few timesteps attention takes next to nothing: what is left is the rest of the model.
-  struct Case {
-    const char* name;
-    int64_t rows, budget;
-  };
-  const std::vector<Case> cases = {{"full", rows, 0}, {"budget", rows, budget}, {"none", 2, 0}};
+  return shape;
+}
+
+int64_t all_rows(const Common& common) { return common.quick ? 128 : 1024; }
+
+/// How a method decodes.
+struct Case {
+  std::string name, method;
+  int64_t rows, budget;
+};
+
+/// Of each case the median time of a token, and the bytes of its memory.
+Json decode(const Common& common, const Options& options, const std::vector<Case>& cases) {
   std::vector<std::unique_ptr<Stream>> streams;
-  for (const auto& c : cases) streams.push_back(std::make_unique<Stream>(shape, c.rows, c.budget));
+  for (const auto& c : cases)
+    streams.push_back(std::make_unique<Stream>(one_stream(common), c.method, c.rows, c.budget));
   std::vector<std::vector<double>> times(cases.size());
   const int64_t window = common.quick ? 4 : options.window;
   for (int64_t i = 0; i < 8; ++i)  // in turns, so that a disturbance hits all alike
@@ -113,6 +119,15 @@ Json budgets(const Common& common, const Options& options) {
   Json json;
   for (size_t c = 0; c < cases.size(); ++c)
     json[cases[c].name] = {{"ms", median(times[c]) * 1e3}, {"memory_bytes", streams[c]->bytes()}};
+  return json;
+}
+
+Json budgets(const Common& common, const Options& options) {
+  const int64_t rows = all_rows(common), budget = rows / 8;
+  const std::string method = "selective_attention";
+  // Of a window of a few timesteps attention takes next to nothing: what is left is the rest of the model.
+  Json json =
+      decode(common, options, {{"full", method, rows, 0}, {"budget", method, rows, budget}, {"none", method, 2, 0}});
   const double full = json["full"]["ms"], held = json["budget"]["ms"], rest = json["none"]["ms"];
   json["rows"] = rows, json["budget_rows"] = budget;
   json["attention_over_full"] = (held - rest) / (full - rest);
@@ -125,8 +140,28 @@ Json budgets(const Common& common, const Options& options) {
   return json;
 }
 
+/// Every baseline that needs no training, under two budgets and with room for all rows.
+Json baselines(const Common& common, const Options& options) {
+  const int64_t rows = all_rows(common);
+  Json json;
+  for (const auto& entry : method_table()) {
+    if (!entry.options()->adopts()) continue;
+    std::vector<Case> cases;
+    for (const int64_t budget : {rows / 16, rows / 4, rows})
+      cases.push_back({std::to_string(budget), entry.name, rows, budget});
+    json[entry.name] = decode(common, options, cases);
+    std::cout << entry.name << ", ms a token with rows of";
+    for (const auto& [budget, result] : json[entry.name].items())
+      std::cout << fmt::format(" {}: {:.2f}", budget, result["ms"].get<double>());
+    std::cout << '\n';
+  }
+  return json;
+}
+
 Json run(const Common& common, const Options& options) {
-  return {{"adaptive_step", steps(common, options)}, {"budget", budgets(common, options)}};
+  return {{"adaptive_step", steps(common, options)},
+          {"budget", budgets(common, options)},
+          {"baselines", baselines(common, options)}};
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ StepShape step_shape(const std::string& name, bool quick) {
   fail(fmt::format("there is no step '{}', only 1, 2 and 3", name));
 }
 
-StepShape tiny_shape() { return {"tiny", 2, 32, 64, 2, 8, 2, 24, 64, 4, 11}; }
+StepShape tiny_shape() { return {"tiny", 4, 32, 64, 2, 8, 2, 24, 64, 4, 11}; }
 
 double step_flops(const StepShape& s) {
   const auto d = static_cast<double>(s.width), ff = static_cast<double>(s.feed_forward);
@@ -70,9 +70,11 @@ double step_flops(const StepShape& s) {
   return flops;
 }
 
-Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings) {
+Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings,
+                       const Settings& evaluation) {
   const auto options = find_method(method).options();
   set_fields(options->fields(), settings);
+  set_fields(options->evaluation_fields(), evaluation);
   return Transformer(model_config(shape), *options, shape.vocabulary, shape.block, Random(1, "weights"));
 }
 

@@ -38,7 +38,8 @@ Transformer make_model(const StepShape& shape);
 
 /// Fresh weights with another method, by its settings; those left out have their defaults.
 using Settings = std::map<std::string, std::string>;
-Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings);
+Transformer make_model(const StepShape& shape, const std::string& method, const Settings& settings,
+                       const Settings& evaluation = {});
 
 /// Whether the parameter is one of the span predictor's.
 bool of_spans(const std::string& parameter);

@@ -78,8 +78,15 @@ def methods(data: dict) -> str:
         f"{step['adaptive_over_fixed']:.2f}\n\n"
         + table(["rows that selective attention reads", "ms per token", "memory"], lines)
         + f"\nAttention under the budget / all: {budget['attention_over_full']:.2f}; "
-        f"memory: {budget['memory_over_full']:.2f}\n"
+        f"memory: {budget['memory_over_full']:.2f}\n\n"
+        + baselines(data["baselines"])
     )
+
+
+def baselines(data: dict) -> str:
+    budgets = list(next(iter(data.values())))
+    cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
+    return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
 SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory}

@@ -89,9 +89,7 @@ void add_evaluation_options(CLI::App& verb) {
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
   if (const auto given = verb.get_option("--method")->results(); !given.empty())
     checkpoint.config().read_with(given.back());
-  const Config& config = checkpoint.config();
-  set_options(verb, method_table(), &config.method(), "method is " + config.method_name);
-  config.method().check(shape_of(config.model, config.train.block));
+  set_options(verb, method_table(), &checkpoint.config().method(), "method is " + checkpoint.config().method_name);
 }
 
 void add_task_options(CLI::App& verb) { add_options(verb, task_table(), "Options of the run's task"); }
