@@ -1,12 +1,21 @@
 """What experiments read from a run: the numbers of RUN/metrics.jsonl, times from RUN-timing where that run exists (made on
-a quiet machine from the trained weights), else from RUN."""
+a quiet machine from the trained weights), else from RUN, and the settings that tell what a run of a task is of."""
 
 import json
 import statistics
+import tomllib
 
 
 def read_lines(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def settings(run):
+    """What RUN/config.toml says of the training and of the task, whose options go by the task's name."""
+    config = tomllib.loads((run / "config.toml").read_text())
+    task = config["data"]["task"]
+    train = {key: config["train"][key] for key in ("updates", "batch", "block", "precision")}
+    return train | {"rate": config["optimiser"]["rate"], task: config[task]}
 
 
 def summarise(run, config):

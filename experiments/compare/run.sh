@@ -16,10 +16,11 @@ for config in experiments/compare/*.toml; do
 done
 
 # 64 streams: methods that evict one row at a time read token by token.
-read_with() { # FILE RUN [OPTION...]: the numbers of the part kept for validation
+read_with() { # FILE RUN [OPTION...]: the numbers of the part kept for validation, unless they are there and newer than the model
   local file=runs/compare/budgets/$1.json run=$2
   shift 2
-  [[ -s $file ]] && return
+  local checkpoints=("$run"/checkpoints/*.safetensors)
+  [[ -s $file && $file -nt ${checkpoints[-1]} ]] && return
   echo "budgets: $(basename "$file" .json)"
   build/release/lapse eval "$run" --split valid --streams 64 --json "$@" >"$file.part"
   mv "$file.part" "$file"

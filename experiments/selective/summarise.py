@@ -3,14 +3,17 @@
 import json
 import pathlib
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from run_metrics import read_lines  # noqa: E402
 
 RUNS = pathlib.Path("runs/selective")
 NAMES = {"standard": "standard", "selective": "selective", "selective_memory_loss": "selective, memory loss 0.1"}
 
 
 def lines_of(folder: pathlib.Path, split: str) -> list[dict]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["split"] == split]
+    return [line for line in read_lines(folder) if line["split"] == split]
 
 
 def run_of(folder: pathlib.Path) -> dict:

@@ -3,8 +3,9 @@
 
     .venv/bin/python experiments/tasks/summarise.py [RUNS]      # default: runs/tasks
 
-Steps to 100 % are those of the first validation in which every scored position is right. Runs without RUN/test.json, which have not
-ended, are left out; of seeds that are not there results/ keeps what it has.
+Steps to 100 % are those of the first validation in which every scored position is right. A guess says the value of any one of the
+variables. Runs without RUN/test.json, which have not ended, are left out; of seeds that are not there results/ keeps the runs that
+were made with the same settings.
 """
 
 import json
@@ -14,25 +15,29 @@ import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+from run_metrics import read_lines, settings  # noqa: E402
+
 TASKS = ("variable_assignment", "variable_assignment_medium", "variable_assignment_small", "copy", "parity")
 KINDS = ("selective", "standard")
+OOD_VALUES = 2  # what run.sh asks for
 
 
 def summarise_run(run):
     config = tomllib.loads((run / "config.toml").read_text())
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(run)
     valid = [line for line in lines if line["split"] == "valid"]
     perfect = [line["update"] for line in valid if line["accuracy"] == 1]
     result = {
         "seed": config["train"]["seed"],
-        "batch": config["train"]["batch"],
+        "settings": settings(run),
         "updates": lines[-1]["update"],
         "steps_to_all_right": perfect[0] if perfect else None,
         "sequences_to_all_right": perfect[0] * config["train"]["batch"] if perfect else None,
         "validation": [{key: line[key] for key in ("update", "loss", "accuracy")} for line in valid],
     }
     test = json.loads((run / "test.json").read_text())
-    result["test"] = {key: test[key] for key in ("loss", "accuracy", "scored")}
+    result["test"] = {key: test[key] for key in ("loss", "accuracy", "answer_accuracy", "scored") if key in test}
     sets = [json.loads(path.read_text()) for path in sorted(run.glob("ood-*.json"))]
     if sets:
         result["out_of_distribution"] = [{key: s[key] for key in ("loss", "accuracy", "scored")} for s in sets]
@@ -43,19 +48,38 @@ def percent(values):
     return ", ".join(f"{100 * value:.1f}" for value in values) or "–"
 
 
+def guesses(runs):
+    """How often a guess is right in the test set and out of distribution, where the task is Variable Assignment."""
+    options = runs[0].get("settings", {}).get("variable_assignment")
+    if not options:
+        return "–", "–"
+    right = 1 / options["variables"]
+    return [percent([right + (1 - right) / values]) for values in (options["values"], OOD_VALUES)]
+
+
 def table(results):
-    rows = ["| task | attention | steps to 100 % validation accuracy | test accuracy, % | out of distribution, % |", "|---|---|---|---|---|"]
+    heads = ["task", "attention", "steps to 100 % validation accuracy", "test accuracy, %", "a guess, %", "whole answers, %"]
+    heads += ["out of distribution, %", "a guess, %"]
+    rows = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for (task, kind), runs in results.items():
         steps = ", ".join(str(run["steps_to_all_right"] or f"> {run['updates']}") for run in runs)
         test = percent(run["test"]["accuracy"] for run in runs)
+        whole = percent(run["test"]["answer_accuracy"] for run in runs if "answer_accuracy" in run["test"])
         other = percent(statistics.mean(s["accuracy"] for s in run["out_of_distribution"]) for run in runs if "out_of_distribution" in run)
-        rows.append(f"| {task} | {kind} | {steps} | {test} | {other} |")
+        guess, other_guess = guesses(runs)
+        rows.append(f"| {task} | {kind} | {steps} | {test} | {guess} | {whole} | {other} | {other_guess} |")
     return "\n".join(rows) + "\n"
 
 
 def merged(path, found):
-    """The runs that a file of results holds, each replaced by the run of its seed that was found."""
-    runs = {run["seed"]: run for run in json.loads(path.read_text())["runs"]} if path.exists() else {}
+    """The runs that a file of results holds, each replaced by the run of its seed that was found. Only runs of one kind go together:
+    where any was found, what the file holds of other settings, or of none, is dropped."""
+    held = json.loads(path.read_text())["runs"] if path.exists() else []
+    if not found:
+        return held
+    if any(run["settings"] != found[0]["settings"] for run in found):
+        sys.exit(f"{path.stem}: the runs' settings differ; see their config.toml, and move away those of other settings")
+    runs = {run["seed"]: run for run in held if run.get("settings") == found[0]["settings"]}
     runs.update({run["seed"]: run for run in found})
     return [runs[seed] for seed in sorted(runs)]
 
