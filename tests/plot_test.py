@@ -3,12 +3,13 @@
 import json
 import os
 import pathlib
+import re
 import struct
 import sys
 import tempfile
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, toml
+from program import TINY, ProgramTest, english, lapse, merged, metrics, toml
 
 shared = None
 
@@ -29,6 +30,20 @@ def setUpModule():
         (shared / f"{name}.toml").write_text(toml(merged(TINY, changes)))
         done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
         assert done.returncode == 0, done.stderr
+
+
+def same_shape(path, curve):
+    """Whether the points of a path are those of a curve but for the axes' scales: as high as the curve, downwards."""
+
+    def relative(values):
+        low, high = min(values), max(values)
+        return [(value - low) / ((high - low) or 1) for value in values]
+
+    if len(path) != len(curve):
+        return False
+    x, y = relative([p[0] for p in path]), relative([-p[1] for p in path])
+    expected = zip(relative([c[0] for c in curve]), relative([c[1] for c in curve]))
+    return all(abs(a - c) < 1e-4 and abs(b - d) < 1e-3 for a, b, (c, d) in zip(x, y, expected))
 
 
 class Plot(ProgramTest):
@@ -56,6 +71,19 @@ class Plot(ProgramTest):
         self.assertIn("Ours", svg)
         self.assertIn("Theirs", svg)
         self.assertNotIn("expire", svg)
+
+    def test_curves_are_those_of_the_metrics(self):
+        svg = self.plot("expire", "fixed", "--smooth", 1).decode()
+        paths = [re.findall(r"[ML] (\S+) (\S+)", path) for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
+        drawn = [[(float(x), float(y)) for x, y in path] for path in paths]
+        for run in ("expire", "fixed"):
+            lines = metrics(shared / run)
+            for split in ("train", "valid"):
+                of_split = [line for line in lines if line["split"] == split]
+                self.assertGreater(len(of_split), 1)
+                for value in (lambda line: line["bpb"], lambda line: sum(layer["memory_mean"] for layer in line["layers"]) / 2):
+                    curve = [(line["update"], value(line)) for line in of_split]
+                    self.assertTrue(any(same_shape(path, curve) for path in drawn), (run, split, curve))
 
     def test_one_run_shows_its_layers(self):
         svg = self.plot("expire", "--x", "tokens").decode()

@@ -126,7 +126,10 @@ TEST(CollisionWorld, ParticlesMoveByTheirVelocityAndStayInside) {
   }
   EXPECT_GT(kept, steps) << "a velocity is drawn anew only where the particle would leave";
   for (const int count : rows) EXPECT_GT(count, 0);
-  EXPECT_LT(std::sqrt(squares / static_cast<double>(2 * steps - kept)), 0.6) << "drawn with a deviation of 0.5";
+  // Drawn with a deviation of 0.5, and kept where they do not lead outside, which at an edge rather small ones do not.
+  const double deviation = std::sqrt(squares / static_cast<double>(2 * steps - kept));
+  EXPECT_GT(deviation, 0.4);
+  EXPECT_LT(deviation, 0.6);
 }
 
 TEST(Collision, TheTrainingSimulationIsTheSameForEverySeed) {
