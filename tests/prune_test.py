@@ -113,6 +113,17 @@ class Prune(ProgramTest):
         refused("--tokens", "selective", "--token", 3)
 
 
+class Streams(ProgramTest):
+    def test_the_search_starts_from_full_memories(self):
+        method = {"forgetting": {"method": "selective_attention"}, "selective_attention": {"max_span": 64}}
+        train = {"train": {"block": 16, "batch": 4, "updates": 5}}
+        config = self.config(shared / "text.txt", method, train)
+        self.succeed("train", config, "--out", self.folder / "run")
+        # Four streams of 140 tokens in all would hold 35 rows each.
+        result = self.succeed_json("prune", self.folder / "run", "--tokens", 140, "--step", 16)
+        self.assertEqual(result["settings"]["context"], 64)
+
+
 class Windows(ProgramTest):
     def test_absolute_positions_need_windows(self):
         config = self.config(shared / "text.txt", SELECTIVE, {"data": {"windows": False}})

@@ -101,8 +101,7 @@ void add_eval(CLI::App& program, Action& action) {
                    "default: as in training")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   add_precision(*verb, arguments->precision);
-  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add_threads(*verb, arguments->threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
   add_evaluation_options(*verb);
   add_task_options(*verb);

@@ -153,8 +153,7 @@ void add_generate(CLI::App& program, Action& action) {
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
   add_precision(*verb, arguments->precision);
-  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add_threads(*verb, arguments->threads);
   verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
   add_evaluation_options(*verb);
   verb->callback([=, &action] {

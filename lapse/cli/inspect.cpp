@@ -115,8 +115,7 @@ void add_inspect(CLI::App& program, Action& action) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50));
   verb->add_option("-o,--out", arguments->out, "the page to write")->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
-  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add_threads(*verb, arguments->threads);
   add_evaluation_options(*verb);
   add_task_options(*verb);
   verb->footer(

@@ -29,7 +29,8 @@ struct Arguments {
 
 struct Interrupted {};
 
-/// One part of the text, and the blocks of it that are read: whole windows, or streams of two blocks or more.
+/// One part of the text, and the blocks of it that are read: whole windows, or streams, as many as there are tokens to
+/// fill the memory of each twice.
 struct Part {
   Tokens tokens;
   int64_t batch, block;
@@ -40,7 +41,8 @@ struct Part {
     const Config& config = checkpoint.config();
     block = config.train.block;
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
-    batch = std::clamp<int64_t>(length / (config.data.windows ? block : 2 * block), 1, config.train.batch);
+    const int64_t fill = std::max(block, config.method().longest(shape_of(config.model, block)));
+    batch = std::clamp<int64_t>(length / (config.data.windows ? block : 2 * fill), 1, config.train.batch);
     if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
   }
   std::unique_ptr<EvaluationBlocks> open(const Checkpoint& checkpoint) const {
@@ -200,7 +202,7 @@ void add_prune(CLI::App& program, Action& action) {
   verb->add_option("--tokens", arguments->tokens, "so many tokens of it")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
-  verb->add_option("--measure", arguments->measure, "where the result is measured, whole")
+  verb->add_option("--measure", arguments->measure, "where the result is measured, all of it but what fills no block")
       ->check(splits)
       ->capture_default_str();
   verb->add_option("--standard", arguments->standard,
@@ -219,8 +221,7 @@ void add_prune(CLI::App& program, Action& action) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   verb->add_option("-o,--out", arguments->out,
                    "the checkpoint to write; default: pruned.safetensors in the run's folder");
-  verb->add_option("--threads", arguments->threads, "cores to use; default: all")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  add_threads(*verb, arguments->threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
   verb->footer(
       "Each round lowers the layer that costs least. Rounds are kept in prune.json beside the run: a search that was\n"

@@ -112,6 +112,10 @@ void add_precision(CLI::App& verb, std::string& precision) {
       ->capture_default_str();
 }
 
+void add_threads(CLI::App& verb, int64_t& threads) {
+  verb.add_option("--threads", threads, "cores to use; default: all")->check(CLI::Range(int64_t{1}, int64_t{4096}));
+}
+
 std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
   const TaskOptions* task = checkpoint.config().task();
   if (!task)

@@ -51,6 +51,9 @@ void check_out(const fs::path& path);
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
 
+/// Declares --threads.
+void add_threads(CLI::App& verb, int64_t& threads);
+
 /// What `lapse eval` reads: the run's task, or text_of. Error if there is a task and `data` too.
 std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
 
