@@ -11,11 +11,11 @@ def read_lines(run):
 
 
 def settings(run):
-    """What RUN/config.toml says of the training and of the task, whose options go by the task's name."""
+    """What RUN/config.toml says of the training, the model, the method and the task; a method's and a task's options go by its name."""
     config = tomllib.loads((run / "config.toml").read_text())
-    task = config["data"]["task"]
+    task, method = config["data"]["task"], config["forgetting"]["method"]
     train = {key: config["train"][key] for key in ("updates", "batch", "block", "precision")}
-    return train | {"rate": config["optimiser"]["rate"], task: config[task]}
+    return train | {key: config[key] for key in ("optimiser", "model", method, task)}
 
 
 def summarise(run, config):

@@ -53,6 +53,12 @@ class Baselines(ProgramTest):
             self.succeed("train", config, "--out", self.folder / method)
             self.succeed("generate", self.folder / method, "--prompt", "The", "--tokens", 5, "--json", "--method", "tova", "--budget", 3)
 
+    def test_says_which_methods_an_option_is_of(self):
+        printed = " ".join(self.succeed("eval", "--help").stdout.split())
+        self.assertIn("needs no training: local, local_global, strided, sink_window, h2o, tova", printed)
+        for shared_by in ("local, strided, sink_window, h2o, tova: rows that every layer holds", "local_global: rows that every local layer"):
+            self.assertIn(shared_by, printed)
+
     def test_what_is_refused(self):
         run = [shared / "fixed_span", "--data", shared / "text.txt"]
         self.refuse("eval", *run, "--method", "h20", says=("unknown forgetting method 'h20'", "h2o"))

@@ -394,12 +394,6 @@ class Help(ProgramTest):
         for verb in ("eval", "generate"):
             self.assertIn("--max-span", self.succeed(verb, "--help").stdout)
 
-    def test_says_which_methods_an_option_is_of(self):
-        printed = " ".join(self.succeed("eval", "--help").stdout.split())
-        self.assertIn("needs no training: local, local_global, strided, sink_window, h2o, tova", printed)
-        for shared_by in ("local, strided, sink_window, h2o, tova: rows that every layer holds", "local_global: rows that every local layer"):
-            self.assertIn(shared_by, printed)
-
 
 if __name__ == "__main__":
     unittest.main()

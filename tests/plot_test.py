@@ -27,23 +27,31 @@ def setUpModule():
         "parity": {"data": {"task": "parity"}, "parity": {"bits": 5}, "train": {"block": 10}},
     }
     for name, changes in runs.items():
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, changes)))
+        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"train": {"log_every": 4, "validate_every": 5}}, changes)))
         done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
         assert done.returncode == 0, done.stderr
 
 
-def same_shape(path, curve):
-    """Whether the points of a path are those of a curve but for the axes' scales: as high as the curve, downwards."""
-
-    def relative(values):
-        low, high = min(values), max(values)
-        return [(value - low) / ((high - low) or 1) for value in values]
-
+def scale(path, curve):
+    """The map (a, b, c, d) that takes the points of a curve to those of a path, x to a x + b and y to c y + d; None if there is none."""
     if len(path) != len(curve):
-        return False
-    x, y = relative([p[0] for p in path]), relative([-p[1] for p in path])
-    expected = zip(relative([c[0] for c in curve]), relative([c[1] for c in curve]))
-    return all(abs(a - c) < 1e-4 and abs(b - d) < 1e-3 for a, b, (c, d) in zip(x, y, expected))
+        return None
+    maps = []
+    for axis in (0, 1):
+        ordered = sorted((point[axis], at[axis]) for point, at in zip(curve, path))
+        (low, low_at), (high, high_at) = ordered[0], ordered[-1]
+        if high == low:
+            return None
+        slope = (high_at - low_at) / (high - low)
+        maps += [slope, low_at - slope * low]
+    return maps if fits(maps, path, curve) else None
+
+
+def fits(maps, path, curve):
+    a, b, c, d = maps
+    return len(path) == len(curve) and all(
+        abs(a * x + b - at_x) < 0.01 and abs(c * y + d - at_y) < 0.01 for (x, y), (at_x, at_y) in zip(curve, path)
+    )
 
 
 class Plot(ProgramTest):
@@ -74,16 +82,21 @@ class Plot(ProgramTest):
 
     def test_curves_are_those_of_the_metrics(self):
         svg = self.plot("expire", "fixed", "--smooth", 1).decode()
-        paths = [re.findall(r"[ML] (\S+) (\S+)", path) for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
-        drawn = [[(float(x), float(y)) for x, y in path] for path in paths]
-        for run in ("expire", "fixed"):
-            lines = metrics(shared / run)
-            for split in ("train", "valid"):
-                of_split = [line for line in lines if line["split"] == split]
-                self.assertGreater(len(of_split), 1)
-                for value in (lambda line: line["bpb"], lambda line: sum(layer["memory_mean"] for layer in line["layers"]) / 2):
-                    curve = [(line["update"], value(line)) for line in of_split]
-                    self.assertTrue(any(same_shape(path, curve) for path in drawn), (run, split, curve))
+        drawn = [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
+
+        def curve(run, split, value):
+            return [(line["update"], value(line)) for line in metrics(shared / run) if line["split"] == split]
+
+        for value in (lambda line: line["bpb"], lambda line: sum(layer["memory_mean"] for layer in line["layers"]) / 2):
+            # The axes' scale, from one curve; all others must have it too.
+            first = curve("expire", "train", value)
+            self.assertGreater(len(first), 3)
+            maps = next(filter(None, (scale(path, first) for path in drawn)), None)
+            self.assertIsNotNone(maps, first)
+            self.assertLess(maps[2], 0)  # higher is nearer the top
+            for run in ("expire", "fixed"):
+                for split in ("train", "valid"):
+                    self.assertTrue(any(fits(maps, path, curve(run, split, value)) for path in drawn), (run, split))
 
     def test_one_run_shows_its_layers(self):
         svg = self.plot("expire", "--x", "tokens").decode()

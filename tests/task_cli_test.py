@@ -167,6 +167,19 @@ class Tokenizer(ProgramTest):
         self.make("--kind", "bpe", name="c.model")
         self.assertNotEqual((self.folder / "a.model").read_bytes(), (self.folder / "c.model").read_bytes())
 
+    def test_learns_from_the_training_part_alone(self):
+        self.make("--quiet", "--fraction", 0.9, name="part.model")
+        text = self.text.read_bytes()
+        end = next(i for i in range(round(0.9 * len(text)), len(text)) if text[i] in b" \n")
+        whole, self.text = self.text, self.folder / "training-part.txt"
+        self.text.write_bytes(text[:end])
+        self.make("--quiet", name="alone.model")
+        self.text = whole
+        self.make("--quiet", name="whole.model")
+        models = [(self.folder / f"{name}.model").read_bytes() for name in ("part", "alone", "whole")]
+        self.assertEqual(models[0], models[1])
+        self.assertNotEqual(models[0], models[2])
+
     def test_a_run_needs_no_file_beside_it(self):
         self.make("--quiet")
         for name, windows in (("streams", False), ("windows", True)):
@@ -219,6 +232,10 @@ class Tokenizer(ProgramTest):
         self.refuse("train", self.config(tokenizer=""), *out, says=["data.tokenizer", "lapse tokenizer train"])
         self.refuse("train", self.config(tokenizer=str(self.text)), *out, says="not a SentencePiece model")
         self.refuse("train", self.config(unit="subwrod"), *out, says="did you mean 'subword'")
+        train = ["tokenizer", "train", "--data", self.text]
+        self.refuse(*train, "--out", self.folder / "none" / "a.model", says=["there is no folder", "none"])
+        self.refuse(*train, "--out", self.folder, says="is a folder; name a file")
+        self.refuse(*train, "--out", self.folder / "b.model", "--fraction", 0, says="--fraction 0")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 from run_metrics import read_lines, settings  # noqa: E402
 
-TASKS = ("variable_assignment", "variable_assignment_medium", "variable_assignment_small", "copy", "parity")
+TASKS = ("variable_assignment", "variable_assignment_small", "copy", "parity")
 KINDS = ("selective", "standard")
 OOD_VALUES = 2  # what run.sh asks for
 
@@ -97,7 +97,7 @@ def main():
                 continue
             results[task, kind] = runs
             if found:
-                path.write_text(json.dumps({"config": f"experiments/tasks/{task}_{kind}.toml", "runs": runs}, indent=2) + "\n")
+                path.write_text(json.dumps({"config": f"experiments/tasks/{task}.toml", "attention": kind, "runs": runs}, indent=2) + "\n")
     if not results:
         sys.exit(f"{folder}: no run of this experiment; experiments/tasks/run.sh makes them")
     (out / "table.md").write_text(table(results))

@@ -154,6 +154,7 @@ int run(const Arguments& arguments) {
                          {"split", arguments.split},
                          {"data", arguments.data},
                          {"tokens", arguments.tokens},
+                         {"streams", part.batch},
                          {"context", options.context},
                          {"step", options.step}};
   const auto curve = search(*model, part, checkpoint, options, settings, folder / "prune.json", arguments.json);

@@ -1,10 +1,11 @@
-#include <algorithm>
-#include <cmath>
+#include <fmt/format.h>
+
 #include <iostream>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/corpus.h"
 #include "lapse/data/subword.h"
 
 namespace lapse {
@@ -25,9 +26,8 @@ int run(const Arguments& arguments) {
   for (const auto& path : arguments.data) {
     texts.push_back(read_text_file(path));
     if (texts.back().empty()) fail(path + ": the file is empty");
-    // At white space, as data.split cuts a text of subwords.
-    const auto end = static_cast<size_t>(std::llround(arguments.fraction * static_cast<double>(texts.back().size())));
-    texts.back().resize(std::min(texts.back().find_first_of(" \n", end), texts.back().size()));
+    texts.back().resize(beginning(texts.back(), arguments.fraction, "subword").size());
+    if (texts.back().empty()) fail(fmt::format("--fraction {} of {} is nothing", arguments.fraction, path));
     bytes += texts.back().size();
   }
   const auto tell = [&](const std::string& line) {
@@ -57,8 +57,8 @@ void add_tokenizer(CLI::App& program, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")->required()->expected(1, 1 << 20);
   verb->add_option("--fraction", arguments->fraction,
-                   "learn from the beginning of each text, so much of it: the training part of a text that data.split "
-                   "will cut, 0.9 if by default")
+                   "learn from the beginning of each text, so much of it; 0.9 is the training part of what data.split "
+                   "cuts by default")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   verb->add_option("--vocabulary", arguments->training.size,

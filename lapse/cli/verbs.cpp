@@ -32,7 +32,8 @@ std::string flag_of(const Field& field) {
   fail(fmt::format("unknown flag {}{}; see lapse {} --help", argument, did_you_mean(argument, flags), name));
 }
 
-/// Declares the evaluation options of every entry of a table; entries may share a flag, and what it means.
+/// Declares the evaluation options of every entry of a table; entries may share a flag, and what it means. Methods and
+/// tasks share none.
 template <class Entry>
 void add_options(CLI::App& verb, const std::vector<Entry>& table, const std::string& group) {
   std::map<std::string, std::map<std::string, std::vector<std::string>>> flags;  // flag -> meaning -> of which entries

@@ -45,7 +45,7 @@ void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
 void add_task_options(CLI::App& verb);
 void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
 
-/// Error if no file can come to be at `path`, the value of --out: before the work rather than after it.
+/// Error if `path`, the value of --out, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path);
 
 /// Declares --precision: of reading with a trained model.

@@ -16,9 +16,8 @@ Fields DataConfig::fields() {
             "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy"),
       field("split", split, "fractions of `path` for training, validation and test; their sum is 1"),
       field("min_count", min_count,
-            "characters and words rarer than this in the training text become the unknown token (bits per byte count 8 "
-            "for "
-            "each byte of them)")
+            "characters and words rarer than this in the training text become the unknown token (bits per byte count "
+            "8 for each byte of them)")
           .in(1)
           .unit("occurrences"),
       field("max_vocabulary", max_vocabulary,

@@ -39,8 +39,7 @@ void check_split(const std::vector<double>& split) {
 /// The training, validation and test parts.
 std::array<std::string_view, 3> cut_text(std::string_view text, const std::vector<double>& split,
                                          const std::string& unit) {
-  auto size = static_cast<double>(text.size());
-  auto cut = [&](double fraction) { return cut_point(text, static_cast<size_t>(std::llround(size * fraction)), unit); };
+  auto cut = [&](double fraction) { return beginning(text, fraction, unit).size(); };
   // A part of fraction 0 stays empty, however the sum of the others is rounded.
   size_t valid_end = split[2] > 0 ? cut(split[0] + split[1]) : text.size();
   size_t train_end = split[1] > 0 ? cut(split[0]) : valid_end;
@@ -103,6 +102,11 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
 }
 
 }  // namespace
+
+std::string_view beginning(std::string_view text, double fraction, const std::string& unit) {
+  const auto size = static_cast<size_t>(std::llround(static_cast<double>(text.size()) * fraction));
+  return text.substr(0, cut_point(text, size, unit));
+}
 
 Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 : vocabulary_size <= 1 << 16 ? 2 : 4) {}
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lapse/data/vocabulary.h"
@@ -49,6 +50,9 @@ struct Corpus {
 /// (within 1e-6), the first positive; an empty training part; malformed UTF-8 or gzip. With `known`, that vocabulary is
 /// used instead: of the run to fine-tune.
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
+
+/// The beginning of a text, so much of it as `fraction` says, cut as load_corpus cuts the training part.
+std::string_view beginning(std::string_view text, double fraction, const std::string& unit);
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
 /// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file. The

@@ -15,8 +15,8 @@ namespace lapse {
 
 class Subwords;
 
-/// How many bytes of a text tokens stand for; `unknown`: those of them that no decoding gives back, since the
-/// vocabulary lacks the character or word.
+/// How many bytes of a text tokens stand for; `unknown`: of characters and words that the vocabulary lacks, with the
+/// white space before them.
 struct TextBytes {
   int64_t all = 0, unknown = 0;
 

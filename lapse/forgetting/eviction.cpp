@@ -32,8 +32,9 @@ Ages Eviction::ages(const Rows& rows) const {
 Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
   Tensor kept = Method::keep(rows, next);
   if (rows.training || budget_ == 0) return kept;
-  const int64_t own = shape_.min_age == 0 ? 1 : 0, room = budget_ - own,
-                safe = std::min(room, this->safe(budget_) - own);
+  const int64_t own = shape_.min_age == 0 ? 1 : 0;
+  const int64_t room = budget_ - own;
+  const int64_t newest = std::min(room, safe(budget_) - own);
   const Tensor scores = rows.described.at("score").to(at::kDouble).contiguous();
   const double* score = scores.const_data_ptr<double>();
   bool* keeps = kept.mutable_data_ptr<bool>();
@@ -43,7 +44,7 @@ Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
       if (keeps[i]) held.push_back(i);
     const auto excess = static_cast<int64_t>(held.size()) - room;
     if (excess <= 0) continue;
-    held.resize(std::max(excess, static_cast<int64_t>(held.size()) - safe));
+    held.resize(std::max(excess, static_cast<int64_t>(held.size()) - newest));
     // The least scores go; of equals the oldest.
     std::stable_sort(held.begin(), held.end(), [&](int64_t i, int64_t j) { return score[i] < score[j]; });
     for (int64_t i = 0; i < excess; ++i) keeps[held[i]] = false;

@@ -26,10 +26,11 @@ class LocalGlobalOptions : public PatternOptions {
   }
   void check(const ModelShape& shape) const override {
     if (shape.layers < every_)
-      fail(fmt::format(
-          "local_global: the last of every {} layers is global, and the model has {}; set every (--every) to "
-          "at most {}",
-          every_, shape.layers, shape.layers));
+      fail(
+          fmt::format("local_global: the last of every {} layers is global, and the model has {}; set "
+                      "local_global.every, or --every "
+                      "where a model is read, to at most {}",
+                      every_, shape.layers, shape.layers));
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const override {
     const bool global = layer % every_ == every_ - 1;

@@ -18,7 +18,7 @@ RampOptions standard_options(const Query& query, const ModelShape& shape, int64_
 /// Standard attention over rows of age up to last_age(time of the row).
 class Pattern : public Method {
  public:
-  Pattern(const ModelShape& shape, int64_t max_span) : shape_(shape), max_span_(max_span) {}
+  Pattern(const ModelShape& shape, int64_t max_span) : max_span_(max_span), shape_(shape) {}
 
   Reading read(const Query& query, const Rows& rows) const override;
   Ages ages(const Rows& rows) const override;
@@ -29,11 +29,10 @@ class Pattern : public Method {
   /// The greatest age at which rows of these times are read: [N] int64.
   virtual at::Tensor last_age(const at::Tensor& time) const = 0;
 
+  int64_t max_span_;  ///< L
+
  private:
   ModelShape shape_;
-
- protected:
-  int64_t max_span_;  ///< L
 };
 
 /// A window: every row is read up to the same age.

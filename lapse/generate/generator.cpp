@@ -27,8 +27,13 @@ void Generator::feed(const std::vector<int32_t>& tokens) {
 
 int32_t Generator::next() {
   if (seen_ == 0) fail("nothing to continue: give a prompt of at least one token");
+  if (!logits_.defined()) fail("the model's window is full; nothing can follow the token drawn last");
   const auto token = static_cast<int32_t>(sample(logits_, options_, random_));
-  if (const int64_t context = model_.context(); context == 0 || seen_ < context) feed({token});
+  const int64_t context = model_.context();
+  if (context == 0 || seen_ < context)
+    feed({token});
+  else
+    logits_.reset();
   return token;
 }
 

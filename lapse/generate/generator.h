@@ -15,7 +15,8 @@ class Generator {
 
   /// Reads tokens, block by block. At least one is needed before `next`.
   void feed(const std::vector<int32_t>& tokens);
-  /// Draws the next token, and reads it unless the model's window is full: then none can follow.
+  /// Draws the next token, and reads it unless the model's window is full: then none can follow, and
+  /// another call is an Error.
   int32_t next();
 
   /// Tokens read so far.

@@ -37,7 +37,7 @@ struct LayerReport {
   double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
   int64_t queries = 0;                    ///< how many those are
   double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
-  Columns told;                           ///< what the method tells of the block's own rows: name -> [B, K]
+  Columns told;           ///< what the method tells of the block's own rows, padding's too: name -> [B, K]
   at::Tensor time, last;  ///< of all rows at the last query: time, and the greatest age at which it can be read; [N]
 
   double memory_mean() const { return queries > 0 ? memory_sum / static_cast<double>(queries) : 0; }

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "lapse/core/error.h"
-
 #include "lapse/tasks/collision_world.h"
 
 namespace lapse {

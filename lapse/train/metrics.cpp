@@ -65,8 +65,10 @@ Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
     const double share = 1.0 / static_cast<double>(parts.size());
     auto mean = [&](const std::string& name, double value) { layer[name] = layer.value(name, 0.0) + share * value; };
     auto max = [&](const std::string& name, double value) { layer[name] = std::max(layer.value(name, value), value); };
+    LayerReport sizes;
+    for (const auto& part : parts) sizes.memory_sum += part[l].memory_sum, sizes.queries += part[l].queries;
+    layer["memory_mean"] = sizes.memory_mean();
     for (const auto& part : parts) {
-      mean("memory_mean", part[l].memory_mean());
       max("memory_max", part[l].memory_max);
       mean("deleted", part[l].deleted);
       for (const auto& [name, values] : part[l].told) {
