@@ -60,15 +60,17 @@ def guesses(runs):
 def table(results):
     heads = ["task", "attention", "steps to 100 % validation accuracy", "test accuracy, %", "a guess, %", "whole answers, %"]
     heads += ["out of distribution, %", "a guess, %"]
-    rows = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    rows = [heads]
     for (task, kind), runs in results.items():
         steps = ", ".join(str(run["steps_to_all_right"] or f"> {run['updates']}") for run in runs)
         test = percent(run["test"]["accuracy"] for run in runs)
         whole = percent(run["test"]["answer_accuracy"] for run in runs if "answer_accuracy" in run["test"])
         other = percent(statistics.mean(s["accuracy"] for s in run["out_of_distribution"]) for run in runs if "out_of_distribution" in run)
         guess, other_guess = guesses(runs)
-        rows.append(f"| {task} | {kind} | {steps} | {test} | {guess} | {whole} | {other} | {other_guess} |")
-    return "\n".join(rows) + "\n"
+        rows.append([task, kind, steps, test, guess, whole, other, other_guess])
+    shown = [column for column in zip(*rows) if any(cell != "–" for cell in column[1:])]
+    lines = [f"| {' | '.join(row)} |" for row in zip(*shown)]
+    return "\n".join([lines[0], "|" + "---|" * len(shown), *lines[1:]]) + "\n"
 
 
 def merged(path, found):
