@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "lapse/core/error.h"
 
 namespace lapse {
@@ -12,8 +10,8 @@ using at::Tensor;
 
 RampOptions standard_options(const Query& query, const ModelShape& shape, int64_t max_span) {
   RampOptions options = ramp_options(query, shape);
-  if (query.position.defined())
-    options.position = query.position.narrow(0, 0, std::min(query.position.size(0), max_span));
+  if (query.position.defined() && query.position.size(0) > max_span)
+    options.position = query.position.narrow(0, 0, max_span);
   return options;
 }
 
