@@ -1,12 +1,12 @@
 #include "lapse/data/subword.h"
 
 #include <fmt/format.h>
-#include <sentencepiece_processor.h>
-#include <sentencepiece_trainer.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "lapse/core/error.h"
+#include "lapse/data/sentencepiece.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -39,21 +39,9 @@ std::string with_spaces(std::string piece) {
 }
 
 /// Stretches of text, one after the other, none longer than the trainer reads.
-class Sentences : public sentencepiece::SentenceIterator {
- public:
-  explicit Sentences(const std::vector<std::string>& texts) {
-    for (const std::string& text : texts)
-      for_each_stretch(
-          text, true, [&](std::string_view stretch) { add(stretch); }, [](uint8_t) {});
-  }
-  bool empty() const { return sentences_.empty(); }
-  bool done() const override { return at_ == sentences_.size(); }
-  void Next() override { current_ = ++at_ < sentences_.size() ? std::string(sentences_[at_]) : ""; }
-  const std::string& value() const override { return current_; }
-  sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  void add(std::string_view stretch) {
+std::vector<std::string_view> sentences_of(const std::vector<std::string>& texts) {
+  std::vector<std::string_view> sentences;
+  const auto add = [&](std::string_view stretch) {
     while (!stretch.empty()) {
       size_t length = stretch.size();
       if (length > kLongestSentence) {
@@ -61,38 +49,42 @@ class Sentences : public sentencepiece::SentenceIterator {
         if (length == stretch.npos || length == 0)
           for (length = kLongestSentence; (stretch[length] & 0xC0) == 0x80;) --length;
       }
-      sentences_.push_back(stretch.substr(0, length));
+      sentences.push_back(stretch.substr(0, length));
       stretch.remove_prefix(length);
     }
-    if (at_ == 0) current_ = std::string(sentences_[0]);
-  }
+  };
+  for (const std::string& text : texts) for_each_stretch(text, true, add, [](uint8_t) {});
+  return sentences;
+}
 
-  std::vector<std::string_view> sentences_;
-  size_t at_ = 0;
-  std::string current_;
-};
+/// What is wrong, of SentencePiece's "INTERNAL: file.cc(12) [condition] what is wrong or decrease ...".
+std::string reason_of(std::string status) {
+  if (const size_t at = status.find("] "); at != status.npos) status.erase(0, at + 2);
+  status = status.substr(0, status.find(" or decrease character_coverage"));  // a setting that we do not offer
+  while (!status.empty() && (status.back() == '\n' || status.back() == ' ')) status.pop_back();
+  return status.empty() ? "no reason given" : status;
+}
 
 }  // namespace
 
 Subwords::Subwords(std::string model, const std::string& origin)
-    : model_(std::move(model)), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  if (model_.empty() || !processor_->LoadFromSerializedProto(model_).ok())
-    fail(origin + ": not a SentencePiece model; `lapse tokenizer train` makes one");
+    : model_(std::move(model)), pieces_(model_.empty() ? nullptr : sentencepiece_plugin().load(model_)) {
+  if (!pieces_) fail(origin + ": not a SentencePiece model; `lapse tokenizer train` makes one");
   byte_ids_.assign(256, -1);
-  for (int id = 0; id < processor_->GetPieceSize(); ++id) {
-    const std::string& piece = processor_->IdToPiece(id);
-    if (processor_->IsByte(id)) {
+  for (int32_t id = 0; id < pieces_->size(); ++id) {
+    const std::string piece = pieces_->piece(id);
+    const PieceKind kind = pieces_->kind(id);
+    if (kind == PieceKind::kByte) {
       const auto byte = static_cast<uint8_t>(std::stoi(piece.substr(3, 2), nullptr, 16));  // "<0x0A>"
       byte_ids_[byte] = id;
       decoded_.emplace_back(1, static_cast<char>(byte));
     } else {
-      const bool is_control = processor_->IsControl(id) || processor_->IsUnknown(id) || processor_->IsUnused(id);
-      decoded_.push_back(is_control ? "" : with_spaces(piece));
+      decoded_.push_back(kind == PieceKind::kControl ? "" : with_spaces(piece));
     }
   }
   if (std::ranges::count(byte_ids_, -1) > 0)
     fail(origin + ": this SentencePiece model has no byte fallback, so it cannot give every text back");
-  knows_space_ = !processor_->IsUnknown(processor_->PieceToId({kSpace.data(), kSpace.size()}));
+  knows_space_ = pieces_->knows(std::string(kSpace));
   // What each setting that changes the text would change.
   constexpr std::string_view probe = " A  \xC2\xAA \xEF\xBC\xA1 ";
   std::string back;
@@ -108,9 +100,7 @@ std::vector<int32_t> Subwords::encode(std::string_view text) const {
   for_each_stretch(
       text, knows_space_,
       [&](std::string_view stretch) {
-        std::vector<int> pieces;
-        if (const auto status = processor_->Encode({stretch.data(), stretch.size()}, &pieces); !status.ok())
-          fail("SentencePiece: " + status.ToString());
+        const std::vector<int> pieces = pieces_->encode(stretch);
         ids.insert(ids.end(), pieces.begin(), pieces.end());
       },
       [&](uint8_t byte) { ids.push_back(byte_ids_[byte]); });
@@ -122,28 +112,14 @@ std::shared_ptr<const Subwords> read_subwords(const fs::path& path) {
 }
 
 std::string train_subwords(const std::vector<std::string>& texts, const SubwordTraining& options) {
-  sentencepiece::SetRandomGeneratorSeed(1);
-  Sentences sentences(texts);
+  const auto sentences = sentences_of(texts);
   if (sentences.empty()) fail("there is no text to train a tokenizer on");
-  std::string model;
-  const auto status =
-      sentencepiece::SentencePieceTrainer::Train({{"model_type", options.kind},
-                                                  {"vocab_size", std::to_string(options.size)},
-                                                  {"byte_fallback", "true"},
-                                                  {"normalization_rule_name", "identity"},
-                                                  {"add_dummy_prefix", "false"},
-                                                  {"remove_extra_whitespaces", "false"},
-                                                  {"max_sentence_length", std::to_string(2 * kLongestSentence)},
-                                                  {"num_threads", "4"},  // sums depend on it: the same on every machine
-                                                  {"minloglevel", "3"}},
-                                                 &sentences, &model);
-  if (status.ok()) return model;
-  std::string reason = status.ToString();  // "INTERNAL: file.cc(12) [condition] what is wrong"
-  if (const size_t at = reason.find("] "); at != reason.npos) reason.erase(0, at + 2);
-  reason = reason.substr(0, reason.find(" or decrease character_coverage"));  // a setting that we do not offer
-  while (!reason.empty() && (reason.back() == '\n' || reason.back() == ' ')) reason.pop_back();
-  fail(fmt::format("SentencePiece cannot make {} pieces of this text: {}", options.size,
-                   reason.empty() ? "no reason given" : reason));
+  const SentencePiece& plugin = sentencepiece_plugin();
+  try {
+    return plugin.train(sentences, {options.kind, options.size, 2 * kLongestSentence});
+  } catch (const std::runtime_error& error) {
+    fail(fmt::format("SentencePiece cannot make {} pieces of this text: {}", options.size, reason_of(error.what())));
+  }
 }
 
 }  // namespace lapse

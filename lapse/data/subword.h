@@ -9,11 +9,9 @@
 
 #include "lapse/core/file.h"
 
-namespace sentencepiece {
-class SentencePieceProcessor;
-}
-
 namespace lapse {
+
+class PieceModel;
 
 /// A trained SentencePiece model (unigram or BPE). Its ids are SentencePiece's own: control symbols, 256 bytes
 /// ("<0x0A>"), then pieces, in which U+2581 stands for a space.
@@ -34,7 +32,7 @@ class Subwords {
 
  private:
   std::string model_;
-  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  std::unique_ptr<PieceModel> pieces_;
   std::vector<std::string> decoded_;
   std::vector<int32_t> byte_ids_;
   bool knows_space_;  // else a space is a byte: SentencePiece would write the three of U+2581
