@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -12,8 +13,10 @@
 #include "lapse/core/progress.h"
 #include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
+#include "lapse/forgetting/table.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/prune.h"
+#include "lapse/train/run_lock.h"
 
 namespace lapse {
 namespace {
@@ -28,6 +31,20 @@ struct Arguments {
 };
 
 struct Interrupted {};
+
+/// The run's folder, of itself or of one of its checkpoints.
+fs::path run_folder(const fs::path& run_or_file) {
+  if (fs::is_directory(run_or_file)) return run_or_file;
+  const fs::path folder = fs::absolute(run_or_file).parent_path();
+  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+}
+
+std::vector<std::string> methods_with_budgets() {
+  std::vector<std::string> names;
+  for (const auto& entry : method_table())
+    if (entry.options()->budgets() != nullptr) names.push_back(entry.name);
+  return names;
+}
 
 /// One part of the text, and the blocks of it that are read: whole windows, or streams, as many as there are tokens to
 /// fill the memory of each twice.
@@ -70,26 +87,37 @@ Json to_json(const std::vector<PruneRound>& curve) {
   return rounds;
 }
 
-/// The rounds of an interrupted search with these settings; none if there was none.
-std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings) {
+/// One round as the file has it; throws nlohmann's exceptions. False if a search cannot have written it.
+bool read_round(const Json& json, const Json& settings, size_t layers, PruneRound& round) {
+  round = {json.at("budgets"), json.at("loss")};
+  const int64_t most = settings.at("context");
+  return round.budgets.size() == layers && std::isfinite(round.nats) &&
+         std::ranges::all_of(round.budgets, [&](int64_t budget) { return budget >= 1 && budget <= most; });
+}
+
+/// The rounds of an interrupted search with these settings, of the same weights and text; none if there was none.
+std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings, size_t layers) {
   if (!fs::exists(path)) return {};
   const auto json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
   std::vector<PruneRound> curve;
+  bool valid = true;
   try {
     if (json.at("settings") != settings) return {};
-    for (const auto& round : json.at("rounds")) curve.push_back({round.at("budgets"), round.at("loss")});
+    for (const auto& round : json.at("rounds"))
+      valid = valid && read_round(round, settings, layers, curve.emplace_back());
   } catch (const nlohmann::json::exception&) {
-    fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
+    valid = false;
   }
+  if (!valid) fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
   return curve;
 }
 
 /// The search itself, each round saved.
 std::vector<PruneRound> search(Transformer& model, const Part& part, const Checkpoint& checkpoint, PruneOptions options,
                                const Json& settings, const fs::path& progress_file, bool quiet) {
-  auto curve = earlier_rounds(progress_file, settings);
-  LayerwiseText text(model, *part.open(checkpoint), part.blocks);
   const auto layers = static_cast<int64_t>(model.layers().size());
+  auto curve = earlier_rounds(progress_file, settings, model.layers().size());
+  LayerwiseText text(model, *part.open(checkpoint), part.blocks);
   // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
   Progress progress("prune", "round", layers * (options.context / options.step - 1),
                     std::max<int64_t>(static_cast<int64_t>(curve.size()) - 1, 0), quiet);
@@ -126,7 +154,8 @@ int run(const Arguments& arguments) {
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   std::vector<int64_t>* budgets = checkpoint.config().method().budgets();
   if (budgets == nullptr)
-    fail(arguments.run + ": its forgetting method, " + checkpoint.config().method_name + ", has no budgets to find");
+    fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}", arguments.run,
+                     checkpoint.config().method_name, fmt::join(methods_with_budgets(), ", ")));
   if (!arguments.standard.empty() && arguments.threshold >= 0)
     fail("--standard and --threshold both set the loss to reach; give one");
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
@@ -136,10 +165,10 @@ int run(const Arguments& arguments) {
   const Part part(arguments, checkpoint, arguments.split, arguments.tokens);
   const Part other(arguments, checkpoint, arguments.measure, 0);
   other.open(checkpoint);  // an error now rather than after the search
-  const fs::path folder =
-      fs::is_directory(arguments.run) ? fs::path(arguments.run) : fs::path(arguments.run).parent_path();
+  const fs::path folder = run_folder(arguments.run);
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
   check_out(out);
+  const RunLock lock(folder);
   const EvaluationResult full = part.read(*model, checkpoint);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   for (const auto& layer : full.layers)
@@ -151,8 +180,10 @@ int run(const Arguments& arguments) {
                       : arguments.threshold >= 0  ? arguments.threshold
                                                   : full.nats;
   const Json settings = {{"run", checkpoint.path().filename().string()},
+                         {"checkpoint", checkpoint.file().checksum()},
                          {"split", arguments.split},
                          {"data", arguments.data},
+                         {"text", part.tokens.checksum()},
                          {"tokens", arguments.tokens},
                          {"streams", part.batch},
                          {"context", options.context},

@@ -170,6 +170,8 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), content_(r
   }
 }
 
+uint32_t SafetensorsFile::checksum() const { return crc(content_); }
+
 const TensorEntry& SafetensorsFile::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;

@@ -37,6 +37,7 @@ class SafetensorsFile {
   const TensorEntry& tensor(const std::string& name) const;
   const std::string& meta(const std::string& key) const;
   const fs::path& path() const { return path_; }
+  uint32_t checksum() const;  ///< CRC-32 of the whole file: tells one from another
 
  private:
   fs::path path_;

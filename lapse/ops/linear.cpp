@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/CPUBlas.h>
 #include <c10/util/SmallVector.h>
@@ -200,7 +201,7 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
 bool has_bfloat16_products() {
   static const bool has = [] {
 #if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx512bf16")) return false;
+    if (!__builtin_cpu_supports("avx512bf16") || at::get_cpu_capability() != "AVX512") return false;
     try {
       alignas(64) at::BFloat16 a[16 * 16] = {};
       alignas(64) float c[16 * 16];

@@ -44,11 +44,17 @@ fs::path checkpoint_path(const fs::path& run, int64_t update) {
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& run) {
+  const fs::path folder = run / "checkpoints";
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> files;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", none))
-    if (entry.path().extension() == ".safetensors" && entry.path().stem().string().rfind("update-", 0) == 0)
-      files.push_back(entry.path());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-")) files.push_back(path);
+  }
+  // Taken for an empty folder, a run would begin anew over its own history.
+  if (error)
+    fail(fmt::format("cannot list '{}', where this run's checkpoints are: {}", folder.string(), error.message()));
   std::sort(files.rbegin(), files.rend());
   return files;
 }

@@ -67,7 +67,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Con
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);
 
-/// A run's checkpoints, newest first; empty if there is none.
+/// A run's checkpoints, newest first; empty if there is none. Error if their folder cannot be listed.
 std::vector<fs::path> checkpoints_of(const fs::path& run);
 
 }  // namespace lapse

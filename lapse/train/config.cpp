@@ -137,10 +137,14 @@ void Config::check() const {
              : "model.positions = \"absolute\" needs data.windows = true: learned positions end with the window, "
                "streams do not");
   method().check(shape_of(model, train.block));
-  if (train.precision == "bf16" && !has_bfloat16_products())
-    fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
   if (train.batch % train.parts != 0)
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
+}
+
+void check_training(const Config& config) {
+  config.check();
+  if (config.train.precision == "bf16" && !has_bfloat16_products())
+    fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
 }
 
 }  // namespace lapse

@@ -77,4 +77,7 @@ class Config {
   std::vector<std::unique_ptr<TaskOptions>> tasks_;
 };
 
+/// Config::check, and that this machine can train so: a model that was trained elsewhere can still be read here.
+void check_training(const Config& config);
+
 }  // namespace lapse

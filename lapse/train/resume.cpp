@@ -35,4 +35,15 @@ void require_same_run(const Checkpoint& checkpoint, Config& config) {
   }
 }
 
+void require_no_history(const fs::path& run) {
+  const fs::path metrics = run / "metrics.jsonl";
+  std::error_code none;
+  const auto size = fs::file_size(metrics, none);
+  if (none || size == 0) return;
+  fail(
+      fmt::format("{}: there are metrics of a run, but no checkpoints to go on from; put its folder checkpoints/ back, "
+                  "give another --out, or begin anew by removing {}",
+                  run.string(), metrics.string()));
+}
+
 }  // namespace lapse

@@ -1,4 +1,4 @@
-// Which configuration a run may be resumed with.
+// When a folder's run may be begun, and which configuration it may be resumed with.
 #pragma once
 
 #include "lapse/train/checkpoint.h"
@@ -8,5 +8,8 @@ namespace lapse {
 /// Error, naming the first field that differs, unless `config` describes the checkpoint's run. The run's length, what
 /// is recorded when, threads and paths may differ.
 void require_same_run(const Checkpoint& checkpoint, Config& config);
+
+/// Error if the folder, which has no checkpoints, has metrics of a run: to begin there would destroy them.
+void require_no_history(const fs::path& run);
 
 }  // namespace lapse

@@ -65,8 +65,8 @@ fs::path new_path(const fs::path& folder) {
   return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host_name(), getpid());
 }
 
-// The few fields of tensorboard.proto in protobuf's wire format. Debian's libprotobuf and the one that SentencePiece
-// carries export the same names, so that a process should not hold both.
+// The few fields of tensorboard.proto in protobuf's wire format. libtorch exports names of the protobuf that it
+// carries, so that a process should not hold Debian's libprotobuf beside it.
 enum Wire : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 std::string varint(uint64_t value) {

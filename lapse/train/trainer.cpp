@@ -17,6 +17,7 @@
 #include "lapse/train/evaluate.h"
 #include "lapse/train/metrics.h"
 #include "lapse/train/resume.h"
+#include "lapse/train/run_lock.h"
 
 namespace lapse {
 namespace {
@@ -73,6 +74,8 @@ class Run {
     const int64_t total = config_.train.updates;
     progress_.emplace("train", "update", total, update_, quiet_);
     if (!quiet_) describe();
+    // So that a run which is killed early has something to go on from, and a full disk is found at once.
+    if (update_ == 0 && config_.train.checkpoint_every > 0) save();
     if (validation_due_ && !validate()) return leave();
     while (update_ < total) {
       ++update_;
@@ -94,7 +97,12 @@ class Run {
   void describe() {
     progress_->print(fmt::format("{} parameters, {}; {} threads; run in {}", model_.parameter_count(),
                                  source_->describe(), at::get_num_threads(), folder_.string()));
-    if (update_ > 0) progress_->print(fmt::format("resumed after update {}", update_));
+    if (update_ == 0) return;
+    progress_->print(fmt::format("resumed after update {}", update_));
+    if (update_ >= config_.train.updates)
+      progress_->print(
+          fmt::format("the run is complete: train.updates = {}; to go on, give more (--set train.updates=N)",
+                      config_.train.updates));
   }
 
   /// Now rather than hours later.
@@ -302,11 +310,13 @@ class Run {
 }  // namespace
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
-  config.check();
+  check_training(config);
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  const RunLock lock(folder);
   const bool begun = !checkpoints_of(folder).empty();
   if (begun && !options.resume)
     fail(folder.string() + ": there is a run in this folder; --resume continues it, or give another folder");
+  if (!begun) require_no_history(folder);
   std::optional<Checkpoint> resumed, tuned;
   if (begun) {
     resumed = Checkpoint::open(folder);

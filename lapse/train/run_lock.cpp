@@ -1,0 +1,95 @@
+#include "lapse/train/run_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+[[noreturn]] void cannot(const char* action, const fs::path& path, int error) {
+  fail(fmt::format("cannot {} '{}': {}", action, path.string(), std::generic_category().message(error)));
+}
+
+/// Whether `path` still is the file that is open: its last holder may have removed it in between.
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat opened {
+  }, now{};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &now) == 0 && opened.st_ino == now.st_ino &&
+         opened.st_dev == now.st_dev;
+}
+
+/// "process 123", as the holder wrote it.
+std::string holder(int descriptor) {
+  char text[32];
+  const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
+  std::string id(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  while (!id.empty() && id.back() == '\n') id.pop_back();
+  return id.empty() ? "another process" : "process " + id;
+}
+
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(".safetensors.partial") || name == "metrics.jsonl.partial" || name == "config.toml.partial" ||
+         name == "prune.json.partial";
+}
+
+}  // namespace
+
+RunLock::RunLock(const fs::path& folder) : folder_(folder), file_(folder / "lock") {
+  std::error_code ignored;
+  for (fs::path path = fs::absolute(folder, ignored).lexically_normal(); !fs::exists(path, ignored);
+       path = path.parent_path()) {
+    if (path.has_filename()) made_.push_back(path);
+    if (path == path.parent_path()) break;
+  }
+  make_folder(folder);
+  take();
+  sweep();
+}
+
+RunLock::~RunLock() {
+  sweep();
+  ::unlink(file_.c_str());  // before it is freed: see is_same_file
+  ::close(descriptor_);
+  for (const fs::path& path : made_)
+    if (::rmdir(path.c_str()) != 0) break;  // refused unless it is empty
+}
+
+void RunLock::take() {
+  while (true) {
+    descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) cannot("write", file_, errno);
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
+      const std::string other = holder(descriptor_);
+      ::close(descriptor_);
+      if (error != EWOULDBLOCK) cannot("lock", file_, error);
+      fail(fmt::format("{}: {} is writing to this run; wait for it to end, or give another folder", folder_.string(),
+                       other));
+    }
+    if (is_same_file(descriptor_, file_)) break;
+    ::close(descriptor_);
+  }
+  const std::string id = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, id.data(), id.size(), 0) < 0) {
+    // The lock holds without the number: a full disk is found by whoever writes more than this.
+  }
+}
+
+void RunLock::sweep() const {
+  for (const fs::path& folder : {folder_, folder_ / "checkpoints"}) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+      if (is_leftover(entry->path())) ::unlink(entry->path().c_str());
+  }
+}
+
+}  // namespace lapse

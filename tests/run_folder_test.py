@@ -1,0 +1,225 @@
+"""A run's folder: its history is never destroyed, one process writes at a time, and nothing half written stays."""
+
+import json
+
+import pathlib
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+from program import TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, start, toml
+from prune_test import SELECTIVE
+
+shared = None
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    text = shared / "text.txt"
+    text.write_text(english(20000))
+    data = {"data": {"path": str(text)}}
+    (shared / "config.toml").write_text(toml(merged(TINY, data)))
+    (shared / "selective.toml").write_text(toml(merged(SELECTIVE, data)))
+    for config, name, seed in (("config", "run", 1), ("selective", "one", 1), ("selective", "two", 2)):
+        done = lapse("train", shared / f"{config}.toml", "--out", shared / name, "--set", f"train.seed={seed}")
+        assert done.returncode == 0, done.stderr
+
+
+class RunFolder(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.run_folder = self.folder / "run"
+        self.config_file = shared / "config.toml"
+
+    def copy(self, name="run"):
+        shutil.copytree(shared / name, self.run_folder)
+
+    def content(self):
+        files = (path for path in self.run_folder.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files}
+
+    def refuse_train(self, says):
+        """With --resume and without, and nothing changes."""
+        before = self.content()
+        for resume in ([], ["--resume"]):
+            self.refuse("train", self.config_file, "--out", self.run_folder, *resume, says=says)
+            self.assertEqual(self.content(), before)
+
+    def start_long_run(self):
+        """A run that ends only when it is told to, some updates on."""
+        never = ("--set=train.updates=99999999", "--set=train.checkpoint_every=99999999")
+        process = start("train", self.config_file, "--out", self.run_folder, *never)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        lines = self.run_folder / "metrics.jsonl"
+        end = time.monotonic() + 60
+        while not (lines.exists() and lines.stat().st_size > 0):
+            self.assertIsNone(process.poll(), "the run ended by itself")
+            self.assertLess(time.monotonic(), end, "the run records nothing")
+            time.sleep(0.01)
+        return process
+
+
+class History(RunFolder):
+    def test_without_checkpoints(self):
+        self.copy()
+        shutil.rmtree(self.run_folder / "checkpoints")
+        self.refuse_train(says=[str(self.run_folder), "no checkpoints", "metrics.jsonl", "another --out"])
+        (self.run_folder / "checkpoints").mkdir()
+        self.refuse_train(says="no checkpoints")
+
+    def test_checkpoints_that_cannot_be_listed(self):
+        self.copy()
+        folder = self.run_folder / "checkpoints"
+        shutil.rmtree(folder)
+        folder.symlink_to(self.folder / "away")  # a disk that is not mounted
+        self.refuse_train(says=["cannot list", str(folder), "No such file"])
+        folder.unlink()
+        folder.write_text("")
+        self.refuse_train(says=["cannot list", str(folder), "Not a directory"])
+        for verb in ("eval", "info"):
+            self.refuse(verb, self.run_folder, says=["cannot list", str(folder)])
+
+    def test_killed_early(self):
+        """A run has a checkpoint from its beginning, so that one that is killed at once can be resumed."""
+        often = ("--set", "train.checkpoint_every=99999999")
+        process = start("train", self.config_file, "--out", self.run_folder, "--set=train.updates=99999999", *often)
+        while not checkpoints(self.run_folder):
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        self.assertEqual([path.name for path in checkpoints(self.run_folder)], ["update-00000000.safetensors"])
+        self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
+        newest = [checkpoints(run)[0].read_bytes() for run in (self.run_folder, shared / "run")]
+        self.assertEqual(newest[0], newest[1])
+
+    def test_resumed_beyond_its_end(self):
+        self.copy()
+        done = self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
+        self.assertIn("the run is complete: train.updates = 20", done.stderr)
+        self.assertIn("--set train.updates=N", done.stderr)
+
+
+class Lock(RunFolder):
+    def test_one_writer(self):
+        process = self.start_long_run()
+        says = [str(self.run_folder), f"process {process.pid}", "another folder"]
+        for resume in ([], ["--resume"]):
+            self.refuse("train", self.config_file, "--out", self.run_folder, *resume, says=says)
+        self.succeed("info", self.run_folder)  # reading is free
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertFalse((self.run_folder / "lock").exists())
+        self.assertEqual(metrics(self.run_folder)[0]["update"], 5)
+
+    def test_a_killed_writer_frees_the_folder(self):
+        self.start_long_run().kill()
+        self.assertTrue((self.run_folder / "lock").exists())
+        self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
+        self.assertEqual(metrics(self.run_folder)[-1]["update"], 20)
+
+    def test_prune_writes_too(self):
+        self.config_file = shared / "selective.toml"
+        process = self.start_long_run()
+        self.refuse("prune", self.run_folder, "--tokens", 2000, says=[f"process {process.pid}"])
+        newest = checkpoints(self.run_folder)[-1]
+        self.refuse("prune", newest, "--tokens", 2000, says=[f"process {process.pid}"])
+
+    def test_nothing_is_left_of_what_was_refused(self):
+        out = self.folder / "a" / "b"
+        self.refuse("train", self.config_file, "--out", out, "--set=data.path=/nowhere/text", says="/nowhere/text")
+        self.assertFalse((self.folder / "a").exists())
+
+    def test_what_an_interrupted_save_left_goes(self):
+        self.copy()
+        left = [
+            self.run_folder / "checkpoints" / "update-00000030.safetensors.partial",
+            self.run_folder / "metrics.jsonl.partial",
+        ]
+        mine = self.run_folder / "film.mkv.partial"
+        for path in (*left, mine):
+            path.write_text("half")
+        self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
+        self.assertFalse(any(path.exists() for path in left))
+        self.assertTrue(mine.exists(), "what no run writes is not ours to remove")
+
+
+class PruneRounds(RunFolder):
+    """Rounds of an interrupted search are taken up only by the same search of the same weights and text."""
+
+    def prune(self, run, *arguments):
+        out = self.folder / "pruned.safetensors"
+        return self.succeed_json("prune", run, "--tokens", 2000, "--out", out, *arguments)
+
+    def refuse_rounds(self, change):
+        """`change` alters what an interrupted search has written."""
+        file = self.run_folder / "prune.json"
+        content = json.loads(file.read_text())
+        change(content)
+        file.write_text(json.dumps(content))
+        self.refuse("prune", self.run_folder, "--tokens", 2000, says=[str(file), "delete it"])
+
+    def test_another_model(self):
+        self.copy("two")
+        expected = self.prune(self.run_folder)
+        shutil.rmtree(self.run_folder)
+        self.copy("two")
+        self.prune(shared / "one")
+        shutil.copy(shared / "one" / "prune.json", self.run_folder)  # the checkpoints' names are the same
+        self.assertEqual(self.prune(self.run_folder)["rounds"], expected["rounds"])
+        self.assertNotEqual(self.prune(shared / "one")["rounds"], expected["rounds"])
+
+    def test_another_text(self):
+        self.copy("one")
+        text = self.write("text.txt", english(20000, seed=3))
+        first = self.prune(self.run_folder, "--data", text)
+        text.write_text(english(20000, seed=4))
+        second = self.prune(self.run_folder, "--data", text)
+        self.assertNotEqual(first["rounds"], second["rounds"])
+
+    def test_what_no_search_writes(self):
+        self.copy("one")
+        self.prune(self.run_folder)
+        whole = (self.run_folder / "prune.json").read_text()
+        changes = {
+            "no budgets": lambda json: json["rounds"][-1].update(budgets=[]),
+            "a budget of 0": lambda json: json["rounds"][-1].update(budgets=[64, 0]),
+            "a negative budget": lambda json: json["rounds"][-1].update(budgets=[64, -8]),
+            "a huge budget": lambda json: json["rounds"][-1].update(budgets=[64, 1 << 40]),
+            "one layer too many": lambda json: json["rounds"][-1].update(budgets=[64, 64, 64]),
+            "a loss that is none": lambda json: json["rounds"][0].update(loss=float("nan")),
+            "an infinite loss": lambda json: json["rounds"][0].update(loss=1e999),
+            "a loss of text": lambda json: json["rounds"][0].update(loss="low"),
+            "rounds that are none": lambda json: json.update(rounds=[1, 2]),
+        }
+        for name, change in changes.items():
+            with self.subTest(name):
+                (self.run_folder / "prune.json").write_text(whole)
+                self.refuse_rounds(change)
+
+    def test_a_method_without_budgets(self):
+        self.refuse("prune", shared / "run", says=["has no budgets", "methods that have them: ", "selective_attention"])
+
+
+class OtherMachines(RunFolder):
+    def test_a_processor_without_bfloat16(self):
+        """What was trained in bf16 elsewhere is read here."""
+        narrow = {**environment(), "ATEN_CPU_CAPABILITY": "avx2"}
+        done = lapse("train", self.config_file, "--out", self.run_folder, "--set=train.precision=bf16", env=narrow)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("train.precision", done.stderr)
+        wide = lapse("train", self.config_file, "--out", self.run_folder, "--set=train.precision=bf16")
+        if "needs a processor" in wide.stderr:
+            self.skipTest("this processor does not multiply bfloat16, so that there is no such run to read")
+        self.assertEqual(wide.returncode, 0, wide.stderr)
+        self.succeed("eval", self.run_folder, env=narrow)
+        self.succeed("generate", self.run_folder, "--tokens", 5, "--json", env=narrow)
+
+
+if __name__ == "__main__":
+    unittest.main()
