@@ -11,12 +11,12 @@ namespace {
 
 constexpr const char* kPlugin = "liblapse_sentencepiece.so";
 
-// Its own symbols come first for the plugin and what it is linked with, and nobody else sees them. The address
-// sanitizer refuses RTLD_DEEPBIND; its tests of the tokenizer run without libtorch.
+// The plugin's own symbols come first for it and for what it is linked with, and nobody else sees them (the default).
+// The address sanitizer refuses RTLD_DEEPBIND; its tests of the tokenizer run without libtorch.
 #ifdef __SANITIZE_ADDRESS__
-constexpr int kMode = RTLD_NOW | RTLD_LOCAL;
+constexpr int kMode = RTLD_NOW;
 #else
-constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
+constexpr int kMode = RTLD_NOW | RTLD_DEEPBIND;
 #endif
 
 /// Beside the library, or the program, that this code is part of.
