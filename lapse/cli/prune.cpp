@@ -260,13 +260,13 @@ void add_prune(CLI::App& program, Action& action) {
       "interrupted goes on. `lapse eval DIR/pruned.safetensors` reads the result.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = [=] {
+    action = within_memory("--tokens", [=] {
       try {
         return run(*arguments);
       } catch (const Interrupted&) {
         fail("interrupted; the same command goes on from the last whole round");
       }
-    };
+    });
   });
 }
 

@@ -1,13 +1,18 @@
 #include "lapse/cli/verbs.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <new>
+#include <regex>
 #include <set>
 
 #include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
 #include "lapse/forgetting/table.h"
 #include "lapse/tasks/table.h"
 
@@ -72,6 +77,23 @@ void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options*
 }
 
 }  // namespace
+
+// libtorch's failed allocation is a c10::Error among others: "... you tried to allocate 123 bytes ...".
+Action within_memory(std::string to_lower, Action action) {
+  return [to_lower = std::move(to_lower), action = std::move(action)] {
+    try {
+      return action();
+    } catch (const c10::Error& error) {
+      std::smatch size;
+      const std::string message = error.what_without_backtrace();
+      if (!std::regex_search(message, size, std::regex("tried to allocate (\\d+) bytes"))) throw;
+      fail(fmt::format("out of memory: cannot allocate {} ({} are free); lower {}", byte_size(std::stod(size[1])),
+                       byte_size(static_cast<double>(available_memory())), to_lower));
+    } catch (const std::bad_alloc&) {
+      fail(fmt::format("out of memory; lower {}", to_lower));
+    }
+  };
+}
 
 void refuse_extras(const CLI::App& verb) {
   const auto extras = verb.remaining();

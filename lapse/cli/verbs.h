@@ -48,6 +48,14 @@ void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
 /// Error if `path`, the value of --out, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path);
 
+/// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
+/// after that, if it would not fit into memory.
+int dry_run(Config& config, bool json);
+
+/// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was and
+/// what to lower.
+Action within_memory(std::string to_lower, Action action);
+
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
 

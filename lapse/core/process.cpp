@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
 
 namespace lapse {
 namespace {
@@ -16,6 +19,21 @@ volatile std::sig_atomic_t stop = 0;
 void on_signal(int signal) {
   stop = 1;
   std::signal(signal, SIG_DFL);
+}
+
+// "MemAvailable:   123 kB" of a file of such lines, in bytes.
+int64_t kilobytes_of(const char* file, const std::string& name) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(name + ":")) return 1024 * std::strtoll(line.c_str() + name.size() + 1, nullptr, 10);
+  return 0;
+}
+
+// The number in a control group's file; none if there is no such file or no limit ("max").
+std::optional<int64_t> number_in(const char* file) {
+  std::ifstream content(file);
+  int64_t number = 0;
+  return content >> number ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
@@ -31,6 +49,19 @@ int64_t resident_memory() {
   int64_t size = 0, resident = 0;
   statm >> size >> resident;
   return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t available_memory() {
+  int64_t least = kilobytes_of("/proc/meminfo", "MemAvailable") + kilobytes_of("/proc/meminfo", "SwapFree");
+  const std::pair<const char*, const char*> groups[] = {
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  for (const auto& [limit, usage] : groups)
+    if (const auto most = number_in(limit)) least = std::min(least, *most - number_in(usage).value_or(0));
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+    least = std::min(least, static_cast<int64_t>(space.rlim_cur) - kilobytes_of("/proc/self/status", "VmSize"));
+  return std::max<int64_t>(least, 0);
 }
 
 void wait_politely(char** argv) {

@@ -8,6 +8,10 @@ namespace lapse {
 int64_t peak_memory();      ///< bytes: the largest resident size so far
 int64_t resident_memory();  ///< bytes: resident now
 
+/// bytes: how much more this process may take before the machine, its control group or its own limit refuses; swap
+/// counts.
+int64_t available_memory();
+
 /// Makes OpenMP's threads sleep soon where they wait for one another, by starting the program anew (`argv`) with
 /// GOMP_SPINCOUNT set, which is read before main. Spinning, the default, makes a run 5 times slower as soon as another
 /// process wants a core. Does nothing if the user has chosen (GOMP_SPINCOUNT or OMP_WAIT_POLICY). Also lets malloc ask

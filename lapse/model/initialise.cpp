@@ -7,15 +7,23 @@
 namespace lapse {
 namespace {
 
+thread_local bool shapes_only = false;
+
+at::TensorOptions options() { return at::TensorOptions(at::kFloat).device(shapes_only ? at::kMeta : at::kCPU); }
+
 template <class Draw>
 at::Tensor filled(at::IntArrayRef shape, const Draw& draw) {
-  at::Tensor x = at::empty(shape, at::kFloat);
+  at::Tensor x = at::empty(shape, options());
+  if (shapes_only) return x;
   float* data = x.data_ptr<float>();
   for (int64_t i = 0; i < x.numel(); ++i) data[i] = static_cast<float>(draw());
   return x.set_requires_grad(true);
 }
 
 }  // namespace
+
+ShapesOnly::ShapesOnly() { shapes_only = true; }
+ShapesOnly::~ShapesOnly() { shapes_only = false; }
 
 at::Tensor normal_parameter(at::IntArrayRef shape, Random& random) {
   return filled(shape, [&] { return random.normal(); });
@@ -26,7 +34,7 @@ at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random
 }
 
 at::Tensor constant_parameter(at::IntArrayRef shape, double value) {
-  return at::full(shape, value, at::kFloat).set_requires_grad(true);
+  return at::full(shape, value, options()).set_requires_grad(true);
 }
 
 at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random) {

@@ -9,6 +9,15 @@
 
 namespace lapse {
 
+/// While one of these lives, parameters made by this thread have shapes and no values (libtorch's meta device): a model
+/// of any size can be built to count them.
+class ShapesOnly {
+ public:
+  ShapesOnly();
+  ~ShapesOnly();
+  ShapesOnly(const ShapesOnly&) = delete;
+};
+
 /// Leaves that require gradients, float32.
 at::Tensor normal_parameter(at::IntArrayRef shape, Random& random);                 ///< N(0, 1)
 at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random);  ///< U(-bound, bound)

@@ -30,6 +30,12 @@ std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptio
   return {method.positions(shape), shape.head_dim};
 }
 
+int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
+                         int64_t outputs) {
+  const ShapesOnly guard;
+  return Transformer(config, method, vocabulary, block, Random(0, "weights"), outputs).parameter_count();
+}
+
 int64_t ModelMemory::bytes() const {
   int64_t sum = 0;
   for (const auto& table : layers) sum += table.bytes();

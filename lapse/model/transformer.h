@@ -29,6 +29,10 @@ struct BlockDraws {
   std::vector<bool> dropped;  ///< per layer; empty: none
 };
 
+/// How many parameters a Transformer of these arguments has, without making it.
+int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
+                         int64_t outputs = 0);
+
 class Transformer {
  public:
   /// Fresh weights from `random` (docs/equations.md, "Initialisation"). `outputs`: kinds of what is predicted; 0: the

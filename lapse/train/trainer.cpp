@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -47,11 +48,9 @@ std::unique_ptr<Source> open_source(const Config& config, const Checkpoint* from
 
 class Run {
  public:
-  Run(Config& config, const fs::path& folder, bool quiet, const Checkpoint* resumed, const Checkpoint* tuned)
+  Run(Config& config, std::unique_ptr<Source> source, const Checkpoint* resumed, const Checkpoint* tuned)
       : config_(config),
-        folder_(folder),
-        quiet_(quiet),
-        source_(open_source(config, resumed ? resumed : tuned)),
+        source_(std::move(source)),
         model_(config.model, config.method(), source_->vocabulary().size(), config.train.block,
                Random(config.train.seed, "weights"), source_->vocabulary().outputs()),
         blocks_(source_->training(config.train.batch, config.train.block, Random(config.train.seed, "text"))),
@@ -66,14 +65,16 @@ class Run {
     require_validation_text();
     restart_memory();
     if (resumed) restore(*resumed);
-    metrics_.emplace(folder, update_, validation_due_);
-    write_file(folder / "config.toml", config_to_toml(config.sections()));
   }
 
-  Outcome run() {
+  /// To the end, recorded in `folder`.
+  Outcome run(const fs::path& folder, bool quiet) {
+    folder_ = folder;
+    metrics_.emplace(folder, update_, validation_due_);
+    write_file(folder / "config.toml", config_to_toml(config_.sections()));
     const int64_t total = config_.train.updates;
-    progress_.emplace("train", "update", total, update_, quiet_);
-    if (!quiet_) describe();
+    progress_.emplace("train", "update", total, update_, quiet);
+    if (!quiet) describe();
     // So that a run which is killed early has something to go on from, and a full disk is found at once.
     if (update_ == 0 && config_.train.checkpoint_every > 0) save();
     if (validation_due_ && !validate()) return leave();
@@ -91,6 +92,30 @@ class Run {
     }
     progress_->finish();
     return Outcome::kFinished;
+  }
+
+  /// Some updates for their time, of which nothing is recorded: for `seconds`, but at least two.
+  void try_out(double seconds, Trial& trial) {
+    const auto start = Clock::now();
+    const auto since = [](Clock::time_point from) {
+      return std::chrono::duration<double>(Clock::now() - from).count();
+    };
+    std::vector<double> times;
+    while (update_ < config_.train.updates && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
+      const auto begin = Clock::now();
+      ++update_;
+      step(/*log=*/false);
+      times.push_back(since(begin));
+    }
+    trial.updates = std::ssize(times);
+    if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
+    std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
+    trial.seconds_per_update = times.at(times.size() / 2);
+    trial.peak_memory = peak_memory();
+    double rows = 0;
+    for (const auto& part : memory_)
+      for (const auto& table : part.layers) rows += static_cast<double>(table.rows());
+    trial.rows = rows / static_cast<double>(config_.train.batch * config_.model.layers);
   }
 
  private:
@@ -289,7 +314,6 @@ class Run {
 
   Config& config_;
   fs::path folder_;
-  bool quiet_;
   std::unique_ptr<Source> source_;
   Transformer model_;
   std::unique_ptr<TrainingBlocks> blocks_;
@@ -309,6 +333,14 @@ class Run {
 
 }  // namespace
 
+namespace {
+
+MemoryEstimate estimate_memory(const Config& config, const Source& source) {
+  return lapse::estimate_memory(config, source.vocabulary().size(), source.vocabulary().outputs());
+}
+
+}  // namespace
+
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
   check_training(config);
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
@@ -325,9 +357,22 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
   } else if (!config.train.from.empty()) {
     tuned = Checkpoint::open(config.train.from);
   }
-  Run run(config, folder, options.quiet, resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
+  auto source = open_source(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
+  require_memory(estimate_memory(config, *source), available_memory());
+  Run run(config, std::move(source), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
   resumed.reset(), tuned.reset();  // whole files, no longer needed
-  return run.run();
+  return run.run(folder, options.quiet);
+}
+
+Trial try_out(Config& config, double seconds) {
+  check_training(config);
+  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  auto source = open_source(config, nullptr);
+  Trial trial{
+      .source = source->describe(), .memory = estimate_memory(config, *source), .available_memory = available_memory()};
+  if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
+  Run(config, std::move(source), nullptr, nullptr).try_out(seconds, trial);
+  return trial;
 }
 
 }  // namespace lapse

@@ -1,0 +1,67 @@
+// `lapse train --dry-run`: what a run would take.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/progress.h"
+#include "lapse/train/trainer.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kSeconds = 10;  // of trying
+
+void print(const Config& config, const Trial& trial) {
+  const ModelConfig& m = config.model;
+  std::cout << fmt::format("model       {} parameters: {} layers of width {}, {}\n", trial.memory.parameters, m.layers,
+                           m.width, config.method_name)
+            << fmt::format("data        {}\n", trial.source)
+            << fmt::format("an update   {} x {} tokens\n", config.train.batch, config.train.block)
+            << fmt::format("memory      {} to {} (estimate: nothing remembered, everything); {} free here\n",
+                           byte_size(trial.memory.least), byte_size(trial.memory.most),
+                           byte_size(static_cast<double>(trial.available_memory)));
+  if (trial.updates == 0) return;
+  std::cout << fmt::format("tried       {} updates: {:.0f} ms each (median), {:.0f} tokens/s, peak memory {}\n",
+                           trial.updates, 1000 * trial.seconds_per_update,
+                           static_cast<double>(config.train.batch * config.train.block) / trial.seconds_per_update,
+                           byte_size(static_cast<double>(trial.peak_memory)))
+            << fmt::format("            a stream then remembered {:.0f} rows in a layer; time grows with them\n",
+                           trial.rows)
+            << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
+                           duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
+}
+
+Json to_json(const Config& config, const Trial& trial) {
+  Json json = {{"parameters", trial.memory.parameters},
+               {"memory_weights", trial.memory.weights},
+               {"memory_least", trial.memory.least},
+               {"memory_most", trial.memory.most},
+               {"memory_available", trial.available_memory},
+               {"tokens_per_update", config.train.batch * config.train.block},
+               {"updates_tried", trial.updates}};
+  if (trial.updates > 0)
+    json.update({{"ms_per_update", 1000 * trial.seconds_per_update},
+                 {"peak_memory", trial.peak_memory},
+                 {"rows_remembered", trial.rows},
+                 {"seconds_of_the_run", trial.seconds_per_update * static_cast<double>(config.train.updates)}});
+  return json;
+}
+
+}  // namespace
+
+int dry_run(Config& config, bool json) {
+  const Trial trial = try_out(config, kSeconds);
+  if (json)
+    std::cout << to_json(config, trial).dump(2) << '\n';
+  else
+    print(config, trial);
+  std::cout.flush();
+  require_memory(trial.memory, trial.available_memory);
+  return 0;
+}
+
+}  // namespace lapse

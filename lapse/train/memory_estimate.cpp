@@ -1,0 +1,72 @@
+#include "lapse/train/memory_estimate.h"
+
+#include <fmt/format.h>
+
+#include "lapse/core/error.h"
+#include "lapse/core/progress.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+namespace {
+
+constexpr double kFloat = 4;        // bytes
+constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
+
+/// How many tensors as large as the parameters the optimiser keeps.
+double moments(const OptimiserConfig& optimiser) {
+  if (optimiser.name == "sgd") return optimiser.momentum > 0 ? 1 : 0;
+  return optimiser.name == "rmsprop" ? 1 : 2;
+}
+
+/// What an update needs beside the weights, with `old` rows of earlier blocks for each stream in each layer:
+///
+///   tables     batch · old · width, for each layer, twice: as they were and with the block's rows
+///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
+///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward
+///   gradients  of one layer's rows
+///   outputs    K · outputs: logits, probabilities, gradients
+///
+/// Attention keeps nothing of queries × rows.
+double update_bytes(const Config& config, int64_t outputs, double old) {
+  const ModelConfig& m = config.model;
+  const auto width = static_cast<double>(m.width), block = static_cast<double>(config.train.block);
+  const auto layers = static_cast<double>(m.layers), batch = static_cast<double>(config.train.batch);
+  const double heads = static_cast<double>(m.heads) * static_cast<double>(m.head_width());
+  const double gates = m.activation == "relu" ? 1 : 3;
+  const double part = batch / static_cast<double>(config.train.parts);
+  const double tables = 2 * layers * batch * old * width;
+  const double rows = part * (old + block) * (width + 2 * heads);
+  const double own = part * block * (2 * heads + 4 * width + gates * static_cast<double>(m.inner_width()));
+  const double scored = config.task() ? 0 : part * block * static_cast<double>(outputs);
+  return kFloat * (tables + layers * (rows + own) + rows + 3 * scored);
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const Config& config, int64_t vocabulary, int64_t outputs) {
+  const ModelShape shape = shape_of(config.model, config.train.block);
+  MemoryEstimate estimate;
+  estimate.parameters = count_parameters(config.model, config.method(), vocabulary, config.train.block, outputs);
+  estimate.weights = kFloat * static_cast<double>(estimate.parameters) * (2 + moments(config.optimiser));
+  const auto first = static_cast<double>(config.method().initial_rows(shape));
+  const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
+  const double fixed = kProcess + estimate.weights;
+  estimate.least = fixed + update_bytes(config, outputs, first);
+  estimate.most = fixed + update_bytes(config, outputs, std::max(first, longest));
+  return estimate;
+}
+
+void require_memory(const MemoryEstimate& estimate, int64_t available) {
+  if (estimate.least <= static_cast<double>(available)) return;
+  const bool weights = estimate.weights > estimate.least / 2;
+  fail(
+      fmt::format("this run needs at least {} of memory ({} for {} parameters, their gradients and the optimiser's "
+                  "moments), and {} "
+                  "are free here; lower {}",
+                  byte_size(estimate.least), byte_size(estimate.weights), estimate.parameters,
+                  byte_size(static_cast<double>(available)),
+                  weights ? "model.width, model.layers or model.feed_forward"
+                          : "train.batch or train.block, or raise train.parts"));
+}
+
+}  // namespace lapse

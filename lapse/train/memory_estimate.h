@@ -1,0 +1,24 @@
+// What a training run will take of the machine's memory, before it takes it.
+#pragma once
+
+#include <cstdint>
+
+#include "lapse/train/config.h"
+
+namespace lapse {
+
+/// Bytes, in float32 (the formula is in memory_estimate.cpp). `least`: while no row of earlier blocks is remembered;
+/// `most`: when every row is kept for as long as it could be read.
+struct MemoryEstimate {
+  int64_t parameters = 0;      ///< how many
+  double weights = 0;          ///< parameters, their gradients and the optimiser's moments
+  double least = 0, most = 0;  ///< of the whole process
+};
+
+/// Of a run with `vocabulary` kinds of tokens and `outputs` kinds of what is predicted.
+MemoryEstimate estimate_memory(const Config& config, int64_t vocabulary, int64_t outputs);
+
+/// Error, saying what would have to be smaller, if even the least is more than `available` bytes.
+void require_memory(const MemoryEstimate& estimate, int64_t available);
+
+}  // namespace lapse
