@@ -107,7 +107,7 @@ void add_eval(CLI::App& program, Action& action) {
   add_task_options(*verb);
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("--streams, or --block of streams", [=] { return run(*verb, *arguments); });
+    action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });
   });
 }
 

@@ -158,7 +158,8 @@ void add_generate(CLI::App& program, Action& action) {
   add_evaluation_options(*verb);
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("--max-span or --budget, or give a shorter prompt", [=] { return run(*verb, *arguments); });
+    action =
+        within_memory("lower --max-span or --budget, or give a shorter prompt", [=] { return run(*verb, *arguments); });
   });
 }
 

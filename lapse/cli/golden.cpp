@@ -69,7 +69,7 @@ void add_golden(CLI::App& program, Action& action) {
   verb->footer("Exit status 0 if everything is within the tolerance (numbers of live memories: equal), else 1.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("the number of files", [=] { return run(*arguments); });
+    action = within_memory("give fewer files", [=] { return run(*arguments); });
   });
 }
 

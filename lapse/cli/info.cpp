@@ -98,7 +98,7 @@ void add_info(CLI::App& program, Action& action) {
   verb->add_flag("--json", *json, "print one JSON object");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("what else runs on this machine", [=] { return run(*path, *json); });
+    action = within_memory("end other programs", [=] { return run(*path, *json); });
   });
 }
 

@@ -123,7 +123,7 @@ void add_inspect(CLI::App& program, Action& action) {
       "memory, by what the method tells of it and by how surprising it was, layer by layer.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("--tokens", [=] { return run(*verb, *arguments); });
+    action = within_memory("lower --tokens", [=] { return run(*verb, *arguments); });
   });
 }
 

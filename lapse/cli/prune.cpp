@@ -260,7 +260,7 @@ void add_prune(CLI::App& program, Action& action) {
       "interrupted goes on. `lapse eval DIR/pruned.safetensors` reads the result.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("--tokens", [=] {
+    action = within_memory("lower --tokens", [=] {
       try {
         return run(*arguments);
       } catch (const Interrupted&) {

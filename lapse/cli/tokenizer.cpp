@@ -73,7 +73,7 @@ void add_tokenizer(CLI::App& program, Action& action) {
   verb->footer("Every text can be given back from its pieces, byte by byte. The same texts give the same file.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("--fraction, or give less text", [=] { return run(*arguments); });
+    action = within_memory("lower --fraction, or give less text", [=] { return run(*arguments); });
   });
 }
 

@@ -49,7 +49,7 @@ void add_train(CLI::App& program, Action& action) {
       config_help(defaults.sections()));
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("train.batch, train.block or the model's size, or raise train.parts",
+    action = within_memory("lower train.batch, train.block or the model's size, or raise train.parts",
                            [=] { return run(*arguments); });
   });
 }

@@ -78,19 +78,22 @@ void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options*
 
 }  // namespace
 
-// libtorch's failed allocation is a c10::Error among others: "... you tried to allocate 123 bytes ...".
-Action within_memory(std::string to_lower, Action action) {
-  return [to_lower = std::move(to_lower), action = std::move(action)] {
+// libtorch's failed allocation is a c10::Error among others, "[enforce fail at alloc_cpu.cpp:1] ... you tried to
+// allocate 123 bytes ...". Where no memory is left for that text either, it breaks off.
+Action within_memory(std::string advice, Action action) {
+  return [advice = std::move(advice), action = std::move(action)] {
     try {
       return action();
     } catch (const c10::Error& error) {
-      std::smatch size;
       const std::string message = error.what_without_backtrace();
-      if (!std::regex_search(message, size, std::regex("tried to allocate (\\d+) bytes"))) throw;
-      fail(fmt::format("out of memory: cannot allocate {} ({} are free); lower {}", byte_size(std::stod(size[1])),
-                       byte_size(static_cast<double>(available_memory())), to_lower));
+      std::smatch size;
+      if (std::regex_search(message, size, std::regex("tried to allocate (\\d+) bytes")))
+        fail(fmt::format("out of memory: cannot allocate {} ({} are free); {}", byte_size(std::stod(size[1])),
+                         byte_size(static_cast<double>(available_memory())), advice));
+      if (!std::string_view("[enforce fail at alloc_cpu").starts_with(message)) throw;
+      fail("out of memory; " + advice);
     } catch (const std::bad_alloc&) {
-      fail(fmt::format("out of memory; lower {}", to_lower));
+      fail("out of memory; " + advice);
     }
   };
 }

@@ -53,8 +53,8 @@ void check_out(const fs::path& path);
 int dry_run(Config& config, bool json);
 
 /// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was and
-/// what to lower.
-Action within_memory(std::string to_lower, Action action);
+/// what to do.
+Action within_memory(std::string advice, Action action);
 
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);

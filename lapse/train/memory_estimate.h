@@ -18,7 +18,8 @@ struct MemoryEstimate {
 /// Of a run with `vocabulary` kinds of tokens and `outputs` kinds of what is predicted.
 MemoryEstimate estimate_memory(const Config& config, int64_t vocabulary, int64_t outputs);
 
-/// Error, saying what would have to be smaller, if even the least is more than `available` bytes.
+/// Error, saying what would have to be smaller, if even the least is more than `available` bytes, those that the
+/// process has already included.
 void require_memory(const MemoryEstimate& estimate, int64_t available);
 
 }  // namespace lapse

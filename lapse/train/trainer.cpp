@@ -339,6 +339,9 @@ MemoryEstimate estimate_memory(const Config& config, const Source& source) {
   return lapse::estimate_memory(config, source.vocabulary().size(), source.vocabulary().outputs());
 }
 
+/// How large this process may become.
+int64_t memory_of_process() { return resident_memory() + available_memory(); }
+
 }  // namespace
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
@@ -358,7 +361,7 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
     tuned = Checkpoint::open(config.train.from);
   }
   auto source = open_source(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
-  require_memory(estimate_memory(config, *source), available_memory());
+  require_memory(estimate_memory(config, *source), memory_of_process());
   Run run(config, std::move(source), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
   resumed.reset(), tuned.reset();  // whole files, no longer needed
   return run.run(folder, options.quiet);
@@ -368,8 +371,9 @@ Trial try_out(Config& config, double seconds) {
   check_training(config);
   if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
   auto source = open_source(config, nullptr);
-  Trial trial{
-      .source = source->describe(), .memory = estimate_memory(config, *source), .available_memory = available_memory()};
+  Trial trial{.source = source->describe(),
+              .memory = estimate_memory(config, *source),
+              .available_memory = memory_of_process()};
   if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
   Run(config, std::move(source), nullptr, nullptr).try_out(seconds, trial);
   return trial;

@@ -25,7 +25,7 @@ Outcome train(Config& config, const fs::path& run, const TrainerOptions& options
 struct Trial {
   std::string source;  ///< what it reads
   MemoryEstimate memory;
-  int64_t available_memory = 0;   ///< bytes
+  int64_t available_memory = 0;   ///< bytes, with what the process has already
   int64_t updates = 0;            ///< that were tried; 0: they would not fit into memory
   double seconds_per_update = 0;  ///< median
   double rows = 0;                ///< of a stream's memory after them, mean of the layers

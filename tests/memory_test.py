@@ -1,0 +1,121 @@
+"""Memory: a run says beforehand what it takes, what cannot fit is refused, and a failed allocation is one line."""
+
+import json
+import pathlib
+import resource
+import tempfile
+import unittest
+
+from program import TINY, ProgramTest, english, lapse, merged, metrics, start, toml
+
+shared = None
+
+# Large enough for what it allocates to stand out from the program's own 200 MB.
+WIDE = {
+    "model": {"width": 256, "layers": 4, "heads": 4, "feed_forward": 1024},
+    "train": {"batch": 16, "block": 64, "updates": 12, "log_every": 1, "validate_every": 0, "threads": 2},
+}
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    (shared / "text.txt").write_text(english(40000))
+    (shared / "config.toml").write_text(toml(merged(TINY, {"data": {"path": str(shared / "text.txt")}})))
+    done = lapse("train", shared / "config.toml", "--out", shared / "run")
+    assert done.returncode == 0, done.stderr
+
+
+class DryRun(ProgramTest):
+    def dry_run(self, config, *arguments):
+        return json.loads(self.succeed("train", config, "--dry-run", "--json", *arguments).stdout)
+
+    def test_it_tells_and_writes_nothing(self):
+        before = set(shared.iterdir())
+        told = self.dry_run(shared / "config.toml", "--set=train.updates=40")
+        self.assertEqual(set(shared.iterdir()), before)
+        self.assertEqual(told["parameters"], self.succeed_json("info", shared / "run")["parameters"])
+        self.assertEqual(told["updates_tried"], 40)
+        self.assertGreater(told["ms_per_update"], 0)
+        printed = self.succeed("train", shared / "config.toml", "--dry-run").stdout
+        says = (f"{told['parameters']} parameters", "expire_span", "ms each", "free here", "the run     20 updates")
+        for words in says:
+            self.assertIn(words, printed)
+        self.refuse("train", shared / "config.toml", says="--out is required")
+        self.refuse("train", shared / "config.toml", "--out", self.folder / "x", "--json", says="--dry-run")
+
+    def test_the_estimate_is_near_what_is_taken(self):
+        """Fixed spans keep every row, so the most that is estimated is what the run takes once its memory is full."""
+        kinds = {
+            "fixed": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 512}},
+            "short": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 16}, "optimiser": {"name": "sgd"}},
+            "parts": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 512}, "train": {"parts": 4}},
+        }
+        program = 190e6  # what memory_estimate.cpp takes the program for, which is not under test
+        for name, changes in kinds.items():
+            with self.subTest(name):
+                config = self.config(shared / "text.txt", WIDE, changes)
+                told = self.dry_run(config, "--set=train.updates=2")
+                out = self.folder / name
+                self.succeed("train", config, "--out", out)
+                taken = metrics(out)[-1]["peak_memory"]
+                self.assertLess(abs(told["memory_most"] - taken), 0.35 * (taken - program) + 40e6, (told, taken))
+                self.assertLessEqual(told["memory_least"], told["memory_most"])
+
+    def test_what_cannot_fit_is_refused(self):
+        for change, advice in {"model.width=65536": "model.width", "train.batch=1048576": "train.batch"}.items():
+            for arguments in (["--out", self.folder / "run"], ["--dry-run"]):
+                says = ["this run needs at least", "are free here", f"lower {advice}"]
+                more = ["--set=train.block=1024"] if "batch" in change else []
+                self.refuse("train", shared / "config.toml", *arguments, "--set", change, *more, says=says)
+        self.assertFalse((self.folder / "run").exists())
+
+
+class Limits(ProgramTest):
+    """Every verb under limits on its address space: it ends well, or with one line that says why."""
+
+    def limited(self, megabytes, *arguments):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+        process = start(*arguments, preexec_fn=limit)
+        return process, process.communicate(timeout=120)[1]
+
+    def least(self):
+        """The least limit, in MB, under which the program and its libraries start."""
+        low, high = 0, 4096
+        while high - low > 4:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.limited(middle, "--help")[0].returncode == 0 else (middle, high)
+        return high
+
+    def run_within(self, megabytes, *arguments):
+        """Whether it ended well."""
+        process, stderr = self.limited(megabytes, *arguments)
+        command = f"{megabytes} MB: lapse {' '.join(map(str, arguments))}\n{stderr}"
+        self.assertIn(process.returncode, (0, 1), command)
+        if process.returncode == 1:
+            self.assertRegex(stderr.splitlines()[-1], "^lapse: error: .*memory", command)
+        return process.returncode == 0
+
+    def test_verbs(self):
+        run, page, wide = shared / "run", self.folder / "page.html", self.config(shared / "text.txt", WIDE)
+        verbs = {
+            "train": lambda n: ("train", wide, "--out", self.folder / f"out-{n}", "--quiet"),
+            "eval": lambda n: ("eval", run, "--streams", "900"),
+            "generate": lambda n: ("generate", run, "--tokens", "3", "--json"),
+            "info": lambda n: ("info", run),
+            "inspect": lambda n: ("inspect", run, "--tokens", "50", "-o", page),
+        }
+        limits = [self.least() + more for more in (15, 30, 60, 8000)]
+        for name, arguments in verbs.items():
+            with self.subTest(name):
+                ended = [self.run_within(limit, *arguments(limit)) for limit in limits]
+                self.assertTrue(ended[-1], "where there is enough, it ends well")
+                self.assertFalse(ended[0] and name == "train", "this limit is felt")
+
+
+if __name__ == "__main__":
+    unittest.main()
