@@ -100,6 +100,19 @@ class CommittedTablesTest(unittest.TestCase):
         results = json.loads((HERE / "selective" / "results.json").read_text())
         self.assertEqual(selective.table(results), (HERE / "selective" / "table.md").read_text())
 
+    def test_answer_ages(self):
+        """A part of a small world, simulated again; and ages counted by hand."""
+        ages = module(HERE / "collision" / "answer_ages.py")
+        for result in json.loads((HERE / "collision" / "results" / "answer_ages.json").read_text()):
+            if result["world"]["grid"] == 4:
+                found = json.loads(json.dumps(ages.measure_part(result["world"], "valid", result["seeds"])))
+                self.assertEqual(found, result["parts"]["valid"])
+        ages.answers = lambda world, steps, draw: ([(9, 9), (9, 4), (10, 9), (19, 10), (19, 5)], 2)
+        found = ages.measure({"easy": False}, 20, 2, 0)
+        self.assertEqual(found["steps_per_collision"], 10)
+        self.assertEqual(found["before_the_piece"], 2 / 5)  # met at 9 and 5, asked from 10 on
+        self.assertEqual(found["older_than"][64], 2 / 5)  # 72 and 112 tokens
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -88,6 +88,11 @@ def mean(found):
     return round(statistics.mean(found), 3)
 
 
+def measure_part(world, part, seeds):
+    steps, pieces = world[f"{part}_steps"], world["pieces"]
+    return {"steps_in_a_piece": steps // pieces, **mean([measure(world, steps, pieces, seed) for seed in range(seeds)])}
+
+
 def worlds():
     """The configurations of each world."""
     found = {}
@@ -108,11 +113,11 @@ def main():
     for world, names in worlds():
         result = {"configurations": names, "world": world, "seeds": seeds, "parts": {}}
         for part in ("train", "valid", "test"):
-            steps = world[f"{part}_steps"]
-            found = mean([measure(world, steps, world["pieces"], seed) for seed in range(1 if part == "train" else seeds)])
-            result["parts"][part] = {"steps_in_a_piece": steps // world["pieces"], **found}
-            name = f"{'easy, ' if world['easy'] else ''}{world['grid']} x {world['grid']}, {world['colours']} colours"
-            cells = [name, part, f"{steps // world['pieces']:,}", f"{100 * found['before_the_piece']:.0f} %", f"{100 * found['older_than'][1024]:.0f} %", f"{found['median_age']:,.0f}"]
+            found = measure_part(world, part, 1 if part == "train" else seeds)
+            result["parts"][part] = found
+            colours = "easy" if world["easy"] else f"colours: {world['colours']}"
+            name = f"{world['grid']} x {world['grid']}, {colours}"
+            cells = [name, part, f"{found['steps_in_a_piece']:,}", f"{100 * found['before_the_piece']:.0f} %", f"{100 * found['older_than'][1024]:.0f} %", f"{found['median_age']:,.0f}"]
             print(f"| {' | '.join(cells)} |", flush=True)
         results.append(result)
     out = HERE / "results" / "answer_ages.json"
