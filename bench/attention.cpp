@@ -1,4 +1,5 @@
-// The operator against eager PyTorch, libtorch's own fused attention and the machine's peak: issue 4's rows on it.
+// The operator against eager PyTorch, libtorch's own fused attention and the machine's peak, in the cases that
+// bench/README.md explains.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -26,7 +27,7 @@ struct Case {
   bool reuse = false;                     ///< memory that tensors release serves the next repeat
 };
 
-/// The rows of the issue's table; `scale` divides rows and queries.
+/// The cases; `scale` divides rows and queries.
 std::vector<Case> cases(int64_t scale) {
   const int64_t uniform = 768 / scale, few = 267 / scale, many = 8 * uniform - 7 * few;
   const CallShape full = {std::vector<int64_t>(8, uniform), 256 / scale, 4, 64};

@@ -26,7 +26,7 @@ struct Call {
 
   /// Forward + backward: 14 D per head and pair of the rectangle queries x rows (2 products forward, and 5 backward
   /// with the one that recomputes), 6 D per head and (query, age <= P) (1 forward, 2 backward). Rows with m = 0 for
-  /// every query earn nothing; pairs in the future count.
+  /// every query do not count; pairs in the future do.
   double flops(bool with_positions = true) const;
 
   /// The pairs with m > 0 and age >= 1: their share of the rectangle, and the FLOPs over them alone.

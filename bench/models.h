@@ -18,7 +18,7 @@ struct StepShape {
   int64_t block, batch, memory;  ///< K, B, M: rows that each layer keeps of each sample
   int64_t max_span, ramp;        ///< L, R
   int64_t vocabulary;
-  double gflop = 0;  ///< of a whole training step, as the issue states it; 0: not stated
+  double gflop = 0;  ///< that a whole training step must have; 0: not checked
 
   int64_t tokens() const { return batch * block; }
 };

@@ -56,7 +56,7 @@ int run_parsed(const Program& program, const Common& common) {
     return 0;
   }
   if (const fs::path folder = fs::path(common.json).parent_path(); !folder.empty() && !fs::is_directory(folder))
-    fail(fmt::format("--json: there is no folder {}", folder.string()));  // now rather than after half an hour
+    fail(fmt::format("--json: there is no folder {}", folder.string()));  // now, not after the measurement
   Json json = header(program, common);
   std::cout << fmt::format("{} on {}, {} threads{}\n", program.name, json["processor"].get<std::string>(),
                            at::get_num_threads(), common.quick ? "; --quick: these are no measurements" : "")

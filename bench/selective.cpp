@@ -45,8 +45,8 @@ struct Problem {
   Tensor grad_out, grad_memory;
 };
 
-/// 14 D per head and visible pair: two products forward, five backward with the one that recomputes. What selects comes
-/// on top and earns nothing. Forward alone: 4 D.
+/// 14 D per head and visible pair: two products forward, five backward with the one that recomputes. The work
+/// of selection does not count. Forward alone: 4 D.
 double flops_of(const Shape& s, bool backward) {
   const auto K = static_cast<double>(s.queries), n = static_cast<double>(s.rows);
   const double pairs = static_cast<double>(s.samples) * (K * (n - K) + K * (K + 1) / 2);

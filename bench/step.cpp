@@ -1,4 +1,4 @@
-// A whole training step against eager PyTorch and the machine's peak: issue 4's steps 1, 2 and 3.
+// A whole training step against eager PyTorch and the machine's peak: the steps 1, 2 and 3 of bench/README.md.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -20,7 +20,7 @@ struct Options {
   std::string only = "all";
   std::string precision = "float32";
   int64_t updates = 10, warm = 2;
-  int64_t eager_updates = -1;  // -1: 3, but 1 of step 3, which takes half a minute
+  int64_t eager_updates = -1;  // -1: 3, but 1 of step 3, which takes much longer
   bool no_eager = false;
 
   std::vector<StepShape> chosen(const Common& common) const {

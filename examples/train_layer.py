@@ -42,7 +42,7 @@ class ExpiringAttention(nn.Module):
         offsets = F.pad(torch.bincount(sample, minlength=B).cumsum(0), (1, 0))  # sample b: offsets[b] to offsets[b + 1]
 
         # Keys, values and spans anew from the hidden states, so that their weights learn from old memories too.
-        span = self.max_span * torch.sigmoid(self.span(hidden).squeeze(-1) / 4)  # / 4: spans learn less hastily (Eq. 8)
+        span = self.max_span * torch.sigmoid(self.span(hidden).squeeze(-1) / 4)  # / 4: spans learn more slowly (Eq. 8)
         q, k, v = (y.unflatten(-1, (self.heads, -1)) for y in (self.query(x), self.key(hidden), self.value(hidden)))
         named = {"row_span": span, "position": self.position, "ramp": self.ramp}
         start = torch.full((B,), now)  # the time of each sample's first query
@@ -95,7 +95,7 @@ def main():
     except OSError as error:
         sys.exit(f"train_layer: {error} (scripts/build.sh release builds it; --library PATH names another)")
 
-    torch.set_num_threads(1)  # so little work takes longer to share than to do
+    torch.set_num_threads(1)  # so little work is slower on several threads
     torch.manual_seed(1)
     model, losses = Model(), []
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)

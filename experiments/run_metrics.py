@@ -3,11 +3,20 @@ a quiet machine from the trained weights), else from RUN, and the settings that 
 
 import json
 import statistics
+import sys
 import tomllib
 
 
 def read_lines(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def read_eval(path):
+    """What `lapse eval --json` wrote to this file. Ends the program where the evaluation did not read the whole part."""
+    found = json.loads(path.read_text())
+    if found.get("complete") is not True:
+        sys.exit(f"{path}: an evaluation that did not reach its end; delete it and run the experiment again")
+    return found
 
 
 def settings(run):

@@ -11,7 +11,7 @@ import pathlib
 import statistics
 import sys
 
-from run_metrics import read_lines, settings
+from run_metrics import read_eval, read_lines, settings
 
 HERE = pathlib.Path(__file__).parent
 # What a task's metrics are called, and what the table shows of it.
@@ -31,13 +31,13 @@ def summarise(task, run):
     valid = [line for line in lines if line["split"] == "valid"]
     train = [line for line in lines if line["split"] == "train"]
     some = reversed(train[:: -max(1, len(train) // 20)])  # 20 to 40, evenly spaced, the last among them
-    test = json.loads((run / "test.json").read_text())
+    test = read_eval(run / "test.json")
     return {
         "config": f"experiments/{task}/{run.name}.toml",
         "settings": settings(run),
         "updates": lines[-1]["update"],
         "validation": [{key: line[key] for key in ("update", "loss", metric)} for line in valid],
-        "test": {key: test[key] for key in ("loss", metric, "scored", "answers")},
+        "test": {key: test[key] for key in ("loss", metric, "scored", "answers", "complete")},
         "memory_mean_per_layer": [round(layer["memory_mean"], 1) for layer in test["layers"]],
         "memory_max_per_layer": [layer["memory_max"] for layer in test["layers"]],
         "memory_mean_in_training": {line["update"]: mean_memory(line) for line in some},

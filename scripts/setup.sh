@@ -33,7 +33,7 @@ packages=(
 
 missing_packages() {
   local installed p
-  # dpkg-query fails when it knows nothing of one of them, and still prints the others
+  # dpkg-query fails where one of them is unknown, and still prints the others
   installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
   for p in "${packages[@]}"; do
     grep -qxF "$p installed" <<<"$installed" || printf '%s\n' "$p"
@@ -53,7 +53,7 @@ install_packages() {
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive
     apt-get -o DPkg::Lock::Timeout=120 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 -o Acquire::Retries=1)
   log=$(mktemp)
-  # update's own failure is no reason to stop: a foreign source may be broken, or the lists may be recent enough
+  # a failing update is not fatal: some other source may be broken, and the lists may be recent enough
   { "${apt[@]}" update || true; "${apt[@]}" install -y --no-install-recommends "$@"; } >"$log" 2>&1 </dev/null 9<&- || {
     tail -n 5 "$log" >&2
     die "apt could not install: $list (is a package mirror reachable? the whole log: $log)"
@@ -159,7 +159,7 @@ pip_install() {
   local log
   log=$(mktemp)
   touch "$mark"
-  # pip's own patience (15 s, 5 times over) is minutes where a registry is out of reach; the user's settings win
+  # pip's own limits (15 s, 5 retries) take minutes where a registry is out of reach; the user's settings take precedence
   PIP_USER=0 PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-20} PIP_RETRIES=${PIP_RETRIES:-2} \
     "$py" -m pip install -q --disable-pip-version-check --no-input "$@" >"$log" 2>&1 </dev/null || {
     rm -f "$mark" # it fetches everything before it installs anything, so nothing is half there

@@ -84,6 +84,12 @@ check_house() {
   .venv/bin/python scripts/check_house.py
 }
 
+check_docs() {
+  quietly .venv/bin/python -B scripts/check_docs_test.py
+  quietly .venv/bin/python -B experiments/summaries_test.py
+  .venv/bin/python scripts/check_docs.py
+}
+
 # --- the run --------------------------------------------------------------------------------------------------------
 title "set-up"
 LAPSE_BROWSER=1 scripts/setup.sh
@@ -93,6 +99,9 @@ check_format
 
 title "house rules"
 check_house
+
+title "documents, and the tables of committed results"
+check_docs
 
 if [[ $mode == asan ]]; then
   title "build, with sanitizers"

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import summarise  # noqa: E402
+from run_metrics import read_eval, summarise  # noqa: E402
 
 METHODS = {
     "enwik8-head/fixed_span_128": "fixed span, L = 128",
@@ -45,8 +45,9 @@ TRAINED = ("strided", "local_global")  # of the budgets' methods, those with a r
 
 
 def budget(file):
-    data = json.loads(file.read_text())
-    return {"bpb": round(data["bpb"], 4), "memory_mean": round(statistics.mean(layer["memory_mean"] for layer in data["layers"]), 1)}
+    data = read_eval(file)
+    memory = statistics.mean(layer["memory_mean"] for layer in data["layers"])
+    return {"bpb": round(data["bpb"], 4), "memory_mean": round(memory, 1), "complete": data["complete"]}
 
 
 def budgets(runs):

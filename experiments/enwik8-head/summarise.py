@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns the runs of this experiment into results/: one JSON per run, the table and the figure that the README shows.
+"""Turns the runs of this experiment into results/: one JSON per run, the table and the figure that docs/results.md shows.
 
     .venv/bin/python experiments/enwik8-head/summarise.py [RUNS]      # default: runs/enwik8-head
 

@@ -4,7 +4,7 @@
     .venv/bin/python experiments/tasks/summarise.py [RUNS]      # default: runs/tasks
 
 Steps to 100 % are those of the first validation in which every scored position is right. A guess says the value of any one of the
-variables. Runs without RUN/test.json, which have not ended, are left out; of seeds that are not there results/ keeps the runs that
+variables. Runs without RUN/test.json, which have not ended, are left out, and evaluations that did not reach their end refused; of seeds that are not there results/ keeps the runs that
 were made with the same settings.
 """
 
@@ -16,7 +16,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import read_lines, settings  # noqa: E402
+from run_metrics import read_eval, read_lines, settings  # noqa: E402
 
 TASKS = ("variable_assignment", "variable_assignment_small", "copy", "parity")
 KINDS = ("selective", "standard")
@@ -36,11 +36,11 @@ def summarise_run(run):
         "sequences_to_all_right": perfect[0] * config["train"]["batch"] if perfect else None,
         "validation": [{key: line[key] for key in ("update", "loss", "accuracy")} for line in valid],
     }
-    test = json.loads((run / "test.json").read_text())
-    result["test"] = {key: test[key] for key in ("loss", "accuracy", "answer_accuracy", "scored") if key in test}
-    sets = [json.loads(path.read_text()) for path in sorted(run.glob("ood-*.json"))]
+    test = read_eval(run / "test.json")
+    result["test"] = {key: test[key] for key in ("loss", "accuracy", "answer_accuracy", "scored", "complete") if key in test}
+    sets = [read_eval(path) for path in sorted(run.glob("ood-*.json"))]
     if sets:
-        result["out_of_distribution"] = [{key: s[key] for key in ("loss", "accuracy", "scored")} for s in sets]
+        result["out_of_distribution"] = [{key: s[key] for key in ("loss", "accuracy", "scored", "complete")} for s in sets]
     return result
 
 
@@ -57,6 +57,31 @@ def guesses(runs):
     return [percent([right + (1 - right) / values]) for values in (options["values"], OOD_VALUES)]
 
 
+def cut_short(run):
+    """(number, sequences read, sequences in all) of each set out of distribution that was not read to its end. A sequence of
+    Variable Assignment has one scored position."""
+    sets = run.get("out_of_distribution", [])
+    wanted = run["settings"]["variable_assignment"]["test_sequences"] if sets else 0
+    return [(number, s["scored"], wanted) for number, s in enumerate(sets, 1) if s["scored"] < wanted]
+
+
+def out_of_distribution(runs):
+    """The mean of each run's sets, with a star where one was not read to its end."""
+    cells = []
+    for run in (run for run in runs if "out_of_distribution" in run):
+        mean = statistics.mean(s["accuracy"] for s in run["out_of_distribution"])
+        cells.append(percent([mean]) + ("*" if cut_short(run) else ""))
+    return ", ".join(cells) or "–"
+
+
+def notes(results):
+    """A line for each star of the table."""
+    for (task, kind), runs in results.items():
+        for run in runs:
+            for number, read, wanted in cut_short(run):
+                yield f"\\* {task}, {kind}, seed {run['seed']}: set {number} was read in part, {read:,} of {wanted:,} sequences."
+
+
 def table(results):
     heads = ["task", "attention", "steps to 100 % validation accuracy", "test accuracy, %", "a guess, %", "whole answers, %"]
     heads += ["out of distribution, %", "a guess, %"]
@@ -65,12 +90,12 @@ def table(results):
         steps = ", ".join(str(run["steps_to_all_right"] or f"> {run['updates']}") for run in runs)
         test = percent(run["test"]["accuracy"] for run in runs)
         whole = percent(run["test"]["answer_accuracy"] for run in runs if "answer_accuracy" in run["test"])
-        other = percent(statistics.mean(s["accuracy"] for s in run["out_of_distribution"]) for run in runs if "out_of_distribution" in run)
+        other = out_of_distribution(runs)
         guess, other_guess = guesses(runs)
         rows.append([task, kind, steps, test, guess, whole, other, other_guess])
     shown = [column for column in zip(*rows) if any(cell != "–" for cell in column[1:])]
     lines = [f"| {' | '.join(row)} |" for row in zip(*shown)]
-    return "\n".join([lines[0], "|" + "---|" * len(shown), *lines[1:]]) + "\n"
+    return "\n".join([lines[0], "|" + "---|" * len(shown), *lines[1:], "", *notes(results)]).rstrip() + "\n"
 
 
 def merged(path, found):

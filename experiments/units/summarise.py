@@ -12,18 +12,18 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import read_lines  # noqa: E402
+from run_metrics import read_eval, read_lines  # noqa: E402
 
 UNITS = ("byte", "character", "word", "subword")
 
 
 def summarise(run):
     lines = read_lines(run)
-    test = json.loads((run / "test.json").read_text())
+    test = read_eval(run / "test.json")
     return {
         "updates": lines[-1]["update"],
         "validation_bpb": {line["update"]: line["bpb"] for line in lines if line["split"] == "valid"},
-        "test": {key: test[key] for key in ("loss", "bpb", "tokens")},
+        "test": {key: test[key] for key in ("loss", "bpb", "tokens", "complete")},
         # Every token costs loss / ln 2 bits; bpb is what they cost in all, and what is unknown, per byte.
         "bits_per_token": test["loss"] / math.log(2),
         "memory_mean": round(statistics.mean(layer["memory_mean"] for layer in test["layers"]), 1),

@@ -44,7 +44,7 @@ int terminal_columns() {
   return (known ? size.ws_col : kDefaultColumns) - 1;  // a full line would wrap, and then not be redrawn in place
 }
 
-// Unlike fmt::print this does not throw where stderr is closed: no job should end for want of its progress bar.
+// Unlike fmt::print this does not throw where stderr is closed: a lost progress bar must not end the job.
 void emit(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 double seconds_since(std::chrono::steady_clock::time_point then) {

@@ -8,11 +8,11 @@ namespace lapse {
 
 Random::Random(uint64_t seed, std::string_view name) : key_(mix64(seed)) {
   for (unsigned char byte : name) key_ = mix64(key_ ^ byte);
-  key_ = mix64(key_ ^ 256);  // the end; without it seed and counter could change places in the stream of no name
+  key_ = mix64(key_ ^ 256);  // ends the name: for an empty one seed and counter would be interchangeable
 }
 
-// The counter is mixed before it meets the key: with a plain sum, a stream would be a shifted copy of any other whose
-// key lies a few steps away.
+// The counter is mixed before it is combined with the key: with a plain sum, two streams with neighbouring keys would
+// be shifted copies of each other.
 uint64_t Random::next() { return mix64(key_ ^ mix64(counter_++)); }
 
 double Random::uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }

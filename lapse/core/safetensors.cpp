@@ -31,8 +31,8 @@ const std::map<std::string, size_t>& dtype_sizes() {
   return sizes;
 }
 
-// Size of a tensor in bytes. A zero in the shape excuses no overflow of the other numbers: whoever computes strides
-// would meet it.
+// Size of a tensor in bytes. The other numbers may not overflow even where the shape has a zero: strides are
+// computed from them.
 uint64_t tensor_size(const std::string& name, const std::string& dtype, const std::vector<int64_t>& shape) {
   uint64_t size = dtype_size(dtype), limit = std::numeric_limits<int64_t>::max();
   bool empty = false;
@@ -90,7 +90,7 @@ void check_cover(const std::map<std::string, TensorEntry>& tensors, std::string_
 
 // The checksum covers the whole file with zeros in its own place, so that not even white space may change.
 uint32_t crc(std::string_view bytes, uint32_t before = 0) {
-  if (bytes.empty()) return before;  // its pointer may be null, which zlib takes as a wish to start afresh
+  if (bytes.empty()) return before;  // its pointer may be null, for which zlib returns the initial value
   return static_cast<uint32_t>(crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 

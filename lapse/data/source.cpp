@@ -54,8 +54,7 @@ int64_t TextSource::streams(const std::string& part, int64_t block, int64_t most
 }
 
 std::vector<Figure> TextSource::figures(const Score& score) const {
-  // A token that does not say what the text has there costs the text's bytes too, or else the figure would fall with
-  // the size of the vocabulary.
+  // What the vocabulary lacks also costs 8 bits a byte: else a smaller vocabulary would look better.
   const double bits = score.nats / std::numbers::ln2 + 8 * static_cast<double>(score.bytes.unknown);
   std::vector<Figure> all;
   if (vocabulary_.unit() != "subword" && vocabulary_.unit() != "byte")

@@ -1,4 +1,4 @@
-// What a run reads: a text, or the sequences of a generated task. The trainer and the command know no more of it.
+// What a run reads: a text, or the sequences of a generated task. The trainer and the command use only this interface.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class Source {
   virtual ~Source() = default;
 
   virtual const Vocabulary& vocabulary() const = 0;
-  virtual std::string describe() const = 0;             ///< one line for who watches
+  virtual std::string describe() const = 0;             ///< one line for the user
   virtual uint32_t checksum() const = 0;                ///< of what is read in training: another text has another
   virtual bool has(const std::string& part) const = 0;  ///< "train", "valid", "test"
 

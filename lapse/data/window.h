@@ -1,4 +1,4 @@
-// Independent windows of a text: every one starts from nothing, with a token that says so.
+// Independent windows of a text: each starts from empty memory, with the token BOS.
 #pragma once
 
 #include "lapse/data/stream.h"

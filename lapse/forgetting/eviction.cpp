@@ -28,7 +28,7 @@ Ages Eviction::ages(const Rows& rows) const {
   return {at::full_like(time, shape_.min_age), at::full_like(time, max_age_)};
 }
 
-// Where tokens attend themselves the next one takes a place of the budget, and of what is safe.
+// Where tokens attend themselves the next one counts in the budget, and among the newest rows that are never dropped.
 Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
   Tensor kept = Method::keep(rows, next);
   if (rows.training || budget_ == 0) return kept;

@@ -25,8 +25,8 @@ class Eviction : public Method {
  protected:
   /// The new scores of rows [N], given the old ones and what the newest query's heads gave each row [N, H].
   virtual at::Tensor score(const at::Tensor& before, const at::Tensor& received) const = 0;
-  /// How many of the newest rows are safe, the query's own included; at least 1: where tokens do not attend themselves,
-  /// no query has had a chance to attend the newest.
+  /// How many of the newest rows are never dropped, the query's own included; at least 1: where tokens do not attend
+  /// themselves, no query has read the newest row yet.
   virtual int64_t safe(int64_t budget) const = 0;
 
  private:

@@ -17,7 +17,7 @@ struct MethodEntry {
 
 const std::vector<MethodEntry>& method_table();
 
-/// What a configuration without a choice gets.
+/// The method of a configuration that names none.
 const MethodEntry& default_method();
 
 /// Error, with the nearest name, if there is no such method.

@@ -64,8 +64,8 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   if (samples() == 1 && !block.requires_grad() && !old.requires_grad()) {
     const int64_t n = old.size(0), more = block.size(1);
     if (!room_ || n == 0 || capacity(old) < n + more) return with_room(at::cat({old, block[0]}));
-    // variable_data: to autograd, which may have saved `old`, what is written behind it is another tensor. Few calls: a
-    // stream comes here for every column of every layer at every token.
+    // variable_data: autograd may have saved `old`, and must not see this write as a change of it. Few calls, because a
+    // stream does this for every column of every layer at every token.
     Tensor view = old.variable_data();
     auto shape = old.sizes().vec();
     shape[0] = n + more;

@@ -63,7 +63,7 @@ class MemoryTable {
   static MemoryTable restore(const at::Tensor& offsets, Columns columns);
 
  private:
-  /// Whether the room behind the columns is this table's to write in: not a copy's, which shares the original's.
+  /// Whether this table may write into the spare room behind its columns: a copy, which shares that room, may not.
   class Ownership {
    public:
     Ownership() = default;

@@ -148,7 +148,7 @@ TEST(MemoryTable, ReplacesAColumnAndGrowsOn) {
     MemoryTable table(B);
     append_one(table, 0);
     append_one(table, 1);
-    const Tensor mine = at::full({4 * B, 4}, 7.);  // longer than the column: its rest is not the table's to write
+    const Tensor mine = at::full({4 * B, 4}, 7.);  // longer than the column: the table must not write to the rest
     table.replace("x", mine.narrow(0, 0, 2 * B));
     append_one(table, 2);
     EXPECT_EQ(table.column("x").select(1, 0).max().item<float>(), 7);
@@ -272,7 +272,7 @@ TEST(MemoryTableRestore, ContinuesWhereItWasSaved) {
   }
 }
 
-// What is restored may be a view of something larger that belongs to someone else.
+// A restored column may be a view of a larger tensor, which must not be written.
 TEST(MemoryTableRestore, WritesOnlyItsOwnStorage) {
   const Tensor x = at::zeros({10, 4}), time = at::arange(10, at::kLong);
   MemoryTable table =

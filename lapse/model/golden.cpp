@@ -22,7 +22,7 @@ using at::Tensor;
 using Metadata = std::map<std::string, std::string>;
 
 int64_t size_of(const Metadata& metadata, const std::string& key) {
-  constexpr int64_t kLargest = 1 << 24;  // more only a damaged file asks for
+  constexpr int64_t kLargest = 1 << 24;  // only a damaged file has more
   const auto size = golden_value<int64_t>(metadata, key);
   if (size >= 1 && size <= kLargest) return size;
   fail(fmt::format("the golden file's metadata: '{}' is {}; give 1 ... {}", key, size, kLargest));
@@ -197,7 +197,7 @@ std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType 
   const std::string path = file.path().string();
   try {
     return is_operator(file) ? run_operator(file, type) : GoldenRun(file, type).run();
-  } catch (const Error& error) {  // whoever compares many files wants to know which
+  } catch (const Error& error) {  // a call may compare many files: say which
     const std::string message = error.what();
     fail(message.rfind(path, 0) == 0 ? message : path + ": " + message);
   } catch (const c10::Error& error) {

@@ -17,8 +17,8 @@ namespace lapse {
 using at::Tensor;
 
 namespace {
-// Up to so many tokens, layers are many short steps, between which threads had better not go to sleep. With more
-// streams libtorch copies whole tables when they grow, for which it should have all threads.
+// Up to so many tokens, a layer is many short steps, and threads spin between them (ops/team.h). With more streams
+// libtorch copies whole tables when they grow, and needs all threads for that.
 constexpr int64_t kFewTokens = 4;
 
 // Absolute positions start small beside the tokens' embeddings, which are N(0, 1).

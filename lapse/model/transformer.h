@@ -51,8 +51,8 @@ class Transformer {
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
-  /// `forward` in steps, for whoever runs layers one at a time. The embedding of tokens [B, K] at times clock[b], ...:
-  /// [B, K, width]. Error as `forward`.
+  /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
+  /// ...: [B, K, width]. Error as `forward`.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const;
   /// The table of ages that layers want; undefined if the model has none.
   at::Tensor ages() const { return absolute_ ? at::Tensor() : position_; }

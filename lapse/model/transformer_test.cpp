@@ -1,4 +1,4 @@
-// What every forgetting method owes the model: the same numbers however a text is cut into blocks, in training and in
+// What holds of every forgetting method: the same numbers however a text is cut into blocks, in training and in
 // evaluation, and whether or not what has expired is deleted.
 #include "lapse/model/transformer.h"
 

@@ -139,7 +139,7 @@ std::string html_report(const MemoryRecord& record, const Vocabulary& vocabulary
                                                             {"{{data}}", json},
                                                             {"{{script}}", std::string(kScript)}};
   std::string_view rest = kPage;
-  for (const auto& [mark, text] : parts) {  // in the template's order, so that no text is searched for marks
+  for (const auto& [mark, text] : parts) {  // in the template's order: inserted text is not searched for marks
     const size_t place = rest.find(mark);
     page += rest.substr(0, place);
     page += text;

@@ -49,8 +49,8 @@ HWY_INLINE void AddScaled(float factor, const T* x, float* sum, int64_t n) {
   for (; i < n; ++i) sum[i] += factor * One(x + i);
 }
 
-/// The row that is read so many rows later is asked for now: a token's rows come from far away, and in pieces too short
-/// for the processor to see what comes next. Values follow keys, and the next block's keys these values.
+/// How many rows ahead rows are prefetched: they come from memory, in pieces too short for the hardware prefetcher.
+/// Values follow keys, and the next block's keys follow these values.
 constexpr int64_t kAhead = 16;
 template <class T>
 HWY_INLINE void Prefetch(const T* row, int64_t n) {

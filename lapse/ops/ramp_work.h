@@ -101,7 +101,7 @@ class RampWork {
     const int64_t at = task_.begin + i * kTileRows, end = first_ + valid_ - 1;
     const Bounds& bounds = bounds_[i];
     if (bounds.soonest > end || bounds.longest < first_) return false;
-    const int64_t whole = first_ + call_.queries - 1;  // columns beyond `end` too, lest they count in sums
+    const int64_t whole = first_ + call_.queries - 1;  // masks columns beyond `end` too: sums run over all columns
     tile = {.rows = static_cast<int>(height(i)),
             .queries = call_.queries,
             .first_query = static_cast<int>(first_),

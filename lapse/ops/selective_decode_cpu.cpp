@@ -1,5 +1,5 @@
 // A few queries before many rows, as in generation: rows are read where they lie, by ramp_decode.h with -F as each
-// row's logit. F is one number for each row, so that chunks of rows know nothing of each other.
+// row's logit. F is one number for each row, so that chunks of rows are independent.
 #include <ATen/ATen.h>
 
 #include <algorithm>

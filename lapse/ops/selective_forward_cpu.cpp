@@ -191,7 +191,7 @@ class Forward {
     finish(task, h, running, m);
   }
 
-  /// Brings a packed tile near while the one before it is multiplied.
+  /// Prefetches a packed tile while the one before it is multiplied.
   void prefetch(const T* tile) const {
     constexpr int64_t kLine = 64 / sizeof(T);
     for (int64_t i = 0; i < tile_size(); i += kLine) __builtin_prefetch(tile + i, 0, 2);

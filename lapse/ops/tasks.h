@@ -1,4 +1,4 @@
-// Work shared between threads, for whoever is free.
+// Tasks divided among threads: a thread that is free takes the next.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -13,7 +13,7 @@
 namespace lapse {
 
 /// Hands a thread's brgemm state back at the end of the scope: bfloat16 tiles are configured per thread on processors
-/// with AMX, where the next user must not find ours.
+/// with AMX, and the next user must not find our configuration.
 struct BrgemmScope {
   BrgemmScope() = default;
   BrgemmScope(const BrgemmScope&) = delete;
@@ -35,7 +35,7 @@ void on_threads(int64_t threads, const F& f, const R& reads) {
   });
 }
 
-/// Calls f(0), ..., f(n - 1), each once, on as many threads as there are; whoever is free takes the next.
+/// Calls f(0), ..., f(n - 1), each once, on as many threads as there are; a thread that is free takes the next.
 template <class F>
 void for_each_task(int64_t n, const F& f) {
   std::atomic<int64_t> next = 0;
@@ -47,8 +47,8 @@ void for_each_task(int64_t n, const F& f) {
 }
 
 /// As for_each_task, but each thread begins with the same share of the tasks in every call of the same n, in order, and
-/// only then helps others: what a core has read before may still be in its cache. reads(first, count): the memory that
-/// so many tasks read, or its beginning.
+/// only then takes tasks of the others: what a core has read before may still be in its cache. reads(first, count): the
+/// memory that so many tasks read, or its beginning.
 template <class F, class R>
 void for_each_task_again(int64_t n, const F& f, const R& reads) {
   struct alignas(64) Share {  // one cache line

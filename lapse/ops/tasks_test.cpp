@@ -1,4 +1,4 @@
-// Tasks that keep to their threads.
+// Tasks that begin on the same thread in every call.
 #include "lapse/ops/tasks.h"
 
 #include <gtest/gtest.h>

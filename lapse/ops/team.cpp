@@ -61,12 +61,12 @@ void Team::call(int64_t i) {
   }
 }
 
-// A body belongs to whoever raises `taken` from the job before to this one; the head returns from `run`, after which
+// The thread that raises `taken` from the last job to this one runs the body; the head returns from `run`, after which
 // the body is gone, only when all are taken and done.
 void Team::run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(int64_t)> reads) {
   const uint64_t job = job_.load(std::memory_order_relaxed) + 1;
   for (int64_t i = 1; i < size(); ++i) trail_.set(job, i, reads(i));
-  Team* const self = std::exchange(current_, nullptr);  // what a body shares out itself is not for this team
+  Team* const self = std::exchange(current_, nullptr);  // a body's own parallel work is not for this team
   body_ = &body;
   finished_.store(0, std::memory_order_relaxed);
   publish(job);
@@ -84,7 +84,7 @@ void Team::run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(i
   std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-/// Until there is another job than `seen`: its number. What is fetched may be long gone; a prefetch never faults.
+/// Until there is another job than `seen`: its number. What is prefetched may have been freed; a prefetch never faults.
 uint64_t Team::wait(uint64_t seen, int64_t i) const {
   constexpr int64_t kMost = 1 << 19, kLine = 64;  // half of a megabyte of cache, which a core has to itself or nearly
   const Region region = trail_.get(seen + 1, i);

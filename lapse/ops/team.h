@@ -1,5 +1,5 @@
-// Threads that stay close by: a token is read in dozens of short steps, each too short for a parallel region of its
-// own.
+// Threads that spin while they wait: reading a token takes dozens of steps, each too short for a parallel region of
+// its own.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,9 +19,9 @@ struct Region {
   int64_t bytes = 0;
 };
 
-/// The threads of one parallel region: the one that entered it goes on with its own work, the others wait until
-/// it shares some out, a millisecond or so without leaving their cores. libtorch's operators run on one thread
-/// meanwhile.
+/// The threads of one parallel region: the one that entered it, the head, goes on with its own work; the others
+/// wait until it gives them some, and spin for a millisecond or so before they sleep. libtorch's operators run on one
+/// thread meanwhile.
 class Team {
  public:
   /// Calls f() on this thread as the head of a team of at::get_num_threads() threads. Only f() where there is but one
@@ -29,13 +29,13 @@ class Team {
   template <class F>
   static void with(const F& f);
 
-  /// The team whose head this thread is, while it shares nothing out; else null.
+  /// The team whose head this thread is, unless it is in `run`; else null.
   static Team* current() { return current_; }
 
   int64_t size() const { return static_cast<int64_t>(members_.size()); }
   /// Calls body(0), ..., body(size - 1), each once: body(0) on this thread, body(i) on the i-th, or on this one if the
   /// i-th is late. Throws what a body threw. `reads`: what body(i) reads first. The next token will read the same, or
-  /// something near it: members that wait fetch what the call to come read last time.
+  /// something near it: waiting members prefetch what the next call read last time.
   void run(c10::function_ref<void(int64_t)> body, c10::function_ref<Region(int64_t)> reads);
 
  private:
@@ -44,7 +44,7 @@ class Team {
     std::atomic<uint64_t> taken = 0;  // the last job of which this member's body was begun
   };
 
-  /// What each call read, by its number since the team met. Only a hint: it is read while it is written.
+  /// What each call read, by its number since the team began. Only a hint: it is read while it is written.
   class Trail {
    public:
     void set(uint64_t job, int64_t member, const Region& region);
@@ -69,7 +69,7 @@ class Team {
   alignas(64) std::atomic<uint64_t> job_ = 0;  // jobs are numbered 1, 2, ...
   c10::function_ref<void(int64_t)>* body_ = nullptr;
   std::vector<Member> members_;
-  Trail& trail_;                                   // the head's, of the times before
+  Trail& trail_;                                   // of this head's earlier teams
   alignas(64) std::atomic<int64_t> finished_ = 0;  // bodies that members other than the head have done
   std::atomic_flag failed_ = ATOMIC_FLAG_INIT;
   std::exception_ptr error_;
@@ -88,7 +88,7 @@ void Team::with(const F& f) {
     Head(const Head&) = delete;
     ~Head() { team.publish(kOver), current_ = nullptr; }
   };
-  // Whoever does not come, as OpenMP may give fewer threads, is only late.
+  // OpenMP may give fewer threads than `size`: one that is missing counts as late.
   at::parallel_for(0, size, 1, [&](int64_t begin, int64_t) {
     if (begin > 0) return team.serve(begin);
     const Head head(team);

@@ -1,4 +1,4 @@
-// Threads that stay together: every body runs once, on whatever thread, and errors come back.
+// A team of threads: every body runs once, on any thread, and errors are passed on.
 #include "lapse/ops/team.h"
 
 #include <gtest/gtest.h>

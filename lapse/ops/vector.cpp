@@ -143,12 +143,12 @@ HWY_INLINE void Dots(const T* a, const float* x, int64_t k, float* to, int64_t s
   }
 }
 
-/// The product of one line a with one line x, read strictly in order, which is how memory is fastest.
+/// The product of one line a with one line x, read strictly in order, as memory is read fastest.
 template <class T>
 HWY_INLINE float OneLine(const T* a, const float* x, int64_t k) {
   V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
   int64_t j = 0;
-  constexpr int64_t kAhead = 8192 / sizeof(T);  // two pages: the processor's own looking ahead ends with a page
+  constexpr int64_t kAhead = 8192 / sizeof(T);  // two pages: the hardware prefetcher stops at the end of a page
   for (; j + 4 * kN <= k; j += 4 * kN) {
     for (int64_t i = 0; i < 4 * kN; i += 64 / sizeof(T)) hwy::Prefetch(a + j + i + kAhead);
     s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
