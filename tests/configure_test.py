@@ -1,4 +1,5 @@
-"""Configures the project where no CUDA toolkit is, and a project that uses it by find_package(Lapse)."""
+"""Configures the project where no CUDA toolkit is; installs it; and a project that uses it by find_package(Lapse), as it
+was built and as it was installed."""
 
 import glob
 import os
@@ -85,18 +86,37 @@ class Configure(unittest.TestCase):
         cache = (build / "CMakeCache.txt").read_text()
         self.assertNotRegex(cache, r"CMAKE_CUDA_COMPILER\S*=/", "the CUDA language needs a toolkit")
 
-    def test_another_project_uses_the_library(self):
+    def use_from_another_project(self, where, libraries):
+        """Configures, builds and runs a project that finds Lapse in the folder `where`."""
         source = self.folder / "consumer"
         source.mkdir()
         (source / "CMakeLists.txt").write_text(CONSUMER)
         (source / "main.cpp").write_text(MAIN)
-        printed, build = self.configure(source, f"-DLapse_DIR={BUILD}")
+        printed, build = self.configure(source, where)
         for library in ("liblapse.so", "liblapse_ops.so"):
-            self.assertIn(str(BUILD / library), printed)
+            self.assertIn(str(libraries / library), printed)
         self.run_command(shutil.which("cmake"), "--build", build)
         methods = self.run_command(build / "consumer", env={**os.environ, "OMP_WAIT_POLICY": "passive"})
         self.assertEqual(methods.split()[-1], "1")
         self.assertIn("expire_span", methods)
+
+    def test_another_project_uses_the_library(self):
+        self.use_from_another_project(f"-DLapse_DIR={BUILD}", BUILD)
+
+    def test_installed(self):
+        """Also where libtorch lies inside the source folder, in .venv."""
+        prefix = self.folder / "prefix"
+        self.run_command(shutil.which("cmake"), "--install", BUILD, "--prefix", prefix)
+        program, bare = prefix / "bin" / "lapse", {"PATH": "/usr/bin:/bin", "OMP_WAIT_POLICY": "passive"}
+        self.run_command(program, "--help", env=bare)
+        text = self.folder / "text.txt"
+        text.write_text("the river remembers the garden, the garden forgets the river\n" * 200)
+        subwords = ("tokenizer", "train", "--data", text, "--vocabulary", "275", "-o", self.folder / "a.model")
+        self.run_command(program, *subwords, env=bare)  # a plugin, that must be found too
+        moved = self.folder / "moved"
+        prefix.rename(moved)
+        self.run_command(moved / "bin" / "lapse", *subwords, env=bare)
+        self.use_from_another_project(f"-DCMAKE_PREFIX_PATH={moved}", moved / "lib")
 
 
 if __name__ == "__main__":
