@@ -111,7 +111,7 @@ class Configure(unittest.TestCase):
         self.run_command(program, "--help", env=bare)
         text = self.folder / "text.txt"
         text.write_text("the river remembers the garden, the garden forgets the river\n" * 200)
-        subwords = ("tokenizer", "train", "--data", text, "--vocabulary", "275", "-o", self.folder / "a.model")
+        subwords = ("tokenizer", "train", "--data", text, "--vocabulary", "280", "-o", self.folder / "a.model")
         self.run_command(program, *subwords, env=bare)  # a plugin, that must be found too
         moved = self.folder / "moved"
         prefix.rename(moved)
