@@ -7,7 +7,7 @@ namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string config, out;
+  std::string config, data, out;
   std::vector<std::string> set;
   bool resume = false, quiet = false;
 };
@@ -18,6 +18,7 @@ int run(const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
+  if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   catch_interrupts();
   const auto outcome = train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet});
   return outcome == Outcome::kFinished ? 0 : kInterruptedStatus;
@@ -32,6 +33,7 @@ void add_train(CLI::App& program, Action& action) {
       ->required();
   verb->add_option("--out", arguments->out, "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml")
       ->required();
+  verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE");
   verb->add_option("--set", arguments->set, "SECTION.KEY=VALUE, over the file's value; may be repeated")
       ->expected(1)
       ->take_all();
