@@ -2,10 +2,10 @@
 # Trains a small model that forgets on real English text, evaluates it, lets it write, and shows what it still remembers.
 # At most 6 minutes on 2 cores after the build.
 #
-#   scripts/demo.sh          on the Jargon File, fetched once from Debian's package dict-jargon
+#   scripts/demo.sh          on the Jargon File, fetched once by scripts/data.sh
 #   scripts/demo.sh FILE     on your own text, plain or gzip
 #
-# Everything it makes lies in .demo/. NO_COLOR=1 leaves out the colours.
+# The run lies in .demo/, the text in data/. NO_COLOR=1 leaves out the colours.
 set -euo pipefail
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
@@ -28,51 +28,14 @@ esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 lapse=build/release/lapse
 run=.demo/run
-jargon=.demo/jargon.dict.dz # dictzip, which is gzip with an index in its header
-
-# --- the text -------------------------------------------------------------------------------------------------------
-# Unpacked, not installed: installing dict-jargon would start a network daemon.
-fetch_jargon() {
-  local scratch
-  { command -v apt-get && command -v dpkg-deb; } >/dev/null ||
-    die "the default text comes from a Debian package, and apt is not here. Bring your own: scripts/demo.sh FILE"
-  scratch=$(mktemp -d)
-  (
-    cd "$scratch"
-    exec >log 2>&1 </dev/null
-    apt-get download dict-jargon || { update_lists && apt-get download dict-jargon; } # a fresh image has no lists
-  ) || {
-    tail -n 3 "$scratch/log" >&2
-    rm -rf "$scratch"
-    die "could not fetch Debian's package dict-jargon (offline?). Bring your own text: scripts/demo.sh FILE"
-  }
-  dpkg-deb -x "$scratch"/dict-jargon_*.deb "$scratch/unpacked"
-  gzip -t <"$scratch/unpacked/usr/share/dictd/jargon.dict.dz"
-  mv "$scratch/unpacked/usr/share/dictd/jargon.dict.dz" "$jargon.partial"
-  mv "$jargon.partial" "$jargon"
-  rm -rf "$scratch"
-}
-
-update_lists() {
-  if [[ $(id -u) == 0 ]]; then
-    apt-get update
-  else
-    sudo -n apt-get update
-  fi
-}
 
 # --- the run --------------------------------------------------------------------------------------------------------
 scripts/setup.sh
 
-mkdir -p .demo
 if [[ -z $text ]]; then
-  if [[ -s $jargon ]]; then
-    step "Text: the Jargon File, fetched earlier ($jargon)"
-  else
-    step "Text: the Jargon File, from Debian's package dict-jargon"
-    fetch_jargon
-  fi
-  text=$PWD/$jargon
+  step "Text: the Jargon File, from Debian's package dict-jargon"
+  scripts/data.sh jargon || die "no text; bring your own: scripts/demo.sh FILE"
+  text=$(realpath "${LAPSE_DATA:-data}/jargon.txt")
   prompt=$'hacker\n n.\n\n    [originally, someone who makes furniture with an axe] '
 else
   step "Text: $text"
@@ -81,10 +44,7 @@ fi
 step "Building (minutes the first time, seconds later)"
 scripts/build.sh release lapse_program
 
-quoted=${text//\\/\\\\} # as a TOML string: a path may hold anything
-quoted="\"${quoted//\"/\\\"}\""
-
-train=("$lapse" train examples/demo.toml --out "$run" --set "data.path=$quoted")
+train=("$lapse" train examples/demo.toml --out "$run" --data "$text")
 resume=$(printf '%q ' "${train[@]}")
 step "Training (a few minutes; Ctrl-C saves and stops)"
 rm -rf "$run"

@@ -1,4 +1,4 @@
-// Our numbers against the golden files.
+// Our numbers against the golden files: of the public code, where they are at hand, and of the repository.
 #include "lapse/model/golden.h"
 
 #include <ATen/ATen.h>
@@ -9,10 +9,7 @@ namespace {
 
 class Golden : public testing::TestWithParam<std::tuple<const char*, at::ScalarType>> {};
 
-TEST_P(Golden, AgreesWithThePublicCode) {
-  const auto& [name, type] = GetParam();
-  const fs::path path = fs::path(LAPSE_SHARED) / "golden" / (std::string(name) + ".safetensors");
-  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+void expect_model(const fs::path& path, at::ScalarType type) {
   const SafetensorsFile file(path);
   const auto errors = run_golden(file, type);
   ASSERT_GE(errors.size(), 4u);
@@ -23,9 +20,7 @@ TEST_P(Golden, AgreesWithThePublicCode) {
   }
 }
 
-TEST(GoldenOperator, AgreesWithSelectiveAttention) {
-  const fs::path path = fs::path(LAPSE_SHARED) / "golden" / "selective_attention.safetensors";
-  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+void expect_operator(const fs::path& path) {
   const SafetensorsFile file(path);
   // The file is float64. In float32 budgets may part where two rows are masked alike; here they do not.
   for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-13), std::pair(at::kFloat, 1e-5)}) {
@@ -33,6 +28,29 @@ TEST(GoldenOperator, AgreesWithSelectiveAttention) {
     ASSERT_EQ(errors.size(), 12u);
     for (const auto& e : errors) EXPECT_LE(e.error, e.what == "held" ? 0 : tolerance) << e.what << " of " << e.tensor;
   }
+}
+
+fs::path public_file(const std::string& name) { return fs::path(LAPSE_SHARED) / "golden" / (name + ".safetensors"); }
+fs::path own_file(const std::string& name) { return fs::path(LAPSE_GOLDEN) / (name + ".safetensors"); }
+
+TEST_P(Golden, AgreesWithThePublicCode) {
+  const auto& [name, type] = GetParam();
+  const fs::path path = public_file(name);
+  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+  expect_model(path, type);
+}
+
+TEST(GoldenOperator, AgreesWithSelectiveAttention) {
+  const fs::path path = public_file("selective_attention");
+  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+  expect_operator(path);
+}
+
+// tests/make_golden.py wrote these, which are always here.
+TEST(OwnGolden, AgreesWithTheReferenceModels) {
+  for (const char* name : {"expire_span", "expire_span_pre_norm", "fixed_span"})
+    for (const auto type : {at::kFloat, at::kDouble}) expect_model(own_file(name), type);
+  expect_operator(own_file("selective_attention"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, Golden,

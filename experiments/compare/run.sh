@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
 # Every trainable method on enwik8-head with the same base model and updates, and then memory budgets: selective attention's
-# pruning against the baselines that read the model with a fixed span. Some 70 minutes on 2 quiet cores from nothing, with
-# experiments/enwik8-head/run.sh, which makes the first five runs. What was interrupted goes on; delete runs/compare to begin again.
+# pruning against the baselines that read the model with a fixed span.
+#
+# Takes some 70 minutes on 2 quiet cores from nothing, with experiments/enwik8-head/run.sh, which makes the first five runs. Reads
+# enwik8-head.txt in LAPSE_DATA=DIR. Runs are in runs/compare: what was interrupted goes on; delete it to begin again. Writes
+# experiments/compare/results.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+start "$@"
+need_texts enwik8-head.txt
+enwik8=$LAPSE_DATA/enwik8-head.txt
 experiments/enwik8-head/run.sh
 for config in experiments/compare/*.toml; do
-  build/release/lapse train "$config" --out "runs/compare/$(basename "$config" .toml)" --resume
+  build/release/lapse train "$config" --data "$enwik8" --out "runs/compare/$(basename "$config" .toml)" --resume
 done
 for config in experiments/compare/*.toml; do
   name=$(basename "$config" .toml)
   rm -rf "runs/compare/$name-timing"
-  build/release/lapse train "$config" --out "runs/compare/$name-timing" \
+  build/release/lapse train "$config" --data "$enwik8" --out "runs/compare/$name-timing" \
     --set "train.from=runs/compare/$name" --set train.updates=100 --set train.validate_every=0
 done
 

@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
-# Selective against standard attention on the tasks of A.1 and A.2, Variable Assignment also at a smaller size, three seeds each, and the summary. Two hours on 2
-# cores. Runs that were interrupted go on; delete runs/tasks to begin again. TASKS and SEEDS choose fewer.
+# Selective against standard attention on the tasks of A.1 and A.2, Variable Assignment also at a smaller size, three seeds each,
+# and the summary.
+#
+# Takes two hours on 2 cores. Needs no text; variable_assignment needs AVX-512 BF16. Runs are in runs/tasks: those that were
+# interrupted go on; delete it to begin again. Writes experiments/tasks/results. To make fewer runs:
+#
+#   TASKS="copy parity" SEEDS=1 experiments/tasks/run.sh
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+start "$@"
+need_program
 test_with() { # RUN NAME [OPTION...]: RUN/NAME.json
   build/release/lapse eval "$1" --json "${@:3}" >"$1/$2.part"
   mv "$1/$2.part" "$1/$2.json"

@@ -23,6 +23,7 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer("`lapse VERB --help` explains a verb. A first run: scripts/demo.sh");
   lapse::Action action;
+  lapse::add_init(program, action);
   lapse::add_train(program, action);
   lapse::add_eval(program, action);
   lapse::add_generate(program, action);

@@ -24,6 +24,7 @@ int run(const Arguments& arguments) {
   std::vector<std::string> texts;
   size_t bytes = 0;
   for (const auto& path : arguments.data) {
+    require_text(path);
     texts.push_back(read_text_file(path));
     if (texts.back().empty()) fail(path + ": the file is empty");
     texts.back().resize(beginning(texts.back(), arguments.fraction, "subword").size());

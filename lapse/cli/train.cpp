@@ -7,7 +7,7 @@ namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string config, out;
+  std::string config, data, out;
   std::vector<std::string> set;
   bool resume = false, quiet = false, dry_run = false, json = false;
 };
@@ -18,6 +18,7 @@ int run(const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
+  if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   catch_interrupts();
   if (arguments.dry_run) return dry_run(config, arguments.json);
   if (arguments.out.empty()) fail("--out is required: the folder of the run");
@@ -33,6 +34,7 @@ void add_train(CLI::App& program, Action& action) {
   verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
       ->required();
   verb->add_option("--out", arguments->out, "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
+  verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE");
   verb->add_option("--set", arguments->set, "SECTION.KEY=VALUE, over the file's value; may be repeated")
       ->expected(1)
       ->take_all();

@@ -16,6 +16,7 @@ namespace lapse {
 using Action = std::function<int()>;
 
 /// Each adds its subcommand to the program and sets `action` when that subcommand was chosen.
+void add_init(CLI::App& program, Action& action);
 void add_train(CLI::App& program, Action& action);
 void add_eval(CLI::App& program, Action& action);
 void add_generate(CLI::App& program, Action& action);

@@ -181,6 +181,19 @@ const Field& find_field(const Sections& sections, const Section& section, const 
   fail(fmt::format("{}'{}' stands outside a section; sections are {}", where, key, fmt::join(names(sections), ", ")));
 }
 
+// Beside a configuration file, or in the working directory where nothing is there.
+void make_absolute(const Field& field, const fs::path& folder) {
+  std::string& path = *std::get<std::string*>(field.value);
+  if (path.empty() || fs::path(path).is_absolute()) return;
+  std::error_code error;
+  const fs::path beside = fs::absolute(folder / path, error);
+  if (!error && fs::exists(beside, error)) {
+    path = beside.string();
+  } else if (const fs::path here = fs::absolute(path, error); !error) {
+    path = here.string();
+  }
+}
+
 // toml++ orders by name; people read, and mend, from the top.
 std::vector<std::pair<std::string, const toml::node*>> in_file_order(const toml::table& table) {
   std::vector<std::pair<std::string, const toml::node*>> items;
@@ -206,8 +219,16 @@ Field Field::one_of(std::vector<std::string> names) && {
   return std::move(*this);
 }
 
+Field Field::path() && {
+  is_path = true;
+  return std::move(*this);
+}
+
 void read_config(const Sections& sections, const fs::path& path) {
   parse_config(sections, read_file(path), path.string());
+  for (const Section& section : sections)
+    for (const Field& field : section.fields)
+      if (field.is_path) make_absolute(field, path.parent_path());
 }
 
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
@@ -242,6 +263,7 @@ void set_config(const Sections& sections, const std::string& assignment) {
   const std::string key = trim(assignment.substr(dot + 1, equals - dot - 1));
   const Field& field = find_field(sections, section, key, where);
   set_field(field, trim(assignment.substr(equals + 1)), fmt::format("{}.{}", section.name, key));
+  if (field.is_path) make_absolute(field, "");
 }
 
 void set_field(const Field& field, const std::string& text, const std::string& origin) {

@@ -29,10 +29,12 @@ struct Field {
   double high = std::numeric_limits<double>::max();    ///< an infinite value needs an infinite bound
   std::string unit_name = {};                          ///< "timesteps", "updates", ...; may be empty
   std::vector<std::string> choices = {};               ///< strings only; empty: any
+  bool is_path = false;                                ///< strings only: names a file or a folder
 
   Field in(double lowest, double highest = std::numeric_limits<double>::max()) &&;
   Field unit(std::string name) &&;
   Field one_of(std::vector<std::string> names) &&;
+  Field path() &&;
 };
 
 using Fields = std::vector<Field>;
@@ -52,13 +54,14 @@ using Sections = std::vector<Section>;
 
 /// Reads a TOML file over the defaults. Errors, one line each, with file and line: malformed TOML; an unknown section
 /// or key (with the nearest name); a value of the wrong type (integers are accepted for reals), out of range or not
-/// among the choices. Keys that the file does not name keep their values.
+/// among the choices. Keys that the file does not name keep their values. A relative path becomes absolute: beside the
+/// file if something is there, else in the working directory. "" is no path.
 void read_config(const Sections& sections, const fs::path& path);
-/// The same for TOML text; `origin` stands for the path in messages.
+/// The same for TOML text, whose paths stay as they are; `origin` stands for the path in messages.
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin);
 
 /// Applies one "section.key=value". The value is TOML; for a string, anything that does not begin with a quotation mark
-/// is taken as it stands. Errors as read_config.
+/// is taken as it stands. A relative path starts at the working directory. Errors as read_config.
 void set_config(const Sections& sections, const std::string& assignment);
 
 /// Sets one field from text, checking type, range and choices; `origin` begins the message ("--max-span").

@@ -4,16 +4,20 @@ namespace lapse {
 
 Fields DataConfig::fields() {
   return {
-      field("path", path, "one text file, plain or gzip, cut by `split` into training, validation and test parts"),
-      field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then"),
-      field("valid", valid_path, "validation text, beside `train`; may be left out"),
-      field("test", test_path, "test text, beside `train`; may be left out"),
+      field("path", path,
+            "one text file, plain or gzip, cut by `split` into training, validation and test parts. A relative path in "
+            "this file is looked for beside it, then in the working directory; after --set, in the working directory")
+          .path(),
+      field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then").path(),
+      field("valid", valid_path, "validation text, with `train`; may be left out").path(),
+      field("test", test_path, "test text, with `train`; may be left out").path(),
       field("unit", unit,
             "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
             "is one more), or a piece of `tokenizer` (subword; reads any file)")
           .one_of({"byte", "character", "word", "subword"}),
       field("tokenizer", tokenizer,
-            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy"),
+            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy")
+          .path(),
       field("split", split, "fractions of `path` for training, validation and test; their sum is 1"),
       field("min_count", min_count,
             "characters and words rarer than this in the training text become the unknown token (bits per byte count "

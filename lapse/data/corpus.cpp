@@ -108,6 +108,13 @@ std::string_view beginning(std::string_view text, double fraction, const std::st
   return text.substr(0, cut_point(text, size, unit));
 }
 
+void require_text(const fs::path& path, const std::string& note) {
+  std::error_code error;
+  if (fs::exists(path, error) || error) return;  // reading tells what else is wrong
+  fail(fmt::format("there is no text '{}'; name one with --data FILE, or get one with scripts/data.sh{}",
+                   fs::absolute(path).string(), note));
+}
+
 Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 : vocabulary_size <= 1 << 16 ? 2 : 4) {}
 
 Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Tokens(vocabulary_size) { append(ids); }
@@ -141,10 +148,16 @@ int32_t Tokens::operator[](int64_t i) const {
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   if (known && known->unit() != config.unit)
     fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
+  for (const auto& path : {config.path, config.train_path, config.valid_path, config.test_path})
+    if (!path.empty())
+      require_text(path, ". A configuration's relative path is looked for beside it, then in the working directory");
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   if (!config.path.empty()) return load_one_file(config, known);
-  if (config.train_path.empty()) fail("data: no training text; set `path`, or `train` and perhaps `valid` and `test`");
+  if (config.train_path.empty())
+    fail(
+        "data: no training text; name one with --data FILE, or set data.path, or data.train and perhaps data.valid and "
+        "data.test");
   return load_three_files(config, known);
 }
 
@@ -155,6 +168,7 @@ Tokens load_tokens(const fs::path& path, const std::string& split, const DataCon
     fail(fmt::format("unknown split \"{}\"; use one of: {}, all", split, fmt::join(kParts, ", ")));
   }
   if (part != kParts.end()) check_split(config.split);
+  require_text(path);
   std::string text = read_corpus_file(path, vocabulary.unit());
   if (part == kParts.end()) return encode_text(vocabulary, text);
   return encode_text(vocabulary, cut_text(text, config.split, vocabulary.unit())[part - kParts.begin()]);

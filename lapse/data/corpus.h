@@ -51,6 +51,9 @@ struct Corpus {
 /// used instead: of the run to fine-tune.
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
 
+/// Error if there is no such file: the first error of many a first run, so it says what to do. `note` ends it.
+void require_text(const fs::path& path, const std::string& note = "");
+
 /// The beginning of a text, so much of it as `fraction` says, cut as load_corpus cuts the training part.
 std::string_view beginning(std::string_view text, double fraction, const std::string& unit);
 

@@ -29,7 +29,8 @@ Fields TrainConfig::fields() {
           .one_of({"float32", "bf16"}),
       field("from", from,
             "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
-            "warm-up, memory restarted"),
+            "warm-up, memory restarted")
+          .path(),
       field("log_every", log_every, "a line of metrics").in(1, kMany).unit("updates"),
       field("validate_every", validate_every, "0: never").in(0, kMany).unit("updates"),
       field("validation_blocks", validation_blocks, "at most so many blocks of the validation text; 0: all")
