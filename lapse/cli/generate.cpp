@@ -132,25 +132,25 @@ void add_generate(CLI::App& program, Action& action) {
   verb->add_option("--prompt", arguments->prompt, "text to continue; default: a line end");
   verb->add_option("--tokens", arguments->tokens,
                    "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
+      ->check(whole_number(0, int64_t{1} << 50))
       ->capture_default_str();
   verb->add_option("--temperature", arguments->sampling.temperature,
                    "below 1 safer, above 1 bolder; 0: the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number(0.0, 100.0))
       ->capture_default_str();
   verb->add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->check(whole_number(0, int64_t{1} << 40))
       ->capture_default_str();
   verb->add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0))
       ->capture_default_str();
   verb->add_option("--seed", arguments->seed, "the same seed gives the same text")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53))
+      ->check(whole_number(0, int64_t{1} << 53))
       ->capture_default_str();
   verb->add_flag("--remembered", arguments->remembered,
                  "afterwards, show the text with what the model still remembers highlighted");
   verb->add_option("--color", arguments->color, "of the highlighting")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->check(one_of({"auto", "always", "never"}))
       ->capture_default_str();
   add_precision(*verb, arguments->precision);
   add_threads(*verb, arguments->threads);

@@ -1,6 +1,8 @@
+#include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/forgetting/table.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -13,6 +15,23 @@ struct Arguments {
 };
 
 constexpr int kInterruptedStatus = 130;  // as a shell reports a process that Ctrl-C ended
+
+/// What is printed below the options.
+std::string footer() {
+  return "Ctrl-C saves a checkpoint and leaves with status 130.\n\n"
+         "A small configuration; every other key has a default:\n\n"
+         "  [data]\n"
+         "  path = \"book.txt\"  # any text, plain or gzip\n"
+         "  [forgetting]\n"
+         "  method = \"" +
+         default_method().name +
+         "\"\n"
+         "  [train]\n"
+         "  updates = 500\n\n"
+         "Sections of a configuration. `lapse train --help SECTION` explains the keys of one, `--help all` every "
+         "key:\n" +
+         section_list();
+}
 
 int run(const Arguments& arguments) {
   Config config;
@@ -28,20 +47,21 @@ int run(const Arguments& arguments) {
 void add_train(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
+  verb->set_help_flag("-h,--help", "print this help, or of a section below its keys: --help SECTION");
   verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
-      ->required();
+      ->required()
+      ->type_name("CONFIG.toml");
   verb->add_option("--out", arguments->out, "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml")
-      ->required();
-  verb->add_option("--set", arguments->set, "SECTION.KEY=VALUE, over the file's value; may be repeated")
+      ->required()
+      ->type_name("RUN");
+  verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
       ->expected(1)
       ->take_all();
   verb->add_flag("--resume", arguments->resume,
                  "continue the run in --out from its newest whole checkpoint, to the bit");
   verb->add_flag("--quiet", arguments->quiet, "no progress");
-  Config defaults;
-  verb->footer(
-      "Ctrl-C saves a checkpoint and leaves with status 130.\n\nKeys of the TOML file, with their defaults:\n" +
-      config_help(defaults.sections()));
+  verb->footer(footer());
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = [=] { return run(*arguments); };
