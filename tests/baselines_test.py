@@ -55,7 +55,7 @@ class Baselines(ProgramTest):
 
     def test_says_which_methods_an_option_is_of(self):
         printed = " ".join(self.succeed("eval", "--help").stdout.split())
-        self.assertIn("needs no training: local, local_global, strided, sink_window, h2o, tova", printed)
+        self.assertIn("needs no training (one of local, local_global, strided, sink_window, h2o, tova)", printed)
         for shared_by in ("local, strided, sink_window, h2o, tova: rows that every layer holds", "local_global: rows that every local layer"):
             self.assertIn(shared_by, printed)
 
