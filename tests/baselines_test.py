@@ -55,7 +55,7 @@ class Baselines(ProgramTest):
 
     def test_says_which_methods_an_option_is_of(self):
         printed = " ".join(self.succeed("eval", "--help").stdout.split())
-        self.assertIn("needs no training: local, local_global, strided, sink_window, h2o, tova", printed)
+        self.assertIn("needs no training (one of local, local_global, strided, sink_window, h2o, tova)", printed)
         for shared_by in ("local, strided, sink_window, h2o, tova: rows that every layer holds", "local_global: rows that every local layer"):
             self.assertIn(shared_by, printed)
 
@@ -63,12 +63,12 @@ class Baselines(ProgramTest):
         run = [shared / "fixed_span", "--data", shared / "text.txt"]
         self.refuse("eval", *run, "--method", "h20", says=("unknown forgetting method 'h20'", "h2o"))
         self.refuse("eval", *run, "--method", "expire_span", says="must be trained")
-        self.refuse("eval", *run, "--budget", 3, says="--budget is an option of")
+        self.refuse("eval", *run, "--budget", 3, says="--budget is no option of")
         self.refuse("eval", *run, "--method", "h2o", "--budget", -1, says="--budget")
         self.refuse("eval", *run, "--method", "sink_window", "--budget", 4, says="leave no row for the window")
         self.refuse("eval", *run, "--method", "local_global", says=("every 4 layers is global", "has 2", "--every"))
         self.refuse("eval", *run, "--method", "sink_window", "--budget", 9, "--sinks", 9, says="leave no row")
-        self.refuse("eval", *run, "--method", "h2o", "--max-span", 9, says="--max-span is an option of")
+        self.refuse("eval", *run, "--method", "h2o", "--max-span", 9, says="--max-span is no option of --method h2o")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,9 @@ class Configure(unittest.TestCase):
         prefix = self.folder / "prefix"
         self.run_command(shutil.which("cmake"), "--install", BUILD, "--prefix", prefix)
         program, bare = prefix / "bin" / "lapse", {"PATH": "/usr/bin:/bin", "OMP_WAIT_POLICY": "passive"}
-        self.run_command(program, "--help", env=bare)
+        self.assertIn("torch", self.run_command(program, "--version", env=bare))
+        for file in ("share/bash-completion/completions/lapse", "share/zsh/site-functions/_lapse"):
+            self.assertIn("--dry-run", (prefix / file).read_text())
         text = self.folder / "text.txt"
         text.write_text("the river remembers the garden, the garden forgets the river\n" * 200)
         subwords = ("tokenizer", "train", "--data", text, "--vocabulary", "280", "-o", self.folder / "a.model")

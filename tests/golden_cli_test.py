@@ -285,7 +285,7 @@ class Disagreement(ProgramTest):
         self.refuse("golden", other, says=[str(other), "'method'"], status=1)
 
     def test_flags(self):
-        self.refuse("golden", says="files")
+        self.refuse("golden", says="FILE is required")
         self.refuse("golden", golden("one_head"), "--tolerence", "1", says="did you mean '--tolerance'")
         self.refuse("golden", golden("one_head"), "--tolerance", "-1", says="--tolerance")
         self.refuse("golden", golden("one_head"), "--precision", "float16", says="--precision")

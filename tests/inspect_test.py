@@ -200,7 +200,7 @@ class Inspect(PageTest):
         refused("leave out --data", "copy", "--data", "text.txt", *out)
         refused("leave out --offset", "copy", "--offset", 3, *out)
         refused("did you mean '--tokens'", "fixed", "--token", 3, *out)
-        refused("--budget is an option of", "fixed", "--budget", 3, *out)
+        refused("--budget is no option of", "fixed", "--budget", 3, *out)
         refused("there is no folder", "fixed", "--tokens", 5, "-o", self.folder / "nowhere" / "page.html")
         self.assertEqual(list(self.folder.iterdir()), [])
 

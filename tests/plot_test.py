@@ -4,12 +4,14 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, metrics, toml
+from program import PROGRAM, TINY, ProgramTest, english, lapse, merged, metrics, toml
 
 shared = None
 
@@ -150,6 +152,50 @@ class Plot(ProgramTest):
         self.refused("has no matplotlib", "expire", *out, env={**os.environ, "LAPSE_PYTHON": str(bare)})
         self.refused("cannot be run", "expire", *out, env={**os.environ, "LAPSE_PYTHON": "/no/python"})
         self.assertFalse((self.folder / "a.png").exists())
+
+    def test_an_interpreter_that_draws_nothing(self):
+        out = ("-o", self.folder / "a.png")
+        environment = {**os.environ, "LAPSE_PYTHON": "/bin/true"}
+        self.refused("drew nothing", "expire", *out, env=environment)
+        self.succeed("plot", "expire", *out, cwd=shared)
+        old = (self.folder / "a.png").read_bytes()
+        self.refused("drew nothing", "expire", *out, env=environment)  # an old picture is no new one
+        self.assertEqual((self.folder / "a.png").read_bytes(), old)
+        (self.folder / "a.png").write_bytes(b"")
+        self.refused("drew nothing", "expire", *out, env=environment)
+
+    def checkout(self, name, files=("lapse/cli/plot.py", "build/release/lapse", ".venv/bin/python")):
+        """A folder like a checkout, with the program and an interpreter that says who it is."""
+        root = self.folder / name
+        for path in files:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROGRAM, root / "build/release/lapse")
+        for path in files:
+            if path.endswith("python"):
+                (root / path).write_text(f"#!/bin/sh\necho drawn by {name} >&2\nexit 1\n")
+                (root / path).chmod(0o755)
+            elif path.endswith(".py"):
+                (root / path).write_text("")
+        return root / "build/release/lapse"
+
+    def drawn_by(self, program):
+        """Which interpreter a program takes if nobody chooses one; those of the PATH are not among them."""
+        libraries = str(pathlib.Path(PROGRAM).parent)
+        path = self.folder / "path"
+        path.mkdir(exist_ok=True)
+        (path / "python3").write_text("#!/bin/sh\necho drawn by the PATH >&2\nexit 1\n")
+        (path / "python3").chmod(0o755)
+        environment = {**os.environ, "LD_LIBRARY_PATH": libraries, "PATH": f"{path}:{os.environ['PATH']}"}
+        environment.pop("LAPSE_PYTHON")
+        done = subprocess.run([program, "plot", "expire", "-o", self.folder / "a.png"], capture_output=True, text=True, cwd=shared, env=environment)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        return done.stderr.removeprefix("lapse: error: drawn by ").strip()
+
+    def test_the_interpreter_of_the_own_checkout(self):
+        """Found from where the program lies, so that a checkout may be moved; not from any .venv two folders up."""
+        self.assertEqual(self.drawn_by(self.checkout("one")), "one")
+        self.assertEqual(self.drawn_by(self.checkout("two", ("build/release/lapse", ".venv/bin/python"))), "the PATH")
+        self.assertEqual(self.drawn_by(self.checkout("three", ("lapse/cli/plot.py", "build/release/lapse"))), "the PATH")
 
 
 if __name__ == "__main__":

@@ -89,17 +89,18 @@ void add_eval(CLI::App& program, Action& action) {
       "eval", "Read a text, or a task, with a trained model: loss, accuracy, memory sizes, speed");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task");
+  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
+      ->type_name("FILE");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
-      ->check(CLI::IsMember({"train", "valid", "test", "all"}))
+      ->check(one_of({"train", "valid", "test", "all"}))
       ->capture_default_str();
   verb->add_option("--streams", arguments->streams,
                    "read so many streams, or windows, at a time; default: as in training")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(whole_number(1, int64_t{1} << 20));
   verb->add_option("--block", arguments->block,
                    "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
                    "default: as in training")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(whole_number(1, int64_t{1} << 20));
   add_precision(*verb, arguments->precision);
   add_threads(*verb, arguments->threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");

@@ -8,6 +8,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "lapse/cli/interactive.h"
+#include "lapse/cli/prompt.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -21,10 +23,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string run, prompt = "\n", color = "auto", precision = "float32";
+  std::string run, prompt = "\n", prompt_file, color = "auto", precision = "float32";
   int64_t tokens = 400, seed = 1, threads = 0;
   SamplingOptions sampling{.temperature = 0.8};
-  bool json = false, remembered = false;
+  bool json = false, remembered = false, interactive = false;
 };
 
 bool use_colour(const std::string& choice) {
@@ -66,7 +68,23 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
+/// What cannot be asked for together.
+void check(const CLI::App& verb, const Arguments& arguments) {
+  if (verb.count("--prompt") > 0 && verb.count("--prompt-file") > 0)
+    fail("--prompt and --prompt-file both give the prompt; leave one out");
+  if (verb.count("--prompt-file") > 0 && arguments.prompt_file.empty()) fail("--prompt-file: the name is empty");
+  if (!arguments.interactive) return;
+  if (arguments.json || arguments.remembered)
+    fail(fmt::format("--interactive has no {}; its commands /memory and /text tell what is remembered",
+                     arguments.json ? "--json" : "--remembered"));
+  if (arguments.prompt == "-") fail("--interactive reads lines from standard input; give the prompt by --prompt-file");
+}
+
+int run(const CLI::App& verb, Arguments arguments) {
+  check(verb, arguments);
+  const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
+  const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
+  if (given) arguments.prompt = read_prompt(arguments.prompt, arguments.prompt_file);
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
@@ -78,9 +96,14 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   checkpoint.close();
   if (arguments.precision == "bf16") model->to_bfloat16();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
-  auto prompt = vocabulary.encode(arguments.prompt);
+  if (arguments.interactive) {
+    talk(generator, *model, vocabulary,
+         {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = use_colour(arguments.color)});
+    return 0;
+  }
+  auto prompt = encode_prompt(vocabulary, arguments.prompt, origin);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
-  if (prompt.empty()) fail("--prompt has no token; give at least one character or word");
+  if (prompt.empty()) fail(origin + " has no token; give at least one character or word");
   const int64_t tokens = tokens_to_write(verb, arguments, std::ssize(prompt), model->context());
   generator.feed(prompt);
 
@@ -129,28 +152,34 @@ void add_generate(CLI::App& program, Action& action) {
       program.add_subcommand("generate", "Write text with a trained model, one token at a time, without end if asked");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--prompt", arguments->prompt, "text to continue; default: a line end");
+  verb->add_option("--prompt", arguments->prompt,
+                   "text to continue; default: a line end. '-': standard input, without its last line end");
+  verb->add_option("--prompt-file", arguments->prompt_file,
+                   "the text to continue is in this file, plain or gzip; its last line end is left out")
+      ->type_name("FILE");
+  verb->add_flag("--interactive", arguments->interactive,
+                 "go on from each line that you type, and remember what was said before; /help there says more");
   verb->add_option("--tokens", arguments->tokens,
                    "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
+      ->check(whole_number(0, int64_t{1} << 50))
       ->capture_default_str();
   verb->add_option("--temperature", arguments->sampling.temperature,
                    "below 1 safer, above 1 bolder; 0: the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(number(0.0, 100.0))
       ->capture_default_str();
   verb->add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->check(whole_number(0, int64_t{1} << 40))
       ->capture_default_str();
   verb->add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0))
       ->capture_default_str();
   verb->add_option("--seed", arguments->seed, "the same seed gives the same text")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53))
+      ->check(whole_number(0, int64_t{1} << 53))
       ->capture_default_str();
   verb->add_flag("--remembered", arguments->remembered,
                  "afterwards, show the text with what the model still remembers highlighted");
   verb->add_option("--color", arguments->color, "of the highlighting")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->check(one_of({"auto", "always", "never"}))
       ->capture_default_str();
   add_precision(*verb, arguments->precision);
   add_threads(*verb, arguments->threads);

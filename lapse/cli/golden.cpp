@@ -57,13 +57,14 @@ void add_golden(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand("golden", "Compare our numbers with files that another implementation wrote");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("files", arguments->files, "safetensors files: weights, inputs, and the numbers to agree with")
-      ->required();
+      ->required()
+      ->type_name("FILE");
   verb->add_option("--tolerance", arguments->tolerance,
                    "largest error, relative to each tensor's largest absolute value")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0))
       ->capture_default_str();
   verb->add_option("--precision", arguments->precision, "to compute in")
-      ->check(CLI::IsMember({"float32", "float64"}))
+      ->check(one_of({"float32", "float64"}))
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "print one JSON object");
   verb->footer("Exit status 0 if everything is within the tolerance (numbers of live memories: equal), else 1.");

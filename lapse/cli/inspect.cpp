@@ -104,16 +104,17 @@ void add_inspect(CLI::App& program, Action& action) {
                                       "Show what a trained model remembers of a text, and for how long: one HTML page");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task");
+  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
+      ->type_name("FILE");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
-      ->check(CLI::IsMember({"train", "valid", "test", "all"}))
+      ->check(one_of({"train", "valid", "test", "all"}))
       ->capture_default_str();
   verb->add_option("--tokens", arguments->tokens, "read so many tokens")
-      ->check(CLI::Range(int64_t{1}, int64_t{200000}))
+      ->check(whole_number(1, 200000))
       ->capture_default_str();
   verb->add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50));
-  verb->add_option("-o,--out", arguments->out, "the page to write")->capture_default_str();
+      ->check(whole_number(0, int64_t{1} << 50));
+  verb->add_option("-o,--out", arguments->out, "the page to write")->type_name("FILE")->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
   add_threads(*verb, arguments->threads);
   add_evaluation_options(*verb);

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <new>
 
+#include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -20,8 +21,10 @@ int report(const std::string& message) {
 int run(int argc, char** argv) {
   CLI::App program("Transformers that learn to forget: train, evaluate and use language models whose memories expire.",
                    "lapse");
+  lapse::set_help_format(program);
+  program.set_help_flag("-h,--help", "print this help");
+  program.set_version_flag("--version", lapse::version_text, "print version, commit, torch and instruction set");
   program.require_subcommand(1);
-  program.footer("`lapse VERB --help` explains a verb. A first run: scripts/demo.sh");
   lapse::Action action;
   lapse::add_init(program, action);
   lapse::add_train(program, action);
@@ -33,6 +36,14 @@ int run(int argc, char** argv) {
   lapse::add_tokenizer(program, action);
   lapse::add_inspect(program, action);
   lapse::add_plot(program, action);
+  lapse::add_help(program, action);
+  lapse::add_completion(program, action);
+  program.footer(
+      "A first run:\n"
+      "  lapse init expire_span -o my.toml               # a small configuration; `lapse init` lists them\n"
+      "  lapse train my.toml --data book.txt --out runs/book\n"
+      "  lapse generate runs/book --prompt \"The sea\" --remembered\n"
+      "`lapse help VERB` explains a verb.");
   std::vector<std::string> verbs;
   for (auto* verb : program.get_subcommands({})) {
     verb->allow_extras();  // so that we can name the nearest flag
@@ -40,14 +51,18 @@ int run(int argc, char** argv) {
   }
   if (argc > 1 && argv[1][0] != '-' && std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end())
     return report("unknown verb '" + std::string(argv[1]) + "'" + lapse::did_you_mean(std::string(argv[1]), verbs) +
-                  "; see lapse --help");
+                  "; see lapse help");
+  const auto help = lapse::help_wanted(program, argc, argv);
   try {
-    program.parse(argc, argv);
-  } catch (const CLI::Success& help) {  // --help
-    return program.exit(help);
+    if (help)
+      action = [&] { return std::cout << lapse::help_text(program, *help), 0; };
+    else
+      program.parse(argc, argv);
+  } catch (const CLI::Success& version) {  // --version
+    return program.exit(version);
   } catch (const CLI::ParseError& error) {
     for (auto* verb : program.get_subcommands()) lapse::refuse_extras(*verb);  // a mistyped flag is the likelier cause
-    report(error.what());
+    report(lapse::explain(program, error));
     return 2;
   }
   const int status = action();

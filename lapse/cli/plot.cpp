@@ -1,4 +1,5 @@
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,13 +71,35 @@ Finished run_program(const std::vector<std::string>& command) {
   return finished;
 }
 
+/// The .venv of the checkout that this program was built in, as build/PRESET/lapse; empty: there is none.
+fs::path own_python() {
+  std::error_code ignored;
+  const fs::path root = fs::read_symlink("/proc/self/exe", ignored).parent_path() / ".." / "..";
+  const fs::path python = (root / ".venv" / "bin" / "python").lexically_normal();
+  return fs::exists(root / "lapse" / "cli" / "plot.py", ignored) && fs::exists(python, ignored) ? python : fs::path();
+}
+
 /// The interpreter to draw with, and how it was found.
 std::pair<std::string, std::string> interpreter() {
   if (const char* chosen = std::getenv("LAPSE_PYTHON"); chosen != nullptr && *chosen != '\0')
     return {chosen, "LAPSE_PYTHON"};
-  const fs::path own = fs::path(LAPSE_VENV) / "bin" / "python";
-  if (std::error_code ignored; fs::exists(own, ignored)) return {own.string(), "the project's .venv"};
+  if (const fs::path own = own_python(); !own.empty()) return {own.string(), "the project's .venv"};
   return {"python3", "of the PATH"};
+}
+
+/// A file as it is at a moment; no bytes if there is none.
+struct Picture {
+  ino_t node = 0;
+  off_t bytes = 0;
+  int64_t seconds = 0, nanoseconds = 0;
+
+  bool operator==(const Picture&) const = default;
+};
+
+Picture picture_at(const fs::path& path) {
+  struct stat about;
+  if (stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
+  return {about.st_ino, about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec};
 }
 
 std::string last_line(std::string text) {
@@ -113,6 +136,7 @@ int run(const Arguments& arguments) {
                          {"smooth", arguments.smooth},
                          {"out", arguments.out}};
   const auto [python, found] = interpreter();
+  const auto before = picture_at(arguments.out);
   const std::string json = settings.dump(-1, ' ', true, Json::error_handler_t::replace);
   const auto finished = run_program({python, "-c", kScript, json});
   if (finished.status == kNoMatplotlib)
@@ -122,6 +146,8 @@ int run(const Arguments& arguments) {
     const std::string reason = last_line(finished.errors);
     fail(reason.empty() ? python + ": ended with status " + std::to_string(finished.status) : reason);
   }
+  if (const auto after = picture_at(arguments.out); after.bytes == 0 || after == before)
+    fail(arguments.out + ": " + python + " (" + found + ") ended without an error and drew nothing; is it Python?");
   std::cout << arguments.out << '\n';
   return 0;
 }
@@ -131,17 +157,19 @@ int run(const Arguments& arguments) {
 void add_plot(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand("plot", "Draw learning curves and memory sizes of runs: PNG, SVG or PDF");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("runs", arguments->runs, "folders of one or more runs")->required();
-  verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")->required();
+  verb->add_option("runs", arguments->runs, "folders of one or more runs")->required()->type_name("RUN");
+  verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")
+      ->required()
+      ->type_name("PICTURE");
   verb->add_option("--x", arguments->x, "what the curves run over")
-      ->check(CLI::IsMember({"updates", "tokens", "hours"}))
+      ->check(one_of({"updates", "tokens", "hours"}))
       ->capture_default_str();
   verb->add_option("--label", arguments->labels, "a run's name in the picture; once for each, in their order")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--title", arguments->title, "of the picture");
   verb->add_option("--smooth", arguments->smooth, "means of so many lines of training; 0: a fiftieth of them")
-      ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
+      ->check(whole_number(0, 1000000))
       ->capture_default_str();
   verb->footer(
       "Drawn by matplotlib, with the interpreter that LAPSE_PYTHON names, else the project's .venv, else python3.");

@@ -56,20 +56,23 @@ void add_tokenizer(CLI::App& program, Action& action) {
   auto* verb = group->add_subcommand("train", "Find the pieces that a text is best cut into");
   verb->allow_extras();
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")->required()->expected(1, 1 << 20);
+  verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")
+      ->type_name("FILE")
+      ->required()
+      ->expected(1, 1 << 20);
   verb->add_option("--fraction", arguments->fraction,
                    "learn from the beginning of each text, so much of it; 0.9 is the training part of what data.split "
                    "cuts by default")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(number(0.0, 1.0))
       ->capture_default_str();
   verb->add_option("--vocabulary", arguments->training.size,
                    "how many pieces, with the 256 bytes and 3 control symbols that every model has")
-      ->check(CLI::Range(int64_t{260}, int64_t{1} << 24))
+      ->check(whole_number(260, int64_t{1} << 24))
       ->capture_default_str();
   verb->add_option("--kind", arguments->training.kind, "how they are found")
-      ->check(CLI::IsMember({"unigram", "bpe"}))
+      ->check(one_of({"unigram", "bpe"}))
       ->capture_default_str();
-  verb->add_option("-o,--out", arguments->out, "the model's file, for data.tokenizer")->required();
+  verb->add_option("-o,--out", arguments->out, "the model's file, for data.tokenizer")->required()->type_name("FILE");
   verb->add_flag("--quiet", arguments->quiet, "no progress");
   verb->footer("Every text can be given back from its pieces, byte by byte. The same texts give the same file.");
   verb->callback([=, &action] {

@@ -1,6 +1,8 @@
+#include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/forgetting/table.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -14,6 +16,23 @@ struct Arguments {
 
 constexpr int kInterruptedStatus = 130;  // as a shell reports a process that Ctrl-C ended
 
+/// What is printed below the options.
+std::string footer() {
+  return "Ctrl-C saves a checkpoint and leaves with status 130.\n\n"
+         "A small configuration; every other key has a default:\n\n"
+         "  [data]\n"
+         "  path = \"book.txt\"  # any text, plain or gzip\n"
+         "  [forgetting]\n"
+         "  method = \"" +
+         default_method().name +
+         "\"\n"
+         "  [train]\n"
+         "  updates = 500\n\n"
+         "Sections of a configuration. `lapse train --help SECTION` explains the keys of one, `--help all` every "
+         "key:\n" +
+         section_list();
+}
+
 int run(const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
@@ -21,7 +40,6 @@ int run(const Arguments& arguments) {
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   catch_interrupts();
   if (arguments.dry_run) return dry_run(config, arguments.json);
-  if (arguments.out.empty()) fail("--out is required: the folder of the run");
   const auto outcome = train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet});
   return outcome == Outcome::kFinished ? 0 : kInterruptedStatus;
 }
@@ -31,24 +49,26 @@ int run(const Arguments& arguments) {
 void add_train(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
+  verb->set_help_flag("-h,--help", "print this help, or of a section below its keys: --help SECTION");
   verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
-      ->required();
-  verb->add_option("--out", arguments->out, "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
-  verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE");
-  verb->add_option("--set", arguments->set, "SECTION.KEY=VALUE, over the file's value; may be repeated")
+      ->required()
+      ->type_name("CONFIG.toml");
+  auto* out = verb->add_option("--out", arguments->out,
+                               "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
+  out->required()->type_name("RUN");
+  verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE")->type_name("FILE");
+  verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
       ->expected(1)
       ->take_all();
   verb->add_flag("--resume", arguments->resume,
                  "continue the run in --out from its newest whole checkpoint, to the bit");
   verb->add_flag("--quiet", arguments->quiet, "no progress");
-  auto* trial =
-      verb->add_flag("--dry-run", arguments->dry_run,
-                     "write nothing: try some updates, and say what the run takes in parameters, memory and time");
+  const auto try_only = [=] { arguments->dry_run = true, out->required(false); };
+  auto* trial = verb->add_flag_callback(
+      "--dry-run", try_only, "write nothing: try some updates, and say what the run takes: parameters, memory, time");
   verb->add_flag("--json", arguments->json, "with --dry-run: print one JSON object")->needs(trial);
-  Config defaults;
-  verb->footer(
-      "Ctrl-C saves a checkpoint and leaves with status 130.\n\nKeys of the TOML file, with their defaults:\n" +
-      config_help(defaults.sections()));
+  verb->footer(footer());
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = within_memory("lower train.batch, train.block or the model's size, or raise train.parts",

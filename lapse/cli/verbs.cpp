@@ -5,6 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <new>
 #include <regex>
@@ -23,6 +27,19 @@ std::string flag_of(const Field& field) {
   std::string flag = "--" + field.name;
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
+}
+
+/// "0 ... 100".
+template <class T>
+std::string bounds(T low, T high) {
+  return fmt::format("{} ... {}", low, high);
+}
+
+/// For the help: without an upper bound that only keeps numbers from overflowing.
+template <class T>
+std::string shown_bounds(T low, T high) {
+  constexpr T kMany = 1'000'000'000;
+  return high < kMany ? bounds(low, high) : fmt::format("at least {}", low);
 }
 
 [[noreturn]] void refuse(const CLI::App& verb, const std::string& argument) {
@@ -60,9 +77,21 @@ std::vector<std::string> baselines() {
   return names;
 }
 
-/// Sets those that were given. `chosen`: the run's options, or null; `told`: what the run has.
+/// The entries of a table that have a flag.
+template <class Entry>
+std::vector<std::string> that_have(const std::vector<Entry>& table, const std::string& flag) {
+  std::vector<std::string> names;
+  for (const auto& entry : table)
+    for (const auto& field : entry.options()->evaluation_fields())
+      if (flag_of(field) == flag) names.push_back(entry.name);
+  return names;
+}
+
+/// Sets those that were given. `chosen`: the options of what is read with, or null; `told` names it, `kind` what the
+/// table holds.
 template <class Entry, class Options>
-void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options* chosen, const std::string& told) {
+void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options* chosen, const std::string& told,
+                 const std::string& kind) {
   std::set<std::string> known;
   for (const auto& field : chosen ? chosen->evaluation_fields() : Fields()) {
     const std::string flag = flag_of(field);
@@ -73,7 +102,8 @@ void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options*
   for (const auto& entry : table)
     for (const auto& field : entry.options()->evaluation_fields())
       if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
-        fail(fmt::format("{} is an option of {}; the run's {}", flag, entry.name, told));
+        fail(fmt::format("{} is no option of {}; the {} that have it: {}", flag, told, kind,
+                         fmt::join(that_have(table, flag), ", ")));
 }
 
 }  // namespace
@@ -104,24 +134,64 @@ void refuse_extras(const CLI::App& verb) {
   for (const auto* inner : verb.get_subcommands()) refuse_extras(*inner);
 }
 
+// CLI11 would read 010 as an octal number: only one spelling of each number is accepted.
+CLI::Validator whole_number(int64_t low, int64_t high) {
+  const std::string range = bounds(low, high);
+  const auto check = [=](const std::string& text) -> std::string {
+    const char* end = text.data() + text.size();
+    int64_t value = 0;
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc::invalid_argument || stopped != end ||
+        (text != fmt::format("{}", value) && error == std::errc()))
+      return fmt::format("'{}' is not a whole number; give {}", text, range);
+    if (error != std::errc() || value < low || value > high)
+      return fmt::format("{} is out of range; give {}", text, range);
+    return {};
+  };
+  return CLI::Validator(check, shown_bounds(low, high));
+}
+
+CLI::Validator number(double low, double high) {
+  const std::string range = bounds(low, high);
+  const auto check = [=](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || std::isspace(static_cast<unsigned char>(text[0])) || std::isnan(value))
+      return fmt::format("'{}' is not a number; give {}", text, range);
+    return value >= low && value <= high ? "" : fmt::format("{} is out of range; give {}", text, range);
+  };
+  return CLI::Validator(check, shown_bounds(low, high));
+}
+
+CLI::Validator one_of(const std::vector<std::string>& names) {
+  const auto check = [=](const std::string& text) -> std::string {
+    if (std::ranges::find(names, text) != names.end()) return {};
+    return fmt::format("there is no '{}'{}; give one of {}", text, did_you_mean(text, names), fmt::join(names, ", "));
+  };
+  return CLI::Validator(check, fmt::format("{{{}}}", fmt::join(names, ",")));
+}
+
 void add_evaluation_options(CLI::App& verb) {
   verb.add_option("--method")
-      ->description(fmt::format("read the model with another forgetting method, one that needs no training: {}",
-                                fmt::join(baselines(), ", ")))
-      ->type_name("NAME");
+      ->description("read the model with another forgetting method, one that needs no training")
+      ->type_name(fmt::format("NAME:{{{}}}", fmt::join(baselines(), ",")));
   add_options(verb, method_table(), kMethodOptions);
 }
 
 void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  if (const auto given = verb.get_option("--method")->results(); !given.empty())
-    checkpoint.config().read_with(given.back());
-  set_options(verb, method_table(), &checkpoint.config().method(), "method is " + checkpoint.config().method_name);
+  const auto given = verb.get_option("--method")->results();
+  if (!given.empty()) checkpoint.config().read_with(given.back());
+  const std::string& name = checkpoint.config().method_name;
+  set_options(verb, method_table(), &checkpoint.config().method(),
+              given.empty() ? "the run's method, " + name : "--method " + name, "methods");
 }
 
 void add_task_options(CLI::App& verb) { add_options(verb, task_table(), "Options of the run's task"); }
 
 void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  set_options(verb, task_table(), checkpoint.config().task(), "task is " + checkpoint.config().task_name);
+  const bool has_task = checkpoint.config().task() != nullptr;
+  set_options(verb, task_table(), checkpoint.config().task(),
+              has_task ? "the run's task, " + checkpoint.config().task_name : "the run, which reads a text", "tasks");
 }
 
 void check_out(const fs::path& path) {
@@ -134,12 +204,12 @@ void add_precision(CLI::App& verb, std::string& precision) {
   verb.add_option("--precision", precision,
                   "bf16: weights and memory in bfloat16, half the bytes: much faster where they come from memory, and "
                   "numbers that differ in the third digit")
-      ->check(CLI::IsMember({"float32", "bf16"}))
+      ->check(one_of({"float32", "bf16"}))
       ->capture_default_str();
 }
 
 void add_threads(CLI::App& verb, int64_t& threads) {
-  verb.add_option("--threads", threads, "cores to use; default: all")->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  verb.add_option("--threads", threads, "cores to use; default: all")->check(whole_number(1, 4096));
 }
 
 std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {

@@ -26,12 +26,23 @@ void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
 void add_plot(CLI::App& program, Action& action);
+void add_help(CLI::App& program, Action& action);
+void add_completion(CLI::App& program, Action& action);
 
-// --- shared by the verbs
-// -----------------------------------------------------------------------------------------------
+/// What `lapse --version` prints: version, commit, torch and instruction set.
+std::string version_text();
+
+// --- shared by the verbs ---------------------------------------------------------------------------------------------
 
 /// Error, with the nearest flag, if arguments are left over.
 void refuse_extras(const CLI::App& verb);
+
+/// Checks of an option's value: a whole number or a number within bounds (inclusive), or one of these names. They tell
+/// what is no number from what is out of range, and suggest the nearest name. The help and the shells' completion
+/// show what they describe.
+CLI::Validator whole_number(int64_t low, int64_t high);
+CLI::Validator number(double low, double high);
+CLI::Validator one_of(const std::vector<std::string>& names);
 
 /// The group of the forgetting methods' options in --help.
 inline constexpr const char* kMethodOptions = "Options of the forgetting method, the run's or that of --method";

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string_view>
 
 namespace lapse {
 namespace {
@@ -15,19 +14,6 @@ constexpr size_t kColumns = 120;
 std::string bound_text(const Field& field, double bound) {
   const bool whole = std::holds_alternative<int64_t*>(field.value) && std::isfinite(bound);
   return whole ? fmt::format("{:.0f}", bound) : fmt::format("{}", bound);
-}
-
-// The text in lines of at most `width` columns, broken between words.
-std::vector<std::string> wrapped(std::string_view text, size_t width) {
-  std::vector<std::string> lines;
-  while (text.size() > width) {
-    size_t end = text.rfind(' ', width);
-    if (end == text.npos) end = std::min(text.find(' ', width), text.size());  // one long word
-    lines.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  if (!text.empty()) lines.emplace_back(text);
-  return lines;
 }
 
 // "learning rate after warm-up (0 ... 10, per update)"
@@ -40,6 +26,18 @@ std::string explained(const Field& field) {
 }
 
 }  // namespace
+
+std::vector<std::string> wrapped(std::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    size_t end = text.rfind(' ', width);
+    if (end == text.npos) end = std::min(text.find(' ', width), text.size());  // one long word
+    lines.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (!text.empty()) lines.emplace_back(text);
+  return lines;
+}
 
 std::string to_toml(int64_t value) { return fmt::format("{}", value); }
 std::string to_toml(bool value) { return value ? "true" : "false"; }

@@ -82,4 +82,14 @@ void catch_interrupts() {
 
 bool interrupted() { return stop != 0; }
 
+Interruptible::Interruptible() {
+  stop = 0;
+  std::signal(SIGINT, on_signal);
+}
+
+Interruptible::~Interruptible() {
+  std::signal(SIGINT, SIG_DFL);
+  stop = 0;
+}
+
 }  // namespace lapse

@@ -23,4 +23,13 @@ void wait_politely(char** argv);
 void catch_interrupts();
 bool interrupted();
 
+/// While it lives, the first Ctrl-C only makes `interrupted` true; afterwards that is false again, and Ctrl-C ends the
+/// process. For work that is one piece of many.
+class Interruptible {
+ public:
+  Interruptible();
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+};
+
 }  // namespace lapse

@@ -56,6 +56,7 @@ class Vocabulary {
   int64_t outputs() const { return outputs_ > 0 ? outputs_ : size(); }                  ///< kinds of what is predicted
   int32_t bos() const { return has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }  ///< -1: there is none
   const std::string& unit() const { return unit_; }
+  bool needs_utf8() const { return unit_ != "byte" && unit_ != "subword"; }  ///< `encode` refuses other texts
 
   /// `text_bytes`: gains those of each token, white space before it included; nothing for bytes, which stand for one
   /// each.

@@ -37,6 +37,12 @@ int32_t Generator::next() {
   return token;
 }
 
+void Generator::reset() {
+  memory_ = model_.begin(1, false);
+  logits_.reset();
+  seen_ = 0;
+}
+
 std::vector<int64_t> Generator::memory_sizes() const {
   std::vector<int64_t> sizes;
   for (size_t l = 0; l < memory_.layers.size(); ++l)

@@ -19,6 +19,11 @@ class Generator {
   /// another call is an Error.
   int32_t next();
 
+  /// Whether nothing can follow: the model's window is full.
+  bool full() const { return seen_ > 0 && !logits_.defined(); }
+  /// Forgets all that was read. The random draws go on.
+  void reset();
+
   /// Tokens read so far.
   int64_t seen() const { return seen_; }
   /// |C_t| of the next query, per layer.
