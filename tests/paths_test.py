@@ -89,7 +89,7 @@ class Paths(ProgramTest):
         self.assertFalse((here / "run").exists())
         done = lapse("tokenizer", "train", "--data", "text.txt", "--out", "m", cwd=here)
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1), done.stderr)
-        self.assertIn(f"'{here / 'text.txt'}'; name one with --data FILE", done.stderr)
+        self.assertIn(f"'{here / 'text.txt'}': No such file; name a text with --data FILE", done.stderr)
 
     def test_a_text_that_is_gone(self):
         self.configure("a", {"data": {"path": "text.txt"}})
