@@ -67,7 +67,9 @@ void add_golden(CLI::App& program, Action& action) {
       ->check(one_of({"float32", "float64"}))
       ->capture_default_str();
   verb->add_flag("--json", arguments->json, "print one JSON object");
-  verb->footer("Exit status 0 if everything is within the tolerance (numbers of live memories: equal), else 1.");
+  verb->footer(
+      "Exit status 0 if everything is within the tolerance (numbers of live memories: equal), else 1.\n"
+      "The repository has files in tests/golden.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = within_memory("give fewer files", [=] { return run(*arguments); });

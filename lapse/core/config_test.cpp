@@ -52,6 +52,31 @@ class Config : public testing::Test {
   Sections sections_ = example_.sections();
 };
 
+TEST(ConfigPaths, BecomeAbsoluteBesideTheFileOrInTheWorkingDirectory) {
+  std::string text, other = "", number = "3";
+  const Sections sections = {
+      {"data", "", {field("text", text, "").path(), field("other", other, "").path(), field("number", number, "")}}};
+  const fs::path folder = fs::path(testing::TempDir()) / "config_paths";
+  make_folder(folder);
+  write_file(folder / "here.txt", "x");
+  write_file(folder / "run.toml", "[data]\ntext = 'here.txt'\nnumber = 'here.txt'\n");
+  read_config(sections, folder / "run.toml");
+  EXPECT_EQ(text, (folder / "here.txt").string());
+  EXPECT_EQ(other, "") << "no path stays no path";
+  EXPECT_EQ(number, "here.txt") << "only paths are looked for";
+  write_file(folder / "run.toml", "[data]\ntext = 'elsewhere.txt'\nother = '/absolute'\n");
+  read_config(sections, folder / "run.toml");
+  EXPECT_EQ(text, (fs::current_path() / "elsewhere.txt").string());
+  EXPECT_EQ(other, "/absolute");
+  set_config(sections, "data.text=here.txt");
+  EXPECT_EQ(text, (fs::current_path() / "here.txt").string());
+  set_config(sections, "data.text=");
+  EXPECT_EQ(text, "");
+  parse_config(sections, "data.text = 'as/it/stands'", "a checkpoint");
+  EXPECT_EQ(text, "as/it/stands");
+  fs::remove_all(folder);
+}
+
 TEST_F(Config, ReadsEveryTypeAndKeepsWhatIsNotNamed) {
   parse(
       "# comment\n[optimiser]\nrate = 1e-3\nupdates = 1_000\ndecay = false\nname = 'sgd'\n"

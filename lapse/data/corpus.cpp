@@ -14,6 +14,8 @@ namespace lapse {
 namespace {
 
 constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
+constexpr char kWhereLooked[] =
+    ". A configuration's relative path is looked for beside it, then in the working directory";
 
 /// The first place at or after `at` where a text of this unit can be cut without breaking a token.
 size_t cut_point(std::string_view text, size_t at, const std::string& unit) {
@@ -75,6 +77,7 @@ Tokens encode_file(const Vocabulary& vocabulary, const std::string& path) {
 
 Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
   check_split(config.split);
+  require_text(config.path, kWhereLooked);
   std::string text = read_corpus_file(config.path, config.unit);
   auto [train, valid, test] = cut_text(text, config.split, config.unit);
   if (train.empty()) {
@@ -90,6 +93,8 @@ Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
 }
 
 Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
+  for (const auto& path : {config.train_path, config.valid_path, config.test_path})
+    if (!path.empty()) require_text(path, kWhereLooked);
   Corpus corpus;
   {
     std::string text = read_corpus_file(config.train_path, config.unit);
@@ -111,7 +116,7 @@ std::string_view beginning(std::string_view text, double fraction, const std::st
 void require_text(const fs::path& path, const std::string& note) {
   std::error_code error;
   if (fs::exists(path, error) || error) return;  // reading tells what else is wrong
-  fail(fmt::format("there is no text '{}'; name one with --data FILE, or get one with scripts/data.sh{}",
+  fail(fmt::format("cannot read '{}': No such file; name a text with --data FILE, or get one with scripts/data.sh{}",
                    fs::absolute(path).string(), note));
 }
 
@@ -148,9 +153,6 @@ int32_t Tokens::operator[](int64_t i) const {
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   if (known && known->unit() != config.unit)
     fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
-  for (const auto& path : {config.path, config.train_path, config.valid_path, config.test_path})
-    if (!path.empty())
-      require_text(path, ". A configuration's relative path is looked for beside it, then in the working directory");
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   if (!config.path.empty()) return load_one_file(config, known);

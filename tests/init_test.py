@@ -1,0 +1,87 @@
+"""`lapse init`: the presets of examples/, each of which trains as it stands."""
+
+import re
+import tomllib
+import unittest
+
+from program import ROOT, ProgramTest, english, lapse
+
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.toml"))
+SMALL = [name for name in EXAMPLES if not name.startswith("paper-")]
+TEXT = english(120_000)
+
+
+def preset(name):
+    return (ROOT / "examples" / f"{name}.toml").read_text()
+
+
+class Init(ProgramTest):
+    def test_alone_it_lists_all_with_their_first_lines(self):
+        lines = self.succeed("init").stdout.splitlines()
+        for name in EXAMPLES:
+            title = preset(name).splitlines()[0]
+            self.assertRegex(title, "^# .")
+            self.assertLess(len(title), 110, name)
+            self.assertEqual(sum(re.fullmatch(rf"  {name} +{re.escape(title[2:])}", line) is not None for line in lines), 1)
+
+    def test_every_trainable_method_has_one(self):
+        methods = {tomllib.loads(preset(name))["forgetting"]["method"] for name in SMALL}
+        wanted = "expire_span fixed_span adaptive_span compressive selective_attention local local_global strided"
+        self.assertLessEqual(set(wanted.split()), methods)
+
+    def test_a_name_prints_the_file_as_it_is(self):
+        for name in EXAMPLES:
+            self.assertEqual(self.succeed("init", name).stdout, preset(name))
+
+    def test_into_a_file_that_is_new(self):
+        out = self.folder / "my.toml"
+        self.succeed("init", "copy", "-o", out)
+        self.assertEqual(out.read_text(), preset("copy"))
+        self.refuse("init", "parity", "-o", out, says=[str(out), "exists"])
+        self.assertEqual(out.read_text(), preset("copy"))
+        self.refuse("init", "copy", "-o", self.folder, says="is a folder")
+        self.refuse("init", "copy", "-o", self.folder / "none" / "my.toml", says="there is no folder")
+
+    def test_data_fills_in_the_path(self):
+        (self.folder / 'a "text".txt').write_text(TEXT)
+        done = self.succeed("init", "local", "--data", 'a "text".txt', cwd=self.folder)
+        config = tomllib.loads(done.stdout)
+        self.assertEqual(config["data"]["path"], str(self.folder / 'a "text".txt'))
+        self.assertEqual(config | {"data": {}}, tomllib.loads(preset("local")) | {"data": {}})
+        self.refuse("init", "copy", "--data", "text.txt", says=["'copy'", "leave out --data"])
+        self.refuse("init", "--data", "text.txt", says="which preset")
+
+    def test_unknown_names(self):
+        self.refuse("init", "expire_spam", says="did you mean 'expire_span'")
+        self.refuse("init", "xyzzyxyzzy", says="`lapse init` lists them")
+
+
+class Presets(ProgramTest):
+    def test_each_small_one_trains(self):
+        text = self.write("text.txt", TEXT)
+        tokenizer = self.folder / "pieces.model"
+        self.succeed("tokenizer", "train", "--data", text, "--vocabulary", 320, "--out", tokenizer, "--quiet")
+        for name in SMALL:
+            with self.subTest(preset=name):
+                config = self.folder / f"{name}.toml"
+                reads = "path" in tomllib.loads(preset(name))["data"]
+                self.succeed("init", name, "-o", config, *(["--data", text] if reads else []))
+                less = ["train.updates=2", "train.validation_blocks=1", "train.log_every=1"]
+                less += [f"data.tokenizer={tokenizer}"] if name == "subwords" else []
+                sets = [word for field in less for word in ("--set", field)]
+                self.succeed("train", config, "--out", self.folder / name, "--quiet", *sets)
+
+    def test_what_is_missing_is_named(self):
+        """The presets look for data/jargon.txt, which scripts/data.sh puts there."""
+        config = ROOT / "examples" / "expire_span.toml"
+        done = lapse("train", config, "--out", self.folder / "run", cwd=self.folder)
+        self.assertEqual(done.returncode, 1)
+        if (ROOT / "examples" / "data").exists():
+            self.skipTest("examples/data exists")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        for words in (str(self.folder / "data" / "jargon.txt"), "--data FILE", "scripts/data.sh"):
+            self.assertIn(words, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
