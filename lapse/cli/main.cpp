@@ -40,7 +40,7 @@ int run(int argc, char** argv) {
   lapse::add_completion(program, action);
   program.footer(
       "A first run:\n"
-      "  lapse init expire_span -o my.toml               # a small configuration; `lapse init` lists them\n"
+      "  lapse init demo -o my.toml                      # a small configuration; `lapse init` lists them\n"
       "  lapse train my.toml --data book.txt --out runs/book\n"
       "  lapse generate runs/book --prompt \"The sea\" --remembered\n"
       "`lapse help VERB` explains a verb.");

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "lapse/core/golden_testing.h"
 #include "lapse/core/safetensors.h"
 #include "lapse/ops/selective_attention_testing.h"
 
@@ -102,8 +103,8 @@ TEST(SelectiveAttentionCases, CoverTheCorners) {
 Tensor packed(const Tensor& x) { return x.transpose(1, 2).flatten(0, 1).contiguous(); }
 
 TEST(SelectiveAttentionGolden, AgreesWithTheFile) {
-  const fs::path path = fs::path(LAPSE_SHARED) / "golden" / "selective_attention.safetensors";
-  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+  const fs::path path = golden_file("selective_attention");
+  if (!fs::exists(path)) GTEST_SKIP() << no_golden_file(path);
   const SafetensorsFile file(path);
   auto tensor = [&](const std::string& name) {
     const TensorEntry& entry = file.tensor(name);
