@@ -100,6 +100,35 @@ TEST(TextSource, CountsTheBytesThatABlockPredicts) {
   EXPECT_EQ(predicted.all, std::ssize(kText) - bytes[0].all);  // the first token is not predicted
 }
 
+// In windows every token is predicted, and its own bytes are counted, not those of the token before.
+TEST(TextSource, CountsTheBytesThatAWindowPredicts) {
+  DataConfig config = config_of("word");
+  config.windows = true;
+  const auto vocabulary = Vocabulary::build(config, kText);
+  std::vector<TextBytes> bytes;
+  const auto ids = vocabulary.encode(kText, &bytes);
+  Tokens tokens(vocabulary.size());
+  tokens.append(ids, bytes);
+  TextSource source(config, vocabulary, "test", std::move(tokens));
+  const auto windows = source.evaluation("test", 1, 3, false);
+  size_t next = 0;
+  for (TokenBlock window; windows->next(window); next += window.length) {
+    TextBytes expected;
+    for (int64_t i = 0; i < window.length; ++i) expected += bytes[next + i];
+    EXPECT_EQ(window.bytes, expected) << "window from token " << next;
+  }
+  EXPECT_EQ(next, ids.size());
+}
+
+TEST(TextSource, ReadsAsManyStreamsAsAreTwoBlocksLong) {
+  const auto vocabulary = Vocabulary::build(config_of("byte"), kText);
+  const TextSource source(config_of("byte"), vocabulary, "test", Tokens(std::vector<int32_t>(100, 1), 256));
+  EXPECT_EQ(source.streams("test", 10, 16), 5);
+  EXPECT_EQ(source.streams("test", 10, 3), 3);   // no more than in training
+  EXPECT_EQ(source.streams("test", 51, 16), 1);  // too short for two blocks: one stream all the same
+  EXPECT_EQ(source.streams("valid", 10, 16), 1);
+}
+
 TEST(Labels, StandAtEveryPeriodsEnd) {
   std::vector<int32_t> ids(40);
   for (int32_t i = 0; i < 40; ++i) ids[i] = i;

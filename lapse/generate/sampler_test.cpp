@@ -54,7 +54,8 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
 TEST(Sampler, TopKComesBeforeTopP) {
   const auto p = shares({.top_k = 3, .top_p = 0.5});  // of 0.9: 0.4 falls short of 0.45
   EXPECT_EQ(p[0] + p[2], 0);
-  EXPECT_GT(p[3], 0);
+  EXPECT_NEAR(p[3], 0.3 / 0.7, kSpread);
+  EXPECT_DOUBLE_EQ(shares({.top_k = 3, .top_p = 0.42}, 200)[1], 1) << "0.4 is more than 0.42 of 0.9, less than of 1";
 }
 
 }  // namespace

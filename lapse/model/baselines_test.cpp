@@ -170,6 +170,19 @@ TEST(Baselines, TovaDropsWhatTheNewestQueryAttendsLeast) {
   expect_eviction("tova", 3, 1, false);
 }
 
+// Equal keys receive equal attention.
+TEST(Baselines, OfEqualRowsTheOldestGoes) {
+  Stream stream(5);
+  stream.k = at::ones_like(stream.k);
+  const auto method = method_of("tova", {{"budget", "6"}}, 0);
+  const Tensor got = stream.read(*method, std::vector<int64_t>(kLength, 1));
+  for (int64_t t = 0; t < kLength; ++t) {
+    const int64_t first = std::max<int64_t>(0, t - 5);
+    const Tensor newest = stream.v.narrow(0, first, t + 1 - first).mean(0);
+    EXPECT_LE((got[t] - newest).abs().max().item<double>(), 1e-12) << t;
+  }
+}
+
 // ----- on models trained with another method
 // ---------------------------------------------------------------------------
 

@@ -69,6 +69,34 @@ TEST(Compressive, ReadsAveragesByTheRule) {
   }
 }
 
+// Weights that stay are scaled up: over many draws the newest timesteps and the averages both come to what they are
+// without dropout.
+TEST(Compressive, IsTheSameOnAverageWithDropout) {
+  const ModelShape shape{1, kWidth, kHeads, kDim, kBlock};
+  Random random(4, "compressive");
+  const auto method = options()->make(shape, 0, random);
+  const int64_t T = kSpan + kSlots * kRate;
+  const Tensor start = at::full({1}, T - 1, at::kLong);
+  MemoryTable table(1);
+  table.append(at::zeros({1}, at::kLong), {{"hidden", random_normal({1, T, kWidth}, random)}});
+  const auto pooled = method->pool(table, start, 1);
+  ASSERT_TRUE(pooled.hidden.defined());
+  table.insert(pooled.sample, {{"hidden", pooled.hidden}, {"time", pooled.time}});
+  const Tensor key = random_normal({table.rows(), kHeads, kDim}, random) * 0.3;
+  const Rows rows{table, key, at::ones_like(key), {}};  // values of 1: what is read is the sum of the weights
+  Query query{{}, random_normal({1, 1, kHeads, kDim}, random), start, {}};
+  EXPECT_NEAR(method->read(query, rows).out.mean().item<double>(), 1, 1e-12);
+  query.training = true, query.dropout = 0.4;
+  Tensor sum = at::zeros({kHeads, kDim}, at::kDouble);
+  constexpr int64_t kDraws = 1000;
+  for (int64_t seed = 0; seed < kDraws; ++seed) {
+    query.seed = at::full({1}, seed, at::kLong);
+    sum += method->read(query, rows).out[0][0];
+  }
+  // Some 15 weights of 1 / 15 each: one draw's sum has a standard deviation of sqrt(0.4 / 0.6 / 15) = 0.21.
+  EXPECT_LE((sum / kDraws - 1).abs().max().item<double>(), 5 * 0.21 / std::sqrt(1. * kDraws));
+}
+
 TEST(Compressive, RefusesWhatDoesNotFit) {
   const auto message = [](const Settings& settings) {
     try {

@@ -33,7 +33,7 @@ const Variant kVariants[] = {
     {"selective", "selective_attention", {{"max_span", "500"}}},
     {"selective_memory_loss", "selective_attention", {{"max_span", "500"}, {"memory_loss", "0.1"}}},
     {"selective_other_cap", "selective_attention", {{"max_span", "500"}, {"memory_loss", "0.3"}, {"cap", "0.4"}}},
-    {"selective_window", "selective_attention", {{"max_span", "29"}}},
+    {"selective_window", "selective_attention", {{"max_span", "29"}, {"memory_loss", "0.1"}}},
     {"no_shift", "selective_attention", {{"max_span", "500"}, {"memory_loss", "0.1"}, {"shift", "false"}}},
     {"mask_first", "selective_attention", {{"max_span", "500"}, {"memory_loss", "0.1"}, {"mask_first", "true"}}},
     {"mask_self", "selective_attention", {{"max_span", "500"}, {"memory_loss", "0.1"}, {"mask_self", "true"}}},
@@ -170,13 +170,15 @@ class DenseModel {
     return held;
   }
 
-  /// epsilon / (layers n) max_i M_i, the mean over the batch.
+  /// epsilon / (layers n) max_i M_i, the mean over the batch; n: how many tokens the last query reads.
   Tensor memory_loss(const Tensor& F, const Tensor& seen, const std::vector<int64_t>& lengths) const {
     const double tau = number("cap", 1), scale = number("memory_loss", 0) / static_cast<double>(s_.layers);
     const Tensor M = ((1 - F.clamp_max(tau) / tau) * seen.to(at::kDouble)).sum(2);
     Tensor sum = at::zeros({}, at::kDouble);
-    for (size_t b = 0; b < lengths.size(); ++b)
-      sum = sum + std::get<0>(M[b].narrow(0, 0, lengths[b]).max(0)) * scale / static_cast<double>(lengths[b]);
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const double n = std::min(static_cast<double>(lengths[b]), number("max_span", 0));
+      sum = sum + std::get<0>(M[b].narrow(0, 0, lengths[b]).max(0)) * scale / n;
+    }
     return sum / static_cast<double>(lengths.size());
   }
 

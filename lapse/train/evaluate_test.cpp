@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/table.h"
 #include "lapse/tasks/testing.h"
@@ -80,6 +82,28 @@ TEST(Evaluate, CountsAnswersOfSequences) {
     EXPECT_EQ(result.score.answers, 40);
     EXPECT_EQ(result.score.right_answers, expected.right_answers);
   }
+}
+
+// Sequences of several lengths in one block: what fills up the shorter ones remembers nothing that counts.
+TEST(Evaluate, CountsNoPaddingInMemorySizes) {
+  const auto task = make_task("copy", {{"longest", "9"}, {"alphabet", "2"}, {"test_sequences", "30"}});
+  const auto source = task->open();
+  Transformer model = small_model(*source);
+  const auto blocks = source->evaluation("test", 7, 8, false);
+  double sum = 0, largest = 0;
+  int64_t queries = 0;
+  std::set<int64_t> lengths;
+  for (TokenBlock block; blocks->next(block);)
+    for (const int64_t length : block.lengths) {
+      lengths.insert(length);
+      queries += length;
+      for (int64_t t = 0; t < length; ++t) sum += static_cast<double>(t);  // the span holds every sequence
+      largest = std::max(largest, static_cast<double>(length - 1));
+    }
+  ASSERT_GT(lengths.size(), 3u);
+  const auto result = evaluate(model, *source->evaluation("test", 7, 8, false), {.counts_answers = true});
+  EXPECT_DOUBLE_EQ(result.layers[0].mean, sum / static_cast<double>(queries));
+  EXPECT_EQ(result.layers[0].max, largest);
 }
 
 TEST(Evaluate, RefusesWhereNothingIsScored) {

@@ -199,6 +199,11 @@ TEST(Prune, LowersTheCheapestLayerAndGoesOnWhereItStopped) {
   ASSERT_EQ(resumed.size(), curve.size());
   for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(resumed[i].budgets, curve[i].budgets);
 
+  // A goal that the whole memory misses: the curve is drawn all the same, as far as the margin from there.
+  options.threshold = 0, options.margin = 0.5;
+  EXPECT_EQ(search_budgets(text, 2, options, {}).size(), curve.size());
+  EXPECT_LT(curve.back().nats, curve.front().nats + 0.5);
+
   const std::vector<PruneRound> rounds = {
       {{40, 40}, 2}, {{40, 32}, 1.9}, {{32, 32}, 2.1}, {{24, 32}, 2}, {{24, 24}, 2.2}};
   EXPECT_EQ(&chosen_round(rounds, 2), &rounds[3]);
