@@ -14,6 +14,7 @@ TEST(LearningRate, WarmsUpThenStaysOrFallsToZero) {
   OptimiserConfig config;
   config.rate = 0.5, config.warmup = 10;
   EXPECT_DOUBLE_EQ(learning_rate(config, 1, 100), 0.05);
+  EXPECT_DOUBLE_EQ(learning_rate(config, 9, 100), 0.45);
   EXPECT_DOUBLE_EQ(learning_rate(config, 10, 100), 0.5);
   EXPECT_DOUBLE_EQ(learning_rate(config, 99, 100), 0.5);
   config.schedule = "cosine";
