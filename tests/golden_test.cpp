@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/core/golden_testing.h"
+
 namespace lapse {
 namespace {
 
@@ -30,19 +32,18 @@ void expect_operator(const fs::path& path) {
   }
 }
 
-fs::path public_file(const std::string& name) { return fs::path(LAPSE_SHARED) / "golden" / (name + ".safetensors"); }
 fs::path own_file(const std::string& name) { return fs::path(LAPSE_GOLDEN) / (name + ".safetensors"); }
 
 TEST_P(Golden, AgreesWithThePublicCode) {
   const auto& [name, type] = GetParam();
-  const fs::path path = public_file(name);
-  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+  const fs::path path = golden_file(name);
+  if (!fs::exists(path)) GTEST_SKIP() << no_golden_file(path);
   expect_model(path, type);
 }
 
 TEST(GoldenOperator, AgreesWithSelectiveAttention) {
-  const fs::path path = public_file("selective_attention");
-  if (!fs::exists(path)) GTEST_SKIP() << "no golden file " << path;
+  const fs::path path = golden_file("selective_attention");
+  if (!fs::exists(path)) GTEST_SKIP() << no_golden_file(path);
   expect_operator(path);
 }
 
