@@ -9,25 +9,15 @@
 namespace lapse {
 
 void require_same_run(const Checkpoint& checkpoint, Config& config) {
-  static const std::set<std::string> free = {"data.path",
-                                             "data.train",
-                                             "data.valid",
-                                             "data.test",
-                                             "data.tokenizer",
-                                             "train.updates",
-                                             "train.threads",
-                                             "train.log_every",
-                                             "train.validate_every",
-                                             "train.keep",
-                                             "train.from",
-                                             "train.validation_blocks",
+  static const std::set<std::string> free = {"train.updates",         "train.threads", "train.log_every",
+                                             "train.validate_every",  "train.keep",    "train.validation_blocks",
                                              "train.checkpoint_every"};
   const Sections before = checkpoint.config().sections(), now = config.sections();
   for (size_t s = 0; s < now.size(); ++s) {
     for (size_t f = 0; f < now[s].fields.size(); ++f) {
       const Field &was = before[s].fields[f], &is = now[s].fields[f];
       const std::string name = now[s].name + "." + is.name;
-      if (free.count(name) == 0 && field_to_toml(was) != field_to_toml(is))
+      if (!is.is_path && free.count(name) == 0 && field_to_toml(was) != field_to_toml(is))
         fail(fmt::format(
             "{}: the run has {} = {}, not {}; a resumed run keeps its configuration, so give the same or another --out",
             checkpoint.file().path().string(), name, field_to_toml(was), field_to_toml(is)));
