@@ -6,9 +6,12 @@
 
 namespace lapse {
 
-// Messages quote files and arguments, which may hold anything; what is printed stays one harmless line.
+// Messages quote files and arguments, which may hold anything; what is printed stays one harmless line of
+// bearable length.
 void fail(const std::string& message) {
   std::string line = message;
+  constexpr size_t kLongest = 1000, kEnd = 250;
+  if (line.size() > kLongest) line = line.substr(0, kLongest - kEnd) + " ... " + line.substr(line.size() - kEnd);
   std::ranges::replace_if(
       line, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
   throw Error(line);

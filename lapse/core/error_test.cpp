@@ -52,5 +52,11 @@ TEST(Error, DidYouMeanIsSilentWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("rate", std::vector<std::string>{}), "");
 }
 
+TEST(Fail, KeepsTheLineAtABearableLength) {
+  const std::string line = error_of([] { fail("begin " + std::string(1'000'000, 'x') + " end"); });
+  EXPECT_LE(line.size(), 1100u);
+  EXPECT_TRUE(line.starts_with("begin xx") && line.ends_with("xx end")) << line;
+}
+
 }  // namespace
 }  // namespace lapse

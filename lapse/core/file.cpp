@@ -15,6 +15,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/gzip.h"
+#include "lapse/core/read_limit.h"
 
 namespace lapse {
 namespace {
@@ -31,6 +32,13 @@ std::string reason(const fs::path& path, int error) {
 
 [[noreturn]] void fail_on(const char* action, const fs::path& path, int error) {
   fail(fmt::format("cannot {} '{}': {}", action, path.string(), reason(path, error)));
+}
+
+fs::file_status status_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) fail_on("read", path, error.value());
+  return status;
 }
 
 class Descriptor {
@@ -131,6 +139,39 @@ class Partial {
   fs::path path_;
 };
 
+// A buffer that grows is there twice while it moves to a larger place.
+constexpr int kGrowing = 4;
+constexpr size_t kMostOfPipe = 2'000'000'000;
+
+// At most `most` bytes, and where the size is known at most the `part`th part of the free memory.
+std::string read_whole(const fs::path& path, size_t most, int part) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info;
+  if (!file.ok() || ::fstat(file.get(), &info) != 0) fail_on("read", path, errno);
+  const bool device = S_ISBLK(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(file.get()) == 0);
+  if (device) fail(fmt::format("cannot read '{}': it is a device, not a file", path.string()));
+  const size_t known = S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) : 0;
+  ReadLimit limit(path.string(), known > 0 ? part : kGrowing);
+  limit.lower(most, "no file of this kind is");
+  if (known == 0) limit.lower(kMostOfPipe, "save what comes out of a pipe as a file");
+  limit.check(known);
+  std::string content;
+  size_t length = 0;
+  // The size is a hint only: a pipe has none, and a file may still grow. One byte more finds the end without a resize.
+  content.resize(known + 1);
+  while (true) {
+    const ssize_t count = ::read(file.get(), content.data() + length, content.size() - length);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_on("read", path, errno);
+    if (count == 0) break;
+    length += static_cast<size_t>(count);
+    limit.check(length);
+    if (length == content.size()) content.resize(std::max(2 * length, size_t{1} << 16));
+  }
+  content.resize(length);
+  return content;
+}
+
 // Renaming onto a link would replace the link, not the file that it stands for.
 fs::path behind_links(const fs::path& path) {
   std::error_code error;
@@ -141,28 +182,12 @@ fs::path behind_links(const fs::path& path) {
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info;
-  if (!file.ok() || ::fstat(file.get(), &info) != 0) fail_on("read", path, errno);
-  std::string content;
-  size_t length = 0;
-  // The size is a hint only: a pipe has none, and a file may still grow. One byte more finds the end without a resize.
-  content.resize(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1);
-  while (true) {
-    const ssize_t count = ::read(file.get(), content.data() + length, content.size() - length);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_on("read", path, errno);
-    if (count == 0) break;
-    length += static_cast<size_t>(count);
-    if (length == content.size()) content.resize(std::max(2 * length, size_t{1} << 16));
-  }
-  content.resize(length);
-  return content;
-}
+std::string read_file(const fs::path& path, size_t most) { return read_whole(path, most, 1); }
 
+// A text becomes tokens, a byte or more for each of its bytes, and as many numbers of the bytes that a token stands
+// for.
 std::string read_text_file(const fs::path& path) {
-  std::string bytes = read_file(path);
+  std::string bytes = read_whole(path, std::numeric_limits<size_t>::max(), 3);
   return is_gzip(bytes) ? inflate_gzip(bytes, path.string()) : bytes;
 }
 
@@ -184,12 +209,16 @@ void write_file(const fs::path& path, const std::function<void(std::ostream&)>& 
   flush_folder(target.parent_path());
 }
 
+bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
+bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }
+bool is_there(const fs::path& path) { return fs::exists(status_of(path)); }
+
 void make_folder(const fs::path& path) {
-  std::error_code error;
+  std::error_code error, ignored;
   fs::create_directories(path, error);
-  if (fs::is_directory(path)) return;
+  if (fs::is_directory(path, ignored)) return;
   fail(fmt::format("cannot make the folder '{}': {}", path.string(),
-                   fs::exists(path) ? "a file of this name is in the way" : error.message()));
+                   fs::exists(path, ignored) ? "a file of this name is in the way" : error.message()));
 }
 
 }  // namespace lapse

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -11,8 +12,13 @@ namespace lapse {
 
 namespace fs = std::filesystem;
 
-/// The whole file. Error names the path and the system's reason (missing, a directory, no permission).
-std::string read_file(const fs::path& path);
+/// The most bytes of a file that people write, or that is kept beside a run.
+constexpr size_t kSmallFile = 16'000'000;
+
+/// The whole file, or pipe. Error names the path and the system's reason (missing, a directory, no permission), or says
+/// that it is a device, or larger than `most` bytes, or too large for the memory of this machine: also for what has no
+/// end.
+std::string read_file(const fs::path& path, size_t most = std::numeric_limits<size_t>::max());
 
 /// As read_file, but a gzip file (recognised by its first two bytes, not its name; several members allowed) is
 /// inflated. A truncated or damaged gzip file is an Error, never a shorter text.
@@ -22,6 +28,12 @@ std::string read_text_file(const fs::path& path);
 /// Any failure (full disk too) is an Error that names the path; the old file stays and nothing is left beside it.
 void write_file(const fs::path& path, std::string_view bytes);
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& writer);
+
+/// What a path names; false if there is nothing. Error, with the system's reason, where that cannot be told (a loop of
+/// links, a name that is too long, a folder that may not be entered).
+bool is_folder(const fs::path& path);
+bool is_file(const fs::path& path);
+bool is_there(const fs::path& path);
 
 /// Creates a folder and its parents; Error where it cannot, or where a file is in the way.
 void make_folder(const fs::path& path);

@@ -193,5 +193,53 @@ TEST_F(File, MakeFolderFailsWhereAFileIsInTheWay) {
               AllOf(HasSubstr((folder_ / "a/b").string()), HasSubstr("Not a directory")));
 }
 
+TEST_F(File, NoMoreIsReadThanAsked) {
+  write_file(folder_ / "a", std::string(1000, 'x'));
+  EXPECT_EQ(read_file(folder_ / "a", 1000).size(), 1000u);
+  EXPECT_EQ(error_of([&] { read_file(folder_ / "a", 999); }),
+            (folder_ / "a").string() + ": larger than 999 B; no file of this kind is");
+}
+
+TEST_F(File, APipeWithoutEndStops) {
+  const std::string pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  std::thread writer([&] {
+    std::ofstream out(pipe, std::ios::binary);
+    for (const std::string piece(1 << 16, 'x'); out << piece;) continue;
+  });
+  EXPECT_THAT(error_of([&] { read_file(pipe, 1'000'000); }), HasSubstr("pipe: larger than 1.0 MB"));
+  writer.join();
+  signal(SIGPIPE, before);
+}
+
+TEST_F(File, DevicesAreNoFiles) {
+  for (const char* device : {"/dev/zero", "/dev/null", "/dev/urandom"})
+    EXPECT_EQ(error_of([&] { read_text_file(device); }),
+              std::string("cannot read '") + device + "': it is a device, not a file");
+}
+
+TEST_F(File, AFileLargerThanTheMemoryIsRefused) {
+  write_file(folder_ / "a", "x");
+  std::error_code unsupported;  // a hole takes no room
+  fs::resize_file(folder_ / "a", uintmax_t{1} << 43, unsupported);
+  if (unsupported) GTEST_SKIP() << "this file system has no files of 8 TB";
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "a"); }), HasSubstr("does not fit into the free memory"));
+}
+
+TEST_F(File, WhatAPathNamesIsToldOrAnError) {
+  write_file(folder_ / "a", "x");
+  EXPECT_TRUE(is_file(folder_ / "a"));
+  EXPECT_FALSE(is_folder(folder_ / "a"));
+  EXPECT_TRUE(is_folder(folder_.path()));
+  EXPECT_FALSE(is_there(folder_ / "b"));
+  EXPECT_FALSE(is_there(folder_ / "a/b"));
+  fs::create_symlink("loop", folder_ / "loop");
+  EXPECT_EQ(error_of([&] { is_there(folder_ / "loop"); }),
+            "cannot read '" + (folder_ / "loop").string() + "': Too many levels of symbolic links");
+  EXPECT_THAT(error_of([&] { is_folder(folder_ / std::string(300, 'n')); }), HasSubstr("File name too long"));
+  EXPECT_THAT(error_of([&] { make_folder(folder_ / "loop"); }), HasSubstr("Too many levels"));
+}
+
 }  // namespace
 }  // namespace lapse

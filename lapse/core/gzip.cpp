@@ -7,15 +7,20 @@
 #include <vector>
 
 #include "lapse/core/error.h"
+#include "lapse/core/read_limit.h"
 
 namespace lapse {
 namespace {
 
 constexpr size_t kPiece = size_t{1} << 18;
+constexpr size_t kMostTimes = 100, kSmall = 100'000'000;  // gzip itself reaches 1000 times, for a file of zeros
 
 class Inflater {
  public:
-  Inflater(std::string_view input, const std::string& origin) : input_(input), origin_(origin), piece_(kPiece) {
+  Inflater(std::string_view input, const std::string& origin)
+      : input_(input), origin_(origin), limit_(origin + ", inflated", 4), piece_(kPiece) {
+    limit_.lower(std::max(kSmall, kMostTimes * input.size()),
+                 fmt::format("no text is {} times as large as its gzip file", kMostTimes));
     if (inflateInit2(&stream_, 15 + 16) != Z_OK) fail(origin_ + ": zlib does not start");  // + 16: gzip, CRC checked
   }
   Inflater(const Inflater&) = delete;
@@ -45,6 +50,7 @@ class Inflater {
     stream_.avail_out = static_cast<uInt>(kPiece);
     const int status = inflate(&stream_, Z_NO_FLUSH);
     input_.remove_prefix(given - stream_.avail_in);
+    limit_.check(text.size() + kPiece - stream_.avail_out);
     text.append(piece_.data(), kPiece - stream_.avail_out);
 
     if (status == Z_BUF_ERROR) damaged("it ends too early");  // there is always room, so it wants input
@@ -54,6 +60,7 @@ class Inflater {
 
   std::string_view input_;
   const std::string& origin_;
+  ReadLimit limit_;
   std::vector<char> piece_;
   z_stream stream_{};
 };

@@ -94,5 +94,15 @@ TEST(Gzip, DamagedDataAndChecksumsAreErrors) {
   }
 }
 
+// 1 MB of one letter takes 1 kB: a thousand of them are a small file that would fill the memory.
+TEST(Gzip, AFileThatGrowsBeyondWhatTextsDoIsRefused) {
+  const std::string one = gzip(std::string(1'000'000, 'a'));
+  std::string bomb;
+  for (int i = 0; i < 90; ++i) bomb += one;
+  EXPECT_EQ(inflate_gzip(bomb, "x").size(), 90'000'000u);
+  for (int i = 0; i < 1000; ++i) bomb += one;
+  EXPECT_THAT(error_for(bomb), StartsWith("corpus.gz, inflated: larger than 109"));
+}
+
 }  // namespace
 }  // namespace lapse

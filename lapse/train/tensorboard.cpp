@@ -53,8 +53,10 @@ std::string host_name() {
 
 fs::path new_path(const fs::path& folder) {
   auto time = static_cast<int64_t>(now());
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    std::string name = entry.path().filename().string();
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::string name = entry->path().filename().string();
     if (!name.starts_with(kPrefix) || name.size() < kPrefix.size() + kTimeDigits) continue;
     const char* digits = name.data() + kPrefix.size();
     int64_t earlier = 0;
@@ -62,6 +64,7 @@ fs::path new_path(const fs::path& folder) {
       time = std::max(time, earlier + 1);
     }
   }
+  if (error) fail(fmt::format("cannot list the folder '{}': {}", folder.string(), error.message()));
   return folder / fmt::format("{}{:010}.{}.{}", kPrefix, time, host_name(), getpid());
 }
 
