@@ -14,6 +14,7 @@
 
 #include "lapse/core/config_text.h"
 #include "lapse/core/error.h"
+#include "lapse/core/toml_bounds.h"
 
 namespace lapse {
 namespace {
@@ -225,7 +226,7 @@ Field Field::path() && {
 }
 
 void read_config(const Sections& sections, const fs::path& path) {
-  parse_config(sections, read_file(path), path.string());
+  parse_config(sections, read_file(path, kSmallFile), path.string());
   for (const Section& section : sections)
     for (const Field& field : section.fields)
       if (field.is_path) make_absolute(field, path.parent_path());
@@ -233,6 +234,7 @@ void read_config(const Sections& sections, const fs::path& path) {
 
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
   const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
+  if (const auto fault = toml_fault(text)) fail(fmt::format("{}:{}: {}", origin, fault->line, fault->what));
   toml::table file;
   try {
     file = parse_toml(text);
@@ -269,7 +271,9 @@ void set_config(const Sections& sections, const std::string& assignment) {
 void set_field(const Field& field, const std::string& text, const std::string& origin) {
   const bool is_string = std::holds_alternative<std::string*>(field.value);
   const bool quoted = text.starts_with('"') || text.starts_with('\'');
-  const auto parsed = parse_value(is_string && !quoted ? to_toml(text) : text);
+  const std::string spelled = is_string && !quoted ? to_toml(text) : text;
+  if (const auto fault = toml_fault(spelled)) fail(fmt::format("{}: {}", origin, fault->what));
+  const auto parsed = parse_value(spelled);
   if (parsed) return assign(field, *parsed->get("value"), origin);
   if (is_string) fail(fmt::format("{}: {} is not a finished string of UTF-8", origin, text));
   wrong_type(field, fmt::format("'{}'", text), origin);

@@ -10,6 +10,7 @@
 
 #include "lapse/core/base64.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/data/subword.h"
 #include "lapse/data/utf8.h"
 
@@ -101,22 +102,23 @@ bool is_one_word(const std::string& token) {
 }
 
 /// Refuses lists that `build` cannot have made.
-void check_tokens(const std::string& unit, const std::vector<std::string>& tokens) {
+void check_tokens(const std::string& unit, const std::vector<std::string>& tokens, const std::string& origin) {
   std::vector<std::string> special = special_tokens(unit);
   if (tokens.size() < special.size() || !std::equal(special.begin(), special.end(), tokens.begin())) {
-    fail(fmt::format("vocabulary: the first tokens of unit \"{}\" must be: {}", unit, fmt::join(special, " ")));
+    fail(fmt::format("{}: the first tokens of unit \"{}\" must be: {}", origin, unit, fmt::join(special, " ")));
   }
   std::set<std::string_view> seen;
   for (const std::string& token : tokens) {
     bool right_form = unit == "character" ? is_one_character(token) : is_one_word(token);
-    if (!right_form) fail(fmt::format("vocabulary: token {} is not one {}", seen.size(), unit));
-    if (!seen.insert(token).second) fail(fmt::format("vocabulary: token {} occurs twice", seen.size()));
+    if (!right_form) fail(fmt::format("{}: token {} is not one {}", origin, seen.size(), unit));
+    if (!seen.insert(token).second) fail(fmt::format("{}: token {} occurs twice", origin, seen.size()));
   }
 }
 
-[[noreturn]] void fail_unit(const std::string& unit) {
+[[noreturn]] void fail_unit(const std::string& unit, const std::string& origin = "") {
   std::vector<std::string> units = {"byte", "character", "word", "subword"};
-  fail(fmt::format("unknown unit \"{}\"{}; use one of: {}", unit, did_you_mean(unit, units), fmt::join(units, ", ")));
+  fail(fmt::format("{}unknown unit \"{}\"{}; use one of: {}", origin.empty() ? "" : origin + ": ", unit,
+                   did_you_mean(unit, units), fmt::join(units, ", ")));
 }
 
 std::vector<std::string> all_bytes() {
@@ -173,31 +175,41 @@ Vocabulary Vocabulary::of_subwords(std::shared_ptr<const Subwords> subwords, boo
   return vocabulary;
 }
 
-Vocabulary Vocabulary::from_json(const std::string& text) {
-  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) fail("vocabulary: not valid JSON");
-  if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) fail("vocabulary: has no \"unit\"");
-  if (json.contains("bos") && !json["bos"].is_boolean()) fail("vocabulary: \"bos\" must be true or false");
-  std::string unit = json["unit"].get<std::string>();
+Vocabulary Vocabulary::from_json(const std::string& text, const std::string& origin) {
+  const Json json = parse_json(text, origin);
+  const auto refuse = [&](const std::string& what) { fail(origin + ": " + what); };
+  if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) refuse("has no \"unit\"");
+  if (json.contains("bos") && !json["bos"].is_boolean()) refuse("\"bos\" must be true or false");
+  const std::string unit = json["unit"];
   const bool has_bos = json.value("bos", false);
+  if (json.contains("outputs") && unit != "token") refuse("\"outputs\" are for the labels of a task");
   if (unit == "byte") return Vocabulary(unit, all_bytes(), has_bos);
   if (unit == "subword") {
-    if (!json.contains("model") || !json["model"].is_string()) fail("vocabulary: has no SentencePiece \"model\"");
-    return of_subwords(std::make_shared<Subwords>(from_base64(json["model"].get<std::string>()), "vocabulary"),
-                       has_bos);
+    if (!json.contains("model") || !json["model"].is_string()) refuse("has no SentencePiece \"model\"");
+    std::string model;
+    try {
+      model = from_base64(json["model"].get<std::string>());
+    } catch (const Error& error) {
+      refuse(std::string("its \"model\": ") + error.what());
+    }
+    return of_subwords(std::make_shared<Subwords>(std::move(model), origin), has_bos);
   }
-  if (unit != "character" && unit != "word" && unit != "token") fail_unit(unit);
-  if (!json.contains("tokens") || !json["tokens"].is_array()) fail("vocabulary: has no list of \"tokens\"");
+  if (unit != "character" && unit != "word" && unit != "token") fail_unit(unit, origin);
+  if (!json.contains("tokens") || !json["tokens"].is_array()) refuse("has no list of \"tokens\"");
   std::vector<std::string> tokens;
-  for (const nlohmann::json& token : json["tokens"]) {
-    if (!token.is_string()) fail(fmt::format("vocabulary: token {} is not a string", tokens.size()));
+  for (const Json& token : json["tokens"]) {
+    if (!token.is_string()) refuse(fmt::format("token {} is not a string", tokens.size()));
     tokens.push_back(token.get<std::string>());
   }
-  check_tokens(unit, tokens);
-  Vocabulary vocabulary(std::move(unit), std::move(tokens), has_bos);
-  if (json.contains("outputs") && !json["outputs"].is_number_unsigned())
-    fail("vocabulary: \"outputs\" must be a whole number");
-  vocabulary.outputs_ = json.value("outputs", int64_t{0});
+  if (tokens.empty()) refuse("has no token");
+  check_tokens(unit, tokens, origin);
+  Vocabulary vocabulary(unit, std::move(tokens), has_bos);
+  if (!json.contains("outputs")) return vocabulary;
+  constexpr uint64_t kMostOutputs = 1 << 24;
+  const Json& outputs = json["outputs"];
+  if (!outputs.is_number_unsigned() || outputs == 0 || outputs > kMostOutputs)
+    refuse(fmt::format("\"outputs\" must be a whole number of 1 ... {}", kMostOutputs));
+  vocabulary.outputs_ = outputs;
   return vocabulary;
 }
 

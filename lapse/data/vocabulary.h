@@ -48,8 +48,8 @@ class Vocabulary {
   static Vocabulary build(const DataConfig& config, std::string_view text);
   /// A task's own tokens, and perhaps BOS. `outputs`: how many kinds of labels it asks for; 0: its tokens.
   static Vocabulary of_task(std::vector<std::string> tokens, bool has_bos, int64_t outputs = 0);
-  /// From what `to_json` gave. Error if it is not of that form.
-  static Vocabulary from_json(const std::string& json);
+  /// From what `to_json` gave. Error if it is not of that form; `origin` begins the message.
+  static Vocabulary from_json(const std::string& json, const std::string& origin = "vocabulary");
   std::string to_json() const;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()) + (has_bos_ ? 1 : 0); }

@@ -8,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/random.h"
+#include "lapse/core/testing.h"
 
 namespace lapse {
 namespace {
@@ -151,7 +152,7 @@ TEST(Vocabulary, RefusesMalformedJson) {
       {R"({"unit": "line"})", "unknown unit"},
       {R"({"unit": "word"})", "no list"},
       {R"({"unit": "word", "tokens": "a"})", "no list"},
-      {R"({"unit": "word", "tokens": []})", "first tokens"},
+      {R"({"unit": "word", "tokens": []})", "has no token"},
       {R"({"unit": "word", "tokens": ["<eos>", "<unk>"]})", "first tokens"},
       {R"({"unit": "character", "tokens": ["a"]})", "first tokens"},
       {R"({"unit": "word", "tokens": ["<unk>", "<eos>", 7]})", "token 2 is not a string"},
@@ -220,6 +221,17 @@ TEST(TaskVocabulary, ReadsItsOwnTokensOnly) {
   EXPECT_EQ(labelled.size(), 2);
   EXPECT_EQ(labelled.bos(), -1);
   EXPECT_EQ(labelled.outputs(), 69);
+}
+
+TEST(Vocabulary, MessagesBeginWithTheFile) {
+  for (const char* json :
+       {"{", "{}", R"({"unit": "line"})", R"({"unit": "word", "tokens": []})", R"({"unit": "word", "tokens": [7]})",
+        R"({"unit": "subword", "model": "*"})", R"({"unit": "subword", "model": "AAAA"})",
+        R"({"unit": "byte", "outputs": 3})", R"({"unit": "token", "tokens": ["a"], "outputs": 0})",
+        R"({"unit": "token", "tokens": ["a"], "outputs": 18446744073709551615})"})
+    EXPECT_THAT(error_of([&] { Vocabulary::from_json(json, "a.safetensors, its vocabulary"); }),
+                testing::StartsWith("a.safetensors, its vocabulary: "))
+        << json;
 }
 
 }  // namespace
