@@ -2,16 +2,15 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/progress.h"
+#include "lapse/train/history.h"
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Per layer: rows held, per stream on average and at most, and what the method tells of them.
 Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& parts) {
@@ -62,11 +61,10 @@ void print(const Json& info, const std::string& config) {
 int run(const std::string& path, bool json) {
   const Checkpoint checkpoint = Checkpoint::open(path);
   const auto model = checkpoint.model();
-  const auto memory = checkpoint.memory();
-  const auto state = Json::parse(checkpoint.state(), nullptr, false);
-  if (!state.is_object() || !state.contains("update") || !state["update"].is_number_integer() ||
-      !state.value("history", Json()).is_array())
-    fail(checkpoint.path().string() + ": its state is not of the expected form");
+  const auto memory = checkpoint.memory(*model);
+  const std::string origin = checkpoint.path().string() + ", its state";
+  const Json state = parse_json(checkpoint.state(), origin);
+  const RunHistory history = history_of(JsonObject(state, origin));
   int64_t bytes = 0;
   for (const auto& part : memory) bytes += part.bytes();
   const std::string config = config_to_toml(checkpoint.config().sections());
@@ -75,10 +73,10 @@ int run(const std::string& path, bool json) {
                      {"method", checkpoint.config().method_name},
                      {"unit", checkpoint.vocabulary().unit()},
                      {"vocabulary", checkpoint.vocabulary().size()},
-                     {"update", state["update"]},
+                     {"update", history.update},
                      {"memory_bytes", bytes},
                      {"layers", describe_memory(*model, memory)},
-                     {"history", state["history"]},
+                     {"history", history.validations},
                      {"config", config}};
   if (json)
     std::cout << info.dump(2) << '\n';

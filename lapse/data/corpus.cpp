@@ -153,6 +153,8 @@ int32_t Tokens::operator[](int64_t i) const {
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   if (known && known->unit() != config.unit)
     fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
+  if (known && config.windows && known->bos() < 0)
+    fail("data.windows is true, but the run to go on from has no token that begins a window; leave out data.windows");
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   if (!config.path.empty()) return load_one_file(config, known);

@@ -12,7 +12,11 @@
 namespace lapse {
 
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, Random& random) {
-  if (options.temperature == 0) return logits.argmax().item<int64_t>();
+  if (options.temperature == 0) {
+    const auto likeliest = logits.argmax().item<int64_t>();  // NaN, where there is one
+    if (std::isfinite(logits[likeliest].item<double>())) return likeliest;
+    fail("the model gives no finite probabilities: its weights are damaged");
+  }
   const at::Tensor probabilities = at::softmax(logits.to(at::kDouble) / options.temperature, 0).contiguous();
   if (!probabilities.isfinite().all().item<bool>())
     fail("the model gives no finite probabilities: its weights are damaged, or the temperature is too low");

@@ -92,6 +92,7 @@ class Recorder {
     record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);
     next_ = target == kUnscored ? -1 : static_cast<int32_t>(target);
     if (target == kUnscored) return;
+    require_finite(nats);
     record.score.nats += nats, ++record.score.scored;
     record.score.right += scored.right.sum().item<int64_t>();
   }

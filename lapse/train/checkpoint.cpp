@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <iostream>
+#include <limits>
+#include <set>
 
 #include "lapse/core/error.h"
 #include "lapse/model/tensor_file.h"
@@ -15,6 +19,7 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kFormat = "1";
+constexpr int64_t kMostSteps = int64_t{1} << 40, kMostTime = int64_t{1} << 50;  // far from where sums would overflow
 
 /// Named tensors on their way to a file: owns what the entries view.
 class Writer {
@@ -35,6 +40,46 @@ void copy_tensor(const SafetensorsFile& file, const std::string& name, const Ten
   if (loaded.sizes() != into.sizes())
     fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file.path().string(), name));
   into.detach().copy_(loaded);
+  if (into.numel() == 0) return;
+  const auto [least, most] = at::aminmax(into.detach());  // NaN, where there is one
+  if (!std::isfinite(least.item<double>()) || !std::isfinite(most.item<double>()))
+    fail(
+        fmt::format("{}: '{}' holds numbers that are not finite, as after a run that diverged; use a checkpoint from "
+                    "before that",
+                    file.path().string(), name));
+}
+
+// A table of training holds what each layer reads, and what its forgetting method writes.
+void require_columns(const MemoryTable& table, const Method& method) {
+  if (table.rows() == 0) return;
+  const Tensor& hidden = table.column("hidden");
+  Columns wanted = method.state({1, 1}, hidden.options());
+  wanted["time"] = table.time().view({1, -1}), wanted["hidden"] = hidden.unsqueeze(0);
+  for (const auto& [name, values] : table.columns()) {
+    TORCH_CHECK(wanted.count(name), "there is no column '", name, "'");
+    TORCH_CHECK(
+        values.scalar_type() == wanted[name].scalar_type() && values.sizes().slice(1) == wanted[name].sizes().slice(2),
+        "column '", name, "' has another type or shape");
+  }
+  for (const auto& [name, values] : wanted) TORCH_CHECK(table.columns().count(name), "column '", name, "' is missing");
+}
+
+// "weight.layers.3.query" is of layer 3; a tensor of no layer counts as one behind the last.
+int64_t layer_of(const std::string& name) {
+  constexpr std::string_view prefix = "weight.layers.";
+  int64_t layer = 0;
+  const char* end = name.data() + name.size();
+  const bool found = name.starts_with(prefix) &&
+                     std::from_chars(name.data() + prefix.size(), end, layer).ec == std::errc() && layer >= 0;
+  return found ? layer : std::numeric_limits<int64_t>::max();
+}
+
+// In a text's vocabulary every token may be read and predicted; a window begins with a token of its own.
+void require_vocabulary(const Config& config, const Vocabulary& vocabulary, const std::string& path) {
+  if ((vocabulary.unit() == "token") != (config.task() != nullptr))
+    fail(fmt::format("{}: its configuration and its vocabulary disagree on whether it reads a task", path));
+  if (config.windows() && vocabulary.bos() < 0)
+    fail(path + ": its configuration reads windows, but its vocabulary has no token to begin them with");
 }
 
 }  // namespace
@@ -60,8 +105,8 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
 }
 
 Checkpoint Checkpoint::open(const fs::path& run_or_file) {
-  if (fs::is_regular_file(run_or_file)) return Checkpoint(run_or_file);
-  if (!fs::exists(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
+  if (is_file(run_or_file)) return Checkpoint(run_or_file);
+  if (!is_there(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
   for (const auto& file : checkpoints_of(run_or_file)) {
     try {
       return Checkpoint(file);
@@ -81,15 +126,24 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
                      metadata.at("lapse.format"), kFormat));
   config_ = std::make_unique<Config>();
   parse_config(config_->sections(), file_->meta("config"), path.string() + ", its configuration");
-  config_->check();
-  vocabulary_ = Vocabulary::from_json(file_->meta("vocabulary"));
+  try {
+    config_->check();
+  } catch (const Error& error) {
+    fail(fmt::format("{}, its configuration: {}", path.string(), error.what()));
+  }
+  for (const auto& [name, tensor] : file_->tensors())
+    if (!name.starts_with("weight.") && !name.starts_with("optimiser.") && !name.starts_with("memory."))
+      fail(fmt::format("{}: its tensor '{}' is none of a checkpoint's", path.string(), name));
+  trained_with_ = config_->method_name;
+  vocabulary_ = Vocabulary::from_json(file_->meta("vocabulary"), path.string() + ", its vocabulary");
+  require_vocabulary(*config_, vocabulary_, path.string());
 }
 
 std::unique_ptr<Transformer> Checkpoint::model() const {
   require_sizes();
   auto model = std::make_unique<Transformer>(config_->model, config_->method(), vocabulary_.size(),
                                              config_->train.block, Random(0, "weights"), vocabulary_.outputs());
-  load_weights(*model);
+  load_weights(*model, config_->method_name);
   return model;
 }
 
@@ -111,8 +165,16 @@ void Checkpoint::require_sizes() const {
   }
 }
 
-void Checkpoint::load_weights(Transformer& model) const {
-  for (auto& [name, tensor] : model.parameters()) copy_tensor(*file_, "weight." + name, *tensor);
+void Checkpoint::load_weights(Transformer& model, const std::string& method) const {
+  std::set<std::string> known;
+  for (auto& [name, tensor] : model.parameters()) {
+    known.insert("weight." + name);
+    copy_tensor(*file_, "weight." + name, *tensor);
+  }
+  const auto layers = static_cast<int64_t>(model.layers().size());
+  for (const auto& [name, tensor] : file_->tensors())
+    if (name.starts_with("weight.") && known.count(name) == 0 && (method == trained_with_ || layer_of(name) >= layers))
+      fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path_.string(), name));
 }
 
 void Checkpoint::load_optimiser(Optimiser& optimiser) const {
@@ -120,11 +182,12 @@ void Checkpoint::load_optimiser(Optimiser& optimiser) const {
     for (size_t i = 0; i < tensors.size(); ++i)
       copy_tensor(*file_, fmt::format("optimiser.{}.{}", slot, optimiser.parameters()[i].first), tensors[i]);
   const Tensor steps = to_tensor(file_->tensor("optimiser.steps"));
-  if (steps.numel() != 1) fail(file_->path().string() + ": 'optimiser.steps' is not one number");
-  optimiser.set_steps(steps.item<int64_t>());
+  const int64_t count = steps.numel() == 1 ? steps.item<int64_t>() : -1;
+  if (count < 0 || count > kMostSteps) fail(path_.string() + ": 'optimiser.steps' is not a number of updates");
+  optimiser.set_steps(count);
 }
 
-std::vector<ModelMemory> Checkpoint::memory() const {
+std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
   std::vector<ModelMemory> parts(config_->train.parts);
   for (size_t p = 0; p < parts.size(); ++p) {
     const auto prefix = fmt::format("memory.{}.", p);
@@ -133,11 +196,24 @@ std::vector<ModelMemory> Checkpoint::memory() const {
     for (int64_t l = 0; l < config_->model.layers; ++l) {
       try {
         parts[p].layers.push_back(table(fmt::format("{}{}.", prefix, l), parts[p].clock));
+        require_columns(parts[p].layers.back(), model.layers()[l].method());
       } catch (const c10::Error& error) {
         fail(fmt::format("{}: the memory of layer {}: {}", file_->path().string(), l, error.what_without_backtrace()));
       }
     }
   }
+  const auto is_place = [&](const std::string& name) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const auto prefix = fmt::format("memory.{}.", p);
+      if (name == prefix + "clock") return true;
+      for (int64_t l = 0; l < config_->model.layers; ++l)
+        if (name.starts_with(fmt::format("{}{}.", prefix, l))) return true;
+    }
+    return false;
+  };
+  for (const auto& [name, tensor] : file_->tensors())
+    if (name.starts_with("memory.") && !is_place(name))
+      fail(fmt::format("{}: there is no place in the run for its tensor '{}'", path_.string(), name));
   return parts;
 }
 
@@ -159,6 +235,8 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) co
   const Tensor grows = at::logical_or(at::diff(time) > 0, at::diff(sample) > 0);
   TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
               "times must grow within a stream and lie before its clock");
+  TORCH_CHECK((time > -kMostTime).all().item<bool>() && (clock < kMostTime).all().item<bool>(),
+              "times must be less than 2^50");
   return table;
 }
 

@@ -39,11 +39,14 @@ class Checkpoint {
 
   /// The model as trained, or as the method's evaluation fields, set in config() before, have it.
   std::unique_ptr<Transformer> model() const;
-  /// Copies the weights into a model of the same shape; Error if the shapes differ.
-  void load_weights(Transformer& model) const;
+  /// Copies the weights into a model of the same shape. Error if the shapes differ, a number is not finite, or the file
+  /// has more weights than the model. Only those of the forgetting method are passed over, if the model has another:
+  /// `method`.
+  void load_weights(Transformer& model, const std::string& method) const;
   /// Error if the optimiser is another one.
   void load_optimiser(Optimiser& optimiser) const;
-  std::vector<ModelMemory> memory() const;
+  /// Error if it is not of this model.
+  std::vector<ModelMemory> memory(Transformer& model) const;
 
   /// Writes the checkpoint anew, with the configuration as it is now.
   void save_as(const fs::path& path) const;
@@ -56,6 +59,7 @@ class Checkpoint {
   std::unique_ptr<SafetensorsFile> file_;
   std::unique_ptr<Config> config_;
   Vocabulary vocabulary_;
+  std::string trained_with_;  // the method; config_ may have another to read the model with
 };
 
 /// Writes beside and renames; then deletes all but the newest `keep` checkpoints of the folder. Returns the file's

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/table.h"
 
@@ -58,7 +60,7 @@ TEST_P(Checkpoints, GiveBackEverything) {
   for (auto& [slot, tensors] : small.optimiser->slots())
     for (size_t i = 0; i < tensors.size(); ++i) EXPECT_TRUE(at::equal(tensors[i], optimiser.slots()[slot][i])) << slot;
 
-  const auto memory = read.memory();
+  const auto memory = read.memory(*model);
   ASSERT_EQ(memory.size(), 1u);
   EXPECT_TRUE(at::equal(memory[0].clock, small.memory[0].clock));
   for (size_t l = 0; l < 2; ++l) {
@@ -104,6 +106,65 @@ TEST(Checkpoint, WhatIsNoRunIsNamed) {
   write_safetensors(folder / "other.safetensors", {}, {});
   EXPECT_NE(error_of([&] { Checkpoint::open(folder / "other.safetensors"); }).find("not a checkpoint"),
             std::string::npos);
+}
+
+/// A checkpoint of `small` whose tensors `change` alters, and what reading its model says.
+template <class Change>
+std::string error_after(Small& small, Change change) {
+  TestFolder folder;
+  const SafetensorsFile file(small.write(folder.path(), 5));
+  auto tensors = file.tensors();
+  change(tensors);
+  write_safetensors(folder / "changed.safetensors", tensors, file.metadata());
+  return error_of([&] { Checkpoint(folder / "changed.safetensors").model(); });
+}
+
+TEST(Checkpoint, WeightsThatAreNotFiniteAreNamed) {
+  Small small("fixed_span");
+  for (const double value : {NAN, INFINITY, -INFINITY}) {
+    auto& weight = *small.model->parameters().back().second;
+    const at::Tensor before = weight.detach().clone();
+    weight.detach().view(-1)[-1] = value;
+    const std::string error = error_after(small, [](auto&) {});
+    EXPECT_NE(error.find("changed.safetensors: 'weight.output.bias' holds numbers that are not finite"),
+              std::string::npos)
+        << error;
+    weight.detach().copy_(before);
+  }
+  EXPECT_EQ(error_after(small, [](auto&) {}), "");
+}
+
+TEST(Checkpoint, TensorsThatItsModelLacksAreNamed) {
+  Small small("fixed_span");
+  for (const std::string name : {"weight.layers.4.query", "weight.layers.0.more", "weight.more", "more"}) {
+    const std::string error =
+        error_after(small, [&](auto& tensors) { tensors[name] = tensors.at("weight.layers.0.query"); });
+    EXPECT_NE(error.find("'" + name + "'"), std::string::npos) << error;
+  }
+}
+
+TEST(Checkpoint, AnotherMethodReadsPastTheWeightsOfTheTrainedOne) {
+  TestFolder folder;
+  Small small("expire_span");
+  const Checkpoint read(small.write(folder.path(), 5));
+  read.config().read_with("local");
+  EXPECT_EQ(error_of([&] { read.model(); }), "");
+}
+
+TEST(Checkpoint, MemoryOfAnotherShapeIsRefused) {
+  TestFolder folder;
+  Small small("fixed_span");
+  const SafetensorsFile file(small.write(folder.path(), 5));
+  const auto error = [&](const std::string& name) {
+    auto tensors = file.tensors();
+    tensors[name] = tensors.at("memory.0.0.hidden");
+    write_safetensors(folder / "changed.safetensors", tensors, file.metadata());
+    const Checkpoint read(folder / "changed.safetensors");
+    return error_of([&] { read.memory(*read.model()); });
+  };
+  EXPECT_NE(error("memory.0.0.more").find("the memory of layer 0: there is no column 'more'"), std::string::npos);
+  for (const char* name : {"memory.1.clock", "memory.0.4.hidden", "memory.zero"})
+    EXPECT_NE(error(name).find(std::string("'") + name + "'"), std::string::npos) << name;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace lapse {
 
 Fields TrainConfig::fields() {
-  constexpr double kMany = 99'999'999;  // checkpoints' names have eight digits
+  constexpr double kMany = kMostUpdates;
   return {
       field("batch", batch, "parallel streams of text").in(1, 1 << 20).unit("streams"),
       field("block", block, "K: timesteps processed at once, and back-propagated through")

@@ -12,6 +12,8 @@
 
 namespace lapse {
 
+constexpr int64_t kMostUpdates = 99'999'999;  ///< checkpoints' names have eight digits
+
 struct TrainConfig {
   int64_t batch = 16;
   int64_t block = 128;

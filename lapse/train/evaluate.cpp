@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -67,6 +69,12 @@ bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
   return false;
 }
 
+void require_finite(double nats) {
+  if (!std::isfinite(nats))
+    fail(fmt::format("the loss is {}: the model's weights are too large, as after a run that diverged",
+                     std::isnan(nats) ? "nan" : "infinite"));
+}
+
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
   at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
@@ -94,6 +102,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
     } else {
       score.nats += at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten()).item<double>() * scored;
     }
+    if (!options.any_loss) require_finite(score.nats);
     score.scored += scored, score.bytes += block.bytes;
     result.tokens += count;
     for (size_t l = 0; l < y.reports.size(); ++l) {

@@ -10,8 +10,9 @@
 namespace lapse {
 
 struct EvaluationOptions {
-  int64_t max_blocks = 0;                                                         ///< 0: all
-  bool counts_answers = false;                                                    ///< Source::counts_answers
+  int64_t max_blocks = 0;       ///< 0: all
+  bool counts_answers = false;  ///< Source::counts_answers
+  bool any_loss = false;        ///< give back also a loss that is not finite; else it is an Error
   std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
 };
 
@@ -27,8 +28,11 @@ struct EvaluationResult {
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
 
-/// Memory starts anew where the blocks say so. Error if nothing was scored.
+/// Memory starts anew where the blocks say so. Error if nothing was scored, or the loss is not finite.
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
+
+/// Error if a loss in nats is not a finite number: weights that are too large for float32 give such losses.
+void require_finite(double nats);
 
 /// Whether any position of the first `max_blocks` blocks (0: of all) is scored.
 bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "lapse/core/testing.h"
@@ -132,6 +133,18 @@ TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
   const auto none = score_positions(chosen(unscored), unscored, scored_places(unscored));
   EXPECT_EQ(none.loss.item<double>(), 0);
   EXPECT_EQ(none.right.numel(), 0);
+}
+
+TEST(Evaluate, ALossThatIsNotFiniteIsAnError) {
+  const auto task = make_task("copy", {{"longest", "3"}, {"test_sequences", "4"}});
+  const auto source = task->open();
+  Transformer model = small_model(*source);
+  for (auto& [name, tensor] : model.parameters()) tensor->detach().fill_(3e38);
+  EXPECT_THAT(error_of([&] { evaluate(model, *source->evaluation("test", 4, 8, false), {.counts_answers = true}); }),
+              testing::StartsWith("the loss is "));
+  const auto result =
+      evaluate(model, *source->evaluation("test", 4, 8, false), {.counts_answers = true, .any_loss = true});
+  EXPECT_FALSE(std::isfinite(result.nats));
 }
 
 }  // namespace

@@ -4,15 +4,26 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 
 namespace lapse {
 namespace {
 
-using Json = nlohmann::ordered_json;
+bool is_kept(const std::string& line, int64_t update, bool validates) {
+  Json values;
+  try {
+    values = parse_json(line, "a line");
+  } catch (const Error&) {
+    return false;
+  }
+  if (!values.is_object() || !values.contains("update") || !values["update"].is_number_integer()) return false;
+  const int64_t n = values["update"];
+  const bool repeated = n == update && validates && values.contains("split") && values["split"] == "valid";
+  return n <= update && !repeated;
+}
 
 /// The path of the lines, cut after `update`. A line that a killed process left half written is later than its
 /// checkpoint.
@@ -20,15 +31,10 @@ fs::path cut(const fs::path& run, int64_t update, bool validates) {
   make_folder(run);
   const fs::path path = run / "metrics.jsonl";
   std::string kept;
-  if (update > 0 && fs::exists(path)) {
+  if (update > 0 && is_there(path)) {
     std::istringstream lines(read_file(path));
-    for (std::string line; std::getline(lines, line);) {
-      const Json values = Json::parse(line, nullptr, false);
-      if (!values.is_object() || !values.contains("update") || !values["update"].is_number_integer()) continue;
-      const int64_t n = values["update"];
-      const bool repeated = n == update && validates && values.value("split", Json()) == "valid";
-      if (n <= update && !repeated) kept += line + "\n";
-    }
+    for (std::string line; std::getline(lines, line);)
+      if (is_kept(line, update, validates)) kept += line + "\n";
   }
   write_file(path, kept);
   return path;

@@ -7,15 +7,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/data/source.h"
+#include "lapse/ops/threads.h"
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/evaluate.h"
+#include "lapse/train/history.h"
 #include "lapse/train/metrics.h"
 #include "lapse/train/resume.h"
 #include "lapse/train/run_lock.h"
@@ -24,7 +26,6 @@ namespace lapse {
 namespace {
 
 using at::Tensor;
-using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 /// What the updates since the last line of metrics sum up to. Losses are part of a checkpoint, times are not.
@@ -59,7 +60,7 @@ class Run {
         schedule_(config.optimiser) {
     if (!config.train.from.empty()) schedule_.warmup = 0;
     if (tuned) {
-      tuned->load_weights(model_);
+      tuned->load_weights(model_, config.method_name);
       tuned->load_optimiser(optimiser_);
     }
     require_validation_text();
@@ -233,9 +234,9 @@ class Run {
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result =
-        evaluate(model_, *validation_blocks(),
-                 {.max_blocks = config_.train.validation_blocks, .counts_answers = source_->counts_answers()});
+    const auto result = evaluate(
+        model_, *validation_blocks(),
+        {.max_blocks = config_.train.validation_blocks, .counts_answers = source_->counts_answers(), .any_loss = true});
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged("validation loss", result.nats, update_);
     validation_due_ = false;
@@ -281,28 +282,31 @@ class Run {
 
   void restore(const Checkpoint& checkpoint) {
     const auto path = checkpoint.file().path().string();
-    checkpoint.load_weights(model_);
+    checkpoint.load_weights(model_, config_.method_name);
     checkpoint.load_optimiser(optimiser_);
-    memory_ = checkpoint.memory();
+    memory_ = checkpoint.memory(model_);
+    const Json json = parse_json(checkpoint.state(), path + ", its state");
+    const JsonObject state(json, path + ", its state");
+    const JsonObject streams = state.object("streams"), sums = state.object("sums");
+    if (streams.counter("text") != source_->checksum())
+      fail(path + ": the run was trained on another text than this one; was the file changed?");
+    const TrainingBlocks::State position{streams.whole("position", 0), streams.whole("pass", 0),
+                                         streams.truth("restart"), streams.counter("random")};
     try {
-      const auto state = Json::parse(checkpoint.state());
-      const auto& streams = state.at("streams");
-      if (streams.at("text") != source_->checksum())
-        fail(path + ": the run was trained on another text than this one; was the file changed?");
-      blocks_->set_state({streams.at("position"), streams.at("pass"), streams.at("restart"), streams.at("random")});
-      update_ = state.at("update");
-      draws_.set_counter(state.at("random"));
-      const auto& sums = state.at("sums");
-      sums_ = {sums.at("loss"), sums.at("cost"), sums.at("norm"), sums.at("updates")};
-      sums_.score = {sums.value("nats", 0.0),
-                     sums.value("scored", int64_t{0}),
-                     {sums.value("bytes", int64_t{0}), sums.value("unknown_bytes", int64_t{0})},
-                     sums.value("right", int64_t{0})};
-      validation_due_ = state.at("validation_due");
-      history_ = state.at("history");
-    } catch (const nlohmann::json::exception& error) {
-      fail(path + ": its state is not of the expected form: " + error.what());
+      blocks_->set_state(position);
+    } catch (const Error& error) {
+      fail(fmt::format("{}: {}", path, error.what()));
     }
+    draws_.set_counter(state.counter("random"));
+    sums_ = {sums.number("loss"), sums.number("cost"), sums.number("norm"), sums.whole("updates", 0, kMostUpdates)};
+    const auto count = [&](const char* key) { return sums.has(key) ? sums.whole(key, 0) : 0; };  // older ones lack some
+    sums_.score = {sums.has("nats") ? sums.number("nats") : 0,
+                   count("scored"),
+                   {count("bytes"), count("unknown_bytes")},
+                   count("right")};
+    validation_due_ = state.truth("validation_due");
+    const RunHistory history = history_of(state);
+    update_ = history.update, history_ = history.validations;
   }
 
   Outcome leave() {
@@ -346,7 +350,7 @@ int64_t memory_of_process() { return resident_memory() + available_memory(); }
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
   check_training(config);
-  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  use_threads(config.train.threads);
   const RunLock lock(folder);
   const bool begun = !checkpoints_of(folder).empty();
   if (begun && !options.resume)
@@ -369,7 +373,7 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
 
 Trial try_out(Config& config, double seconds) {
   check_training(config);
-  if (config.train.threads > 0) at::set_num_threads(static_cast<int>(config.train.threads));
+  use_threads(config.train.threads);
   auto source = open_source(config, nullptr);
   Trial trial{.source = source->describe(),
               .memory = estimate_memory(config, *source),

@@ -1,0 +1,19 @@
+#include "lapse/train/history.h"
+
+#include <algorithm>
+
+#include "lapse/train/config.h"
+
+namespace lapse {
+
+RunHistory history_of(const JsonObject& state) {
+  RunHistory history{state.whole("update", 0, kMostUpdates), state.list("history")};
+  for (const Json& entry : history.validations) {
+    const auto is_number = [](const Json& value) { return value.is_number(); };
+    if (!entry.is_object() || !std::all_of(entry.begin(), entry.end(), is_number))
+      state.refuse("history", "a list of objects of numbers");
+  }
+  return history;
+}
+
+}  // namespace lapse
