@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/ops/threads.h"
 #include "lapse/train/evaluate.h"
 
 namespace lapse {
@@ -35,11 +35,22 @@ void print(const Json& result, const std::vector<Figure>& figures) {
                              result["layers"][l]["memory_max"].get<double>());
 }
 
+std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arguments, int64_t streams,
+                                            int64_t block) {
+  try {
+    return source.evaluation(arguments.split, streams, block, /*drop_partial=*/false);
+  } catch (const Error& error) {
+    const std::string text = arguments.data.empty() ? "" : " of " + arguments.data;
+    fail(fmt::format("{}split '{}'{}: {}", arguments.streams == 0 ? "" : fmt::format("--streams {}, ", streams),
+                     arguments.split, text, error.what()));
+  }
+}
+
 int run(const CLI::App& verb, const Arguments& arguments) {
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   set_task_options(verb, checkpoint);
-  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  use_threads(arguments.threads);
   const auto source = source_of(checkpoint, arguments.data, arguments.split);
   const auto model = checkpoint.model();
   checkpoint.close();
@@ -48,7 +59,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
-  const auto blocks = source->evaluation(arguments.split, streams, block, /*drop_partial=*/false);
+  const auto blocks = blocks_of(*source, arguments, streams, block);
   EvaluationOptions options{.counts_answers = source->counts_answers()};
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);

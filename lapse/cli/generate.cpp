@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/generate/generator.h"
 #include "lapse/generate/highlight.h"
+#include "lapse/ops/threads.h"
 
 namespace lapse {
 namespace {
@@ -87,7 +87,7 @@ int run(const CLI::App& verb, Arguments arguments) {
   if (given) arguments.prompt = read_prompt(arguments.prompt, arguments.prompt_file);
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
-  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  use_threads(arguments.threads);
   const auto& vocabulary = checkpoint.vocabulary();
   if (vocabulary.outputs() != vocabulary.size())
     fail(arguments.run + ": the run's task, " + checkpoint.config().task_name +

@@ -75,7 +75,7 @@ int run(const Arguments& arguments) {
     return 0;
   }
   check_out(arguments.out);
-  if (fs::exists(arguments.out)) fail(fmt::format("-o: {} exists already; give another name", arguments.out));
+  if (is_there(arguments.out)) fail(fmt::format("-o: {} exists already; give another name", arguments.out));
   write_file(arguments.out, text);
   return 0;
 }

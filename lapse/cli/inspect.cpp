@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/observe/report.h"
+#include "lapse/ops/threads.h"
 
 namespace lapse {
 namespace {
@@ -79,7 +79,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   Checkpoint checkpoint = Checkpoint::open(arguments.run);
   set_evaluation_options(verb, checkpoint);
   set_task_options(verb, checkpoint);
-  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  use_threads(arguments.threads);
   const auto [source, tokens] = part_of(checkpoint, arguments);
   const auto model = checkpoint.model();
   checkpoint.close();

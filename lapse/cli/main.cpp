@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -73,11 +74,14 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  lapse::hold_standard_streams();
   lapse::wait_politely(argv);
   try {
     return run(argc, argv);
   } catch (const lapse::Error& error) {
     return report(error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report("cannot use '" + error.path1().string() + "': " + error.code().message());
   } catch (const c10::Error& error) {
     return report(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {

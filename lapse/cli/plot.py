@@ -32,6 +32,22 @@ NAMES = {
 AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
 
 
+def is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_metrics(line):
+    """Whether `lapse train` may have written a line: numbers, and a list of objects of numbers."""
+    if not isinstance(line, dict) or not isinstance(line.get("update"), int):
+        return False
+    layers = line.get("layers", [])
+    return (
+        isinstance(layers, list)
+        and all(isinstance(layer, dict) and all(map(is_number, layer.values())) for layer in layers)
+        and all(is_number(value) for name, value in line.items() if name not in ("split", "layers"))
+    )
+
+
 class Run:
     """One run's lines: `train` and `valid`, each a list of (x, line)."""
 
@@ -43,7 +59,7 @@ class Run:
                 line = json.loads(text)
             except ValueError:  # half a line: the run is writing, or was killed
                 continue
-            if not isinstance(line, dict) or not isinstance(line.get("update"), int):
+            if not is_metrics(line):
                 continue
             if line.get("split") == "train":  # figures of a line are means over the updates since the one before
                 seconds = line.get("ms_per_update", 0) / 1000

@@ -1,27 +1,25 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
 #include "lapse/forgetting/table.h"
+#include "lapse/ops/threads.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/prune.h"
 #include "lapse/train/run_lock.h"
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Arguments {
   std::string run, data, split = "train", measure = "test", standard, out;
@@ -34,7 +32,7 @@ struct Interrupted {};
 
 /// The run's folder, of itself or of one of its checkpoints.
 fs::path run_folder(const fs::path& run_or_file) {
-  if (fs::is_directory(run_or_file)) return run_or_file;
+  if (is_folder(run_or_file)) return run_or_file;
   const fs::path folder = fs::absolute(run_or_file).parent_path();
   return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
 }
@@ -97,14 +95,17 @@ bool read_round(const Json& json, const Json& settings, size_t layers, PruneRoun
 
 /// The rounds of an interrupted search with these settings, of the same weights and text; none if there was none.
 std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings, size_t layers) {
-  if (!fs::exists(path)) return {};
-  const auto json = Json::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!is_there(path)) return {};
+  const std::string text = read_file(path, kSmallFile);
   std::vector<PruneRound> curve;
   bool valid = true;
   try {
+    const Json json = parse_json(text, path.string());
     if (json.at("settings") != settings) return {};
     for (const auto& round : json.at("rounds"))
       valid = valid && read_round(round, settings, layers, curve.emplace_back());
+  } catch (const Error&) {
+    valid = false;
   } catch (const nlohmann::json::exception&) {
     valid = false;
   }
@@ -158,7 +159,7 @@ int run(const Arguments& arguments) {
                      checkpoint.config().method_name, fmt::join(methods_with_budgets(), ", ")));
   if (!arguments.standard.empty() && arguments.threshold >= 0)
     fail("--standard and --threshold both set the loss to reach; give one");
-  if (arguments.threads > 0) at::set_num_threads(static_cast<int>(arguments.threads));
+  use_threads(arguments.threads);
   catch_interrupts();
   budgets->clear();
   const auto model = checkpoint.model();

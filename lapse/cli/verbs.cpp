@@ -195,9 +195,9 @@ void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
 }
 
 void check_out(const fs::path& path) {
-  if (const fs::path folder = path.parent_path(); !folder.empty() && !fs::is_directory(folder))
+  if (const fs::path folder = path.parent_path(); !folder.empty() && !is_folder(folder))
     fail(fmt::format("--out: there is no folder {}", folder.string()));
-  if (fs::is_directory(path)) fail(fmt::format("--out: {} is a folder; name a file", path.string()));
+  if (is_folder(path)) fail(fmt::format("--out: {} is a folder; name a file", path.string()));
 }
 
 void add_precision(CLI::App& verb, std::string& precision) {
@@ -219,7 +219,10 @@ std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::strin
                                         text_of(checkpoint, data, split));
   if (!data.empty())
     fail("the run's task, " + checkpoint.config().task_name + ", generates what it reads; leave out --data");
-  return task->open();
+  auto source = task->open();
+  if (source->vocabulary().to_json() != checkpoint.vocabulary().to_json())
+    fail(checkpoint.path().string() + ": its vocabulary is not that of the task " + checkpoint.config().task_name);
+  return source;
 }
 
 Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {

@@ -1,5 +1,6 @@
 #include "lapse/core/process.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -73,6 +74,11 @@ void wait_politely(char** argv) {
   std::error_code failed;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (!failed) execv(program.c_str(), argv);  // returns only if it fails; then we go on as we are
+}
+
+void hold_standard_streams() {
+  for (int number = 0; number <= 2; ++number)
+    if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", number == 2 ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
 void catch_interrupts() {

@@ -19,6 +19,10 @@ int64_t available_memory();
 /// most), unless GLIBC_TUNABLES is set: the resident size then falls later than what is in use.
 void wait_politely(char** argv);
 
+/// Opens what the caller closed of standard input, output and error (0, 1, 2): else a file of ours would get such a
+/// number, and lines for the terminal would be written into it. Writing to an output that was closed stays an error.
+void hold_standard_streams();
+
 /// After this, the first Ctrl-C (SIGINT) or SIGTERM only makes `interrupted` true; the second ends the process.
 void catch_interrupts();
 bool interrupted();

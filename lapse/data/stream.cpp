@@ -89,10 +89,10 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
   int64_t least = drop_partial ? block + 1 : 2;
   if (tokens.size() == 0) fail("this part of the text is empty");
   if (stream_length_ < least) {
-    fail(fmt::format("the text has {} tokens, but batch = {} streams of at least {} need {}; {}", tokens.size(), batch,
-                     least, batch * least,
+    fail(fmt::format("the text has {} tokens, but {} streams of at least {} need {}; {}", tokens.size(), batch, least,
+                     batch * least,
                      batch > 1 && drop_partial ? "use a smaller batch or block"
-                     : batch > 1               ? "use a smaller batch"
+                     : batch > 1               ? "read fewer streams at a time"
                                                : "give a longer text"));
   }
 }
