@@ -10,7 +10,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import read_eval  # noqa: E402
+from run_metrics import read_eval, read_lines  # noqa: E402
 
 NAMES = {
     "selective_attention_16": "selective attention, trained with L = 16",
@@ -19,10 +19,18 @@ NAMES = {
 }
 
 
-def measured(file):
-    data = read_eval(file)
+def measured(run):
+    """Read in 64 streams; and the last validation of the training, in 16."""
+    data = read_eval(run.parent / f"{run.name}.json")
     memory = sum(layer["memory_mean"] for layer in data["layers"]) / len(data["layers"])
-    return {"bpb": round(data["bpb"], 4), "memory_mean": round(memory, 1), "complete": data["complete"]}
+    valid = [line for line in read_lines(run) if line["split"] == "valid"][-1]
+    return {
+        "bpb": round(data["bpb"], 4),
+        "memory_mean": round(memory, 1),
+        "complete": data["complete"],
+        "updates": valid["update"],
+        "validation_bpb": round(valid["bpb"], 4),
+    }
 
 
 def table(control, budgets):
@@ -39,7 +47,7 @@ def main():
     runs = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "runs/compare/control")
     target = HERE / "results" / "control.json"
     if runs.exists():
-        target.write_text(json.dumps({name: measured(runs / f"{name}.json") for name in NAMES}, indent=1) + "\n")
+        target.write_text(json.dumps({name: measured(runs / name) for name in NAMES}, indent=1) + "\n")
     budgets = json.loads((HERE / "results" / "results.json").read_text())
     (HERE / "results" / "control.md").write_text(table(json.loads(target.read_text()), budgets))
 

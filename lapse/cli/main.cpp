@@ -60,7 +60,8 @@ int run(int argc, char** argv) {
     else
       program.parse(argc, argv);
   } catch (const CLI::Success& version) {  // --version
-    return program.exit(version);
+    const int status = program.exit(version);
+    return std::cout.flush() ? status : report("cannot write to standard output (is the disk full?)");
   } catch (const CLI::ParseError& error) {
     for (auto* verb : program.get_subcommands()) lapse::refuse_extras(*verb);  // a mistyped flag is the likelier cause
     report(lapse::explain(program, error));

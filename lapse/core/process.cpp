@@ -30,6 +30,15 @@ int64_t kilobytes_of(const char* file, const std::string& name) {
   return 0;
 }
 
+// Pages of files that a control group can drop, in bytes: "inactive_file 123" of its statistics.
+int64_t droppable(const char* file) {
+  std::ifstream lines(file);
+  std::string name;
+  for (int64_t bytes = 0; lines >> name >> bytes;)
+    if (name == "inactive_file" || name == "total_inactive_file") return bytes;
+  return 0;
+}
+
 // The number in a control group's file; none if there is no such file or no limit ("max").
 std::optional<int64_t> number_in(const char* file) {
   std::ifstream content(file);
@@ -54,11 +63,14 @@ int64_t resident_memory() {
 
 int64_t available_memory() {
   int64_t least = kilobytes_of("/proc/meminfo", "MemAvailable") + kilobytes_of("/proc/meminfo", "SwapFree");
-  const std::pair<const char*, const char*> groups[] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
-  for (const auto& [limit, usage] : groups)
-    if (const auto most = number_in(limit)) least = std::min(least, *most - number_in(usage).value_or(0));
+  const std::string folders[] = {"/sys/fs/cgroup/", "/sys/fs/cgroup/memory/"};  // of version 2 and of version 1
+  for (const auto& folder : folders) {
+    auto most = number_in((folder + "memory.max").c_str());
+    if (!most) most = number_in((folder + "memory.limit_in_bytes").c_str());
+    auto used = number_in((folder + "memory.current").c_str());
+    if (!used) used = number_in((folder + "memory.usage_in_bytes").c_str());
+    if (most && used) least = std::min(least, *most - *used + droppable((folder + "memory.stat").c_str()));
+  }
   rlimit space{};
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
     least = std::min(least, static_cast<int64_t>(space.rlim_cur) - kilobytes_of("/proc/self/status", "VmSize"));

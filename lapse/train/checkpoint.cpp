@@ -95,7 +95,10 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-")) files.push_back(path);
+    std::error_code unreadable;
+    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-") &&
+        entry->is_regular_file(unreadable))
+      files.push_back(path);
   }
   // Taken for an empty folder, a run would begin anew over its own history.
   if (error)

@@ -89,7 +89,7 @@ class Run {
       if (interrupted()) return leave();
       const int64_t save_every = config_.train.checkpoint_every;
       if (update_ == total || (save_every > 0 && update_ % save_every == 0)) save();
-      progress_->update(update_, note_);
+      progress_->update(update_, note_ + valid_note_);
     }
     progress_->finish();
     return Outcome::kFinished;
@@ -108,6 +108,7 @@ class Run {
       step(/*log=*/false);
       times.push_back(since(begin));
     }
+    if (times.empty()) fail("interrupted before the first update");
     trial.updates = std::ssize(times);
     if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
     std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
@@ -192,8 +193,7 @@ class Run {
     sums_.tokens += std::ssize(block.input);
     if (log) record(rate, summarise(reports));
     const auto figures = source_->figures(score);
-    note_ =
-        (figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag)) + valid_note_;
+    note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);
   }
 
   /// Over one part of a block. `score`: of the whole block; counts what was right.
