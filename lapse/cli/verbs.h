@@ -64,8 +64,8 @@ void check_out(const fs::path& path);
 /// after that, if it would not fit into memory.
 int dry_run(Config& config, bool json);
 
-/// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was and
-/// what to do.
+/// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was
+/// and what to do.
 Action within_memory(std::string advice, Action action);
 
 /// Declares --precision: of reading with a trained model.

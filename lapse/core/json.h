@@ -11,7 +11,7 @@ namespace lapse {
 using Json = nlohmann::ordered_json;
 
 /// Error that begins with `origin` if the text is no JSON, or nests more deeply than anything that lapse writes:
-/// whoever copies or prints such a value calls itself for every level.
+/// code that copies or prints such a value recurses once for every level.
 Json parse_json(const std::string& text, const std::string& origin);
 
 /// An object whose values are checked as they are taken: Error that names `origin` and the key if a value is missing or

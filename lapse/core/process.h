@@ -1,4 +1,4 @@
-// This process: its memory, and the wish to stop it.
+// This process: its memory, its limits, and whether it was asked to stop.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,7 @@ void RunLock::take() {
   }
   const std::string id = fmt::format("{}\n", ::getpid());
   if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, id.data(), id.size(), 0) < 0) {
-    // The lock holds without the number: a full disk is found by whoever writes more than this.
+    // The lock holds without the number. A full disk is reported by the first write of the run itself.
   }
 }
 

@@ -10,7 +10,7 @@ namespace lapse {
 /// Holds a run's folder for this process: what writes to one (`lapse train`, `lapse prune`) takes it first. An advisory
 /// lock of the operating system on the file `lock` in the folder, so a process that is killed frees it.
 ///
-/// Whoever holds the lock is the only writer. So what an interrupted write left behind (`*.partial` of the files that a
+/// The holder of the lock is the only writer. So what an interrupted write left behind (`*.partial` of the files that a
 /// run has) is removed at the start and at the end.
 class RunLock {
  public:
