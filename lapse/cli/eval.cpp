@@ -8,8 +8,8 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/ops/threads.h"
 #include "lapse/train/evaluate.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {

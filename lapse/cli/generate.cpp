@@ -15,7 +15,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/generate/generator.h"
 #include "lapse/generate/highlight.h"
-#include "lapse/ops/threads.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {

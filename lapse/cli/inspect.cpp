@@ -9,7 +9,7 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/observe/report.h"
-#include "lapse/ops/threads.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {

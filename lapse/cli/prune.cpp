@@ -13,10 +13,10 @@
 #include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
 #include "lapse/forgetting/table.h"
-#include "lapse/ops/threads.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/prune.h"
 #include "lapse/train/run_lock.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {

@@ -14,13 +14,13 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/data/source.h"
-#include "lapse/ops/threads.h"
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/history.h"
 #include "lapse/train/metrics.h"
 #include "lapse/train/resume.h"
 #include "lapse/train/run_lock.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {

@@ -1,4 +1,4 @@
-#include "lapse/ops/threads.h"
+#include "lapse/train/threads.h"
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
