@@ -18,27 +18,23 @@ LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision)
 
 LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision, Transformer model)
     : shape_(shape),
-      model_(std::move(model)),
-      optimiser_({.rate = kRate, .clip = kClip}, without_spans(model_.parameters())),
-      memory_(model_.begin(shape.batch, true)),
-      draws_(1, "blocks"),
+      learner_(std::move(model), language_modelling(),
+               {.batch = shape.batch,
+                .bfloat16 = precision == "bf16",
+                .optimiser = {.rate = kRate, .warmup = 0, .clip = kClip},
+                .trains = [](const std::string& parameter) { return !of_spans(parameter); }}),
       options_{.training = true, .bfloat16 = precision == "bf16"} {}
 
 double LibraryStep::update(const Tensor& input, const Tensor& target) {
-  optimiser_.zero_gradients();
-  const auto y = model_.forward(input, memory_, options_, model_.draw(draws_));
-  const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten());
-  (loss + y.cost).backward();
-  const double value = loss.item<double>(), norm = optimiser_.clip();
-  if (!std::isfinite(value) || !std::isfinite(norm)) fail(fmt::format("loss {}, gradient norm {}", value, norm));
-  optimiser_.step(kRate);
-  model_.after_update();
-  return value;
+  const Update made = learner_.update(Batch(input, target));
+  if (!std::isfinite(made.loss) || !std::isfinite(made.gradient_norm))
+    fail(fmt::format("loss {}, gradient norm {}", made.loss, made.gradient_norm));
+  return made.loss;
 }
 
 void LibraryStep::read() {
   const at::NoGradGuard no_grad;
-  model_.forward(random_tokens(shape_, shape_.block), memory_, options_, model_.draw(draws_));
+  model().forward(random_tokens(shape_, shape_.block), learner_.memory()[0], options_, model().draw(learner_.draws()));
 }
 
 void LibraryStep::fill() {
@@ -47,9 +43,9 @@ void LibraryStep::fill() {
 }
 
 void LibraryStep::require_full() const {
-  for (size_t l = 0; l < memory_.layers.size(); ++l)
+  for (size_t l = 0; l < memory().layers.size(); ++l)
     for (int64_t b = 0; b < shape_.batch; ++b)
-      if (const int64_t rows = memory_.layers[l].rows_of(b); rows != shape_.memory)
+      if (const int64_t rows = memory().layers[l].rows_of(b); rows != shape_.memory)
         fail(fmt::format("layer {} keeps {} rows of sample {}, not {}", l, rows, b, shape_.memory));
 }
 

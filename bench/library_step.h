@@ -1,4 +1,4 @@
-// A whole training step of the library, as its trainer does it (Run::step), on tokens that the caller brings.
+// A whole training step of the library on tokens that the caller brings.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bench/models.h"
-#include "lapse/train/optimiser.h"
+#include "lapse/train/learner.h"
 
 namespace lapse::bench {
 
@@ -22,16 +22,13 @@ class LibraryStep {
   void fill();
   void require_full() const;  ///< Error unless every layer remembers exactly M rows of each sample
 
-  Transformer& model() { return model_; }
-  const ModelMemory& memory() const { return memory_; }
+  Transformer& model() { return learner_.model(); }
+  const ModelMemory& memory() const { return learner_.memory()[0]; }
 
  private:
   StepShape shape_;
-  Transformer model_;
-  Optimiser optimiser_;
-  ModelMemory memory_;
-  Random draws_;
-  BlockOptions options_;
+  Learner learner_;
+  BlockOptions options_;  // of reading
 };
 
 /// Error if this step and the eager one give different losses over a few updates of a small model.

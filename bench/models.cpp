@@ -93,13 +93,6 @@ Transformer make_model(const StepShape& shape) {
 
 bool of_spans(const std::string& parameter) { return parameter.find(".span.") != std::string::npos; }
 
-NamedTensors without_spans(const NamedTensors& parameters) {
-  NamedTensors others;
-  for (const auto& parameter : parameters)
-    if (!of_spans(parameter.first)) others.push_back(parameter);
-  return others;
-}
-
 at::Tensor random_tokens(const StepShape& shape, int64_t length) {
   return at::randint(shape.vocabulary, {shape.batch, length}, at::kLong);
 }

@@ -43,8 +43,6 @@ Transformer make_model(const StepShape& shape, const std::string& method, const 
 
 /// Whether the parameter is one of the span predictor's.
 bool of_spans(const std::string& parameter);
-/// All others: what an optimiser moves while spans stay as they are.
-NamedTensors without_spans(const NamedTensors& parameters);
 
 at::Tensor random_tokens(const StepShape& shape, int64_t length);  ///< [B, length]
 

@@ -1,8 +1,5 @@
 // The smallest program that trains with the library: an Expire-Span language model of bytes.
 //   build/release/train_tiny FILE [UPDATES]
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -11,8 +8,7 @@
 #include "lapse/data/stream.h"
 #include "lapse/forgetting/table.h"
 #include "lapse/generate/generator.h"
-#include "lapse/train/evaluate.h"
-#include "lapse/train/optimiser.h"
+#include "lapse/train/learner.h"
 
 int main(int argc, char** argv) try {
   if (argc < 2) lapse::fail("usage: train_tiny FILE [UPDATES]");
@@ -27,28 +23,17 @@ int main(int argc, char** argv) try {
   config.width = 64, config.layers = 2, config.feed_forward = 256;
   const int64_t batch = 8, block = 64;
   lapse::Transformer model(config, *method, corpus.vocabulary.size(), block, lapse::Random(1, "weights"));
-  lapse::Optimiser optimiser({.rate = 2e-3}, model.parameters());
+  lapse::Learner learner(std::move(model), lapse::language_modelling(),
+                         {.batch = batch, .updates = updates, .optimiser = {.rate = 2e-3, .warmup = 0}});
   lapse::TrainingStreams streams(corpus.train, batch, block, lapse::Random(1, "text"));
-  lapse::Random random(1, "blocks");
-
-  lapse::ModelMemory memory;
   for (int n = 1; n <= updates; ++n) {
-    const lapse::TokenBlock tokens = streams.next();
-    if (tokens.restart) memory = model.begin(batch, /*training=*/true);
-    const auto y = model.forward(lapse::block_tensor(tokens, tokens.input), memory, {.training = true, .observe = true},
-                                 model.draw(random));
-    const auto loss =
-        at::cross_entropy_loss(y.logits.flatten(0, 1), lapse::block_tensor(tokens, tokens.target).flatten());
-    optimiser.zero_gradients();
-    (loss + y.cost).backward();
-    optimiser.clip();
-    optimiser.step(2e-3);
+    const lapse::Update made = learner.update(streams.next(), /*observe=*/true);
     if (n % 50 == 0)
-      std::printf("update %d: %.3f bits per byte, memory %.0f\n", n, corpus.vocabulary.metric(loss.item<double>()),
-                  y.reports[0].memory_mean());
+      std::printf("update %d: %.3f bits per byte, memory %.0f\n", n, corpus.vocabulary.metric(made.loss),
+                  made.reports[0][0].memory_mean());
   }
 
-  lapse::Generator generator(model, {.temperature = 0.7}, /*seed=*/1);
+  lapse::Generator generator(learner.model(), {.temperature = 0.7}, /*seed=*/1);
   generator.feed(corpus.vocabulary.encode("The "));
   std::fputs("The ", stdout);
   for (int i = 0; i < 200; ++i) std::fputs(corpus.vocabulary.decode(generator.next()).c_str(), stdout);

@@ -6,7 +6,7 @@
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/progress.h"
-#include "lapse/train/trainer.h"
+#include "lapse/train/trial.h"
 
 namespace lapse {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
-#include "lapse/train/evaluate.h"
+#include "lapse/model/likelihood.h"
 
 namespace lapse {
 namespace {
@@ -86,15 +86,15 @@ class Recorder {
     const at::Tensor wanted = at::full({1, 1}, target, at::kLong), places = scored_places(wanted);
     const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_, {.observe = true, .places = places});
     for (size_t l = 0; l < layers_.size(); ++l) layers_[l].add(y.reports[l], memory_.layers[l]);
-    const auto scored = score_positions(y.logits, wanted, places);
-    const double nats = scored.loss.item<double>();
+    const Likelihood found = likelihood(y.logits, wanted, places, /*answers=*/true);
+    const double nats = found.nats.item<double>();
     record.tokens.push_back(static_cast<int32_t>(token));
     record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);
     next_ = target == kUnscored ? -1 : static_cast<int32_t>(target);
     if (target == kUnscored) return;
     require_finite(nats);
     record.score.nats += nats, ++record.score.scored;
-    record.score.right += scored.right.sum().item<int64_t>();
+    record.score.right += found.right.sum().item<int64_t>();
   }
 
   void end_stream() {

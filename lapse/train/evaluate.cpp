@@ -10,14 +10,12 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/model/likelihood.h"
+#include "lapse/train/batch.h"
 
 namespace lapse {
 
 using at::Tensor;
-
-Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens) {
-  return at::tensor(tokens, at::kLong).view({block.batch, block.length});
-}
 
 namespace {
 
@@ -55,24 +53,11 @@ class Answers {
 
 }  // namespace
 
-Tensor scored_places(const Tensor& target) { return at::nonzero(target.flatten() != kUnscored).squeeze(1); }
-
-ScoredPositions score_positions(const Tensor& logits, const Tensor& target, const Tensor& places) {
-  const Tensor wanted = target.flatten().index_select(0, places);
-  return {at::cross_entropy_loss(logits, wanted, {}, at::Reduction::Sum), logits.detach().argmax(1) == wanted};
-}
-
 bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
     if (block.scored() > 0) return true;
   return false;
-}
-
-void require_finite(double nats) {
-  if (!std::isfinite(nats))
-    fail(fmt::format("the loss is {}: the model's weights are too large, as after a run that diverged",
-                     std::isnan(nats) ? "nan" : "infinite"));
 }
 
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
@@ -88,23 +73,18 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   TokenBlock block;
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
     if (block.restart) memory = model.begin(block.batch, false);
-    const Tensor target = block_tensor(block, block.target);
-    BlockOptions how{.observe = true};
-    if (options.counts_answers) how.places = scored_places(target);
-    if (!block.lengths.empty()) how.lengths = at::tensor(block.lengths, at::kLong);
-    const auto y = model.forward(block_tensor(block, block.input), memory, how);
-    const int64_t scored = block.scored(), count = std::ssize(block.target);
-    if (options.counts_answers) {
-      const auto positions = score_positions(y.logits, target, how.places);
-      score.nats += positions.loss.item<double>();
-      score.right += positions.right.sum().item<int64_t>();
-      answers.add(block, positions.right.const_data_ptr<bool>());
-    } else {
-      score.nats += at::cross_entropy_loss(y.logits.flatten(0, 1), target.flatten()).item<double>() * scored;
+    const Batch batch(block);
+    const BlockOptions how{.observe = true, .lengths = batch.lengths, .places = scored_places(batch.target)};
+    const auto y = model.forward(batch.input, memory, how);
+    const Likelihood found = likelihood(y.logits, batch.target, how.places, options.counts_answers);
+    score.nats += found.nats.item<double>();
+    if (found.right.defined()) {
+      score.right += found.right.sum().item<int64_t>();
+      answers.add(block, found.right.const_data_ptr<bool>());
     }
     if (!options.any_loss) require_finite(score.nats);
-    score.scored += scored, score.bytes += block.bytes;
-    result.tokens += count;
+    score.scored += found.scored, score.bytes += block.bytes;
+    result.tokens += std::ssize(block.target);
     for (size_t l = 0; l < y.reports.size(); ++l) {
       sizes[l].memory_sum += y.reports[l].memory_sum, sizes[l].queries += y.reports[l].queries;
       result.layers[l] = {sizes[l].memory_mean(), std::max(result.layers[l].max, y.reports[l].memory_max)};

@@ -31,23 +31,7 @@ struct EvaluationResult {
 /// Memory starts anew where the blocks say so. Error if nothing was scored, or the loss is not finite.
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
 
-/// Error if a loss in nats is not a finite number: weights that are too large for float32 give such losses.
-void require_finite(double nats);
-
 /// Whether any position of the first `max_blocks` blocks (0: of all) is scored.
 bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks);
-
-/// A block's tokens as [B, K] int64.
-at::Tensor block_tensor(const TokenBlock& block, const std::vector<int64_t>& tokens);
-
-/// The scored positions of targets [B, K], as BlockOptions::places has them.
-at::Tensor scored_places(const at::Tensor& target);
-
-/// How logits [P, V] of these places did against targets [B, K].
-struct ScoredPositions {
-  at::Tensor loss;   ///< negative log-likelihoods, summed: a scalar
-  at::Tensor right;  ///< [scored positions] bool: the likeliest is the right one
-};
-ScoredPositions score_positions(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& places);
 
 }  // namespace lapse

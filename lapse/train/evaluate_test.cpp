@@ -1,6 +1,8 @@
 // Scores of what is only partly scored, against a count over whole streams.
 #include "lapse/train/evaluate.h"
 
+#include "lapse/train/batch.h"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +27,7 @@ Transformer small_model(const Source& source, uint64_t seed = 1) {
 /// Score::right, answers, right_answers of one block that holds everything.
 Score count(Transformer& model, const TokenBlock& block) {
   auto memory = model.begin(block.batch, false);
-  const at::Tensor guess = model.forward(block_tensor(block, block.input), memory, {}).logits.argmax(2);
+  const at::Tensor guess = model.forward(Batch(block).input, memory, {}).logits.argmax(2);
   Score score;
   for (int64_t b = 0; b < block.batch; ++b) {
     int64_t open = 0, right = 0;
@@ -114,25 +116,6 @@ TEST(Evaluate, RefusesWhereNothingIsScored) {
                 evaluate(model, *source->evaluation("test", 1, 10, false), {.max_blocks = 2, .counts_answers = true});
               }),
               testing::HasSubstr("nothing in what was evaluated is scored"));
-}
-
-TEST(ScorePositions, IsTheLossOfTheScoredOnes) {
-  const at::Tensor logits = at::randn({2, 3, 5}, at::kDouble).set_requires_grad(true);
-  const at::Tensor target = at::tensor({1, -100, 4, -100, -100, 0}, at::kLong).view({2, 3});
-  const auto chosen = [&](const at::Tensor& wanted) {
-    return BlockOptions{.places = scored_places(wanted)}.wanted(logits);
-  };
-  const auto positions = score_positions(chosen(target), target, scored_places(target));
-  const at::Tensor log = logits.log_softmax(2);
-  const at::Tensor expected = -(log[0][0][1] + log[0][2][4] + log[1][2][0]);
-  EXPECT_NEAR(positions.loss.item<double>(), expected.item<double>(), 1e-12);
-  EXPECT_EQ(positions.right.numel(), 3);
-  positions.loss.backward();
-  EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0);
-  const at::Tensor unscored = at::full({2, 3}, kUnscored, at::kLong);
-  const auto none = score_positions(chosen(unscored), unscored, scored_places(unscored));
-  EXPECT_EQ(none.loss.item<double>(), 0);
-  EXPECT_EQ(none.right.numel(), 0);
 }
 
 TEST(Evaluate, ALossThatIsNotFiniteIsAnError) {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "lapse/core/error.h"
-#include "lapse/train/evaluate.h"
+#include "lapse/model/likelihood.h"
 
 namespace lapse {
 
@@ -19,7 +19,7 @@ int64_t PruneRound::total() const { return std::accumulate(budgets.begin(), budg
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
-    blocks_.push_back({block_tensor(block, block.input), block_tensor(block, block.target), block.restart});
+    blocks_.push_back({Batch(block), block.restart});
   if (blocks_.empty()) fail("there is no block of text to find budgets on");
   inputs_.resize(model.layers().size());
 }
@@ -36,9 +36,9 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
     first = 0;
     Tensor clock;
     for (const auto& block : blocks_) {
-      if (block.restart) clock = at::zeros({block.input.size(0)}, at::kLong);
-      inputs_[0].push_back(model_.embed(block.input, clock));
-      clock = clock + block.input.size(1);
+      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, at::kLong);
+      inputs_[0].push_back(model_.embed(block.batch.input, clock));
+      clock = clock + block.batch.input.size(1);
     }
   }
   std::vector<Tensor> outputs;
@@ -79,13 +79,13 @@ double LayerwiseText::nats(const std::vector<Tensor>& outputs) const {
   double sum = 0;
   int64_t count = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Tensor target = blocks_[i].target.flatten();
-    const int64_t n = (target >= 0).sum().item<int64_t>();  // others are not scored
-    if (n == 0) continue;
-    sum += at::cross_entropy_loss(model_.logits(outputs[i]).flatten(0, 1), target).item<double>() * n;
-    count += n;
+    const Tensor& target = blocks_[i].batch.target;
+    const BlockOptions wanted{.places = scored_places(target)};
+    const Likelihood found = likelihood(model_.logits(wanted.wanted(outputs[i])), target, wanted.places, false);
+    sum += found.nats.item<double>();
+    count += found.scored;
   }
-  return sum / count;
+  return sum / static_cast<double>(count);
 }
 
 std::vector<PruneRound> search_budgets(LayerwiseText& text, int64_t layers, const PruneOptions& options,

@@ -6,6 +6,7 @@
 
 #include "lapse/data/stream.h"
 #include "lapse/model/transformer.h"
+#include "lapse/train/batch.h"
 
 namespace lapse {
 
@@ -31,7 +32,7 @@ class LayerwiseText {
 
  private:
   struct Block {
-    at::Tensor input, target;
+    Batch batch;
     bool restart;
   };
   std::vector<at::Tensor> run_layer(int64_t layer, const std::vector<at::Tensor>& inputs);

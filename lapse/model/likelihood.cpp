@@ -1,0 +1,33 @@
+#include "lapse/model/likelihood.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+Tensor scored_places(const Tensor& target) {
+  const Tensor scored = target.flatten() != kNoTarget;
+  return scored.all().item<bool>() ? Tensor() : at::nonzero(scored).squeeze(1);
+}
+
+Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places, bool answers) {
+  const Tensor wanted = places.defined() ? target.flatten().index_select(0, places) : target.flatten();
+  const Tensor flat = logits.flatten(0, -2);
+  Likelihood result{at::cross_entropy_loss(flat, wanted, {}, at::Reduction::Sum), wanted.numel(), {}};
+  if (answers) result.right = flat.detach().argmax(1) == wanted;
+  return result;
+}
+
+void require_finite(double nats) {
+  if (!std::isfinite(nats))
+    fail(fmt::format("the loss is {}: the model's weights are too large, as after a run that diverged",
+                     std::isnan(nats) ? "nan" : "infinite"));
+}
+
+}  // namespace lapse

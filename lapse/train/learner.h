@@ -1,0 +1,65 @@
+// A model that learns: its weights, the memory of its samples, the optimiser and its schedule.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lapse/train/objective.h"
+#include "lapse/train/optimiser.h"
+
+namespace lapse {
+
+struct LearnerOptions {
+  int64_t batch = 1;      ///< samples of a batch
+  int64_t parts = 1;      ///< read one after the other, gradients accumulated: less memory, the same update
+  int64_t updates = 1;    ///< length of the whole run, which the schedule ends with
+  uint64_t seed = 1;      ///< of the draws: dropout, layer drop, random spans
+  bool bfloat16 = false;  ///< BlockOptions::bfloat16
+  OptimiserConfig optimiser = {};
+  std::function<bool(const std::string& parameter)> trains = {};  ///< empty: all parameters are trained
+};
+
+/// What one update did.
+struct Update {
+  Score score;  ///< of the batch; no answers
+  double loss = 0, cost = 0, gradient_norm = 0, rate = 0;
+  std::vector<std::vector<LayerReport>> reports;  ///< of each part, if they were asked for
+};
+
+class Learner {
+ public:
+  Learner(Transformer model, std::unique_ptr<Objective> objective, const LearnerOptions& options);
+  Learner(const Learner&) = delete;  // the optimiser points to the model's parameters
+
+  /// The whole update: every part of the batch forward and backward, clip, step. Memory starts anew if the block says
+  /// so. A loss or gradient norm that is not finite is returned, and the step is not taken.
+  Update update(const TokenBlock& block, bool observe = false);
+  Update update(const Batch& batch, bool observe = false);
+
+  /// Empties the memory.
+  void restart();
+
+  Transformer& model() { return model_; }
+  Optimiser& optimiser() { return optimiser_; }
+  const Optimiser& optimiser() const { return optimiser_; }
+  /// One for each part of the batch.
+  std::vector<ModelMemory>& memory() { return memory_; }
+  const std::vector<ModelMemory>& memory() const { return memory_; }
+  Random& draws() { return draws_; }
+  /// Finished updates, which decide the rate.
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t updates) { updates_ = updates; }
+
+ private:
+  Transformer model_;
+  std::unique_ptr<Objective> objective_;
+  LearnerOptions options_;
+  Optimiser optimiser_;
+  Random draws_;
+  std::vector<ModelMemory> memory_;
+  int64_t updates_ = 0;
+};
+
+}  // namespace lapse

@@ -1,0 +1,39 @@
+// What an update minimises.
+#pragma once
+
+#include <memory>
+
+#include "lapse/data/source.h"
+#include "lapse/model/transformer.h"
+#include "lapse/train/batch.h"
+
+namespace lapse {
+
+/// What an objective says of one part of a batch.
+struct PartLoss {
+  at::Tensor value;  ///< to minimise, the methods' costs included: a scalar, as if this part were the whole batch
+  double loss = 0, cost = 0;         ///< the two that it is the sum of
+  double nats = 0;                   ///< as Score has it
+  int64_t right = 0;                 ///< as Score has it
+  std::vector<LayerReport> reports;  ///< if BlockOptions::observe
+};
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  /// Reads one of the equal parts of a batch forward, with the memory of its samples. `scored`: positions of such a
+  /// part that are scored, on average over the batch.
+  virtual PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored,
+                        const BlockOptions& options, const BlockDraws& draws) const = 0;
+};
+
+/// The negative log-likelihood of each part's scored positions, on average: of texts.
+std::unique_ptr<Objective> language_modelling();
+/// The sum over a part's scored positions, divided by (their average number + 1e-6), so that each position of a batch
+/// counts alike; and how many are right: of tasks, where some positions ask for something.
+std::unique_ptr<Objective> scored_task();
+
+/// The one that suits what is read.
+std::unique_ptr<Objective> objective_of(const Source& source);
+
+}  // namespace lapse

@@ -1,0 +1,62 @@
+#include "lapse/train/trial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/train/setup.h"
+#include "lapse/train/threads.h"
+
+namespace lapse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Seconds of each update, at least two, until all took `seconds` together.
+std::vector<double> times_of(Learner& learner, TrainingBlocks& blocks, int64_t most, double seconds) {
+  const auto start = Clock::now();
+  std::vector<double> times;
+  while (learner.updates() < most && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
+    const auto begin = Clock::now();
+    learner.update(blocks.next());
+    times.push_back(since(begin));
+  }
+  if (times.empty()) fail("interrupted before the first update");
+  return times;
+}
+
+/// Of the memory of one stream, mean of the layers.
+double rows_of(const Learner& learner, const Config& config) {
+  double rows = 0;
+  for (const auto& part : learner.memory())
+    for (const auto& table : part.layers) rows += static_cast<double>(table.rows());
+  return rows / static_cast<double>(config.train.batch * config.model.layers);
+}
+
+}  // namespace
+
+Trial try_out(Config& config, double seconds) {
+  check_training(config);
+  use_threads(config.train.threads);
+  const auto source = open_source(config, nullptr);
+  Trial trial{.source = source->describe(),
+              .memory = estimate_memory(config, *source),
+              .available_memory = resident_memory() + available_memory()};
+  if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
+  const auto learner = make_learner(config, *source);
+  const auto blocks = source->training(config.train.batch, config.train.block, Random(config.train.seed, "text"));
+  auto times = times_of(*learner, *blocks, config.train.updates, seconds);
+  trial.updates = std::ssize(times);
+  if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
+  std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
+  trial.seconds_per_update = times.at(times.size() / 2);
+  trial.peak_memory = peak_memory();
+  trial.rows = rows_of(*learner, config);
+  return trial;
+}
+
+}  // namespace lapse

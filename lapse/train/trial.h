@@ -1,0 +1,24 @@
+// `lapse train --dry-run`: the first updates of a run, for their time and memory.
+#pragma once
+
+#include <string>
+
+#include "lapse/train/memory_estimate.h"
+
+namespace lapse {
+
+/// What a run would take, found out without writing anything.
+struct Trial {
+  std::string source;  ///< what it reads
+  MemoryEstimate memory;
+  int64_t available_memory = 0;   ///< bytes, with what the process has already
+  int64_t updates = 0;            ///< that were tried; 0: they would not fit into memory
+  double seconds_per_update = 0;  ///< median
+  double rows = 0;                ///< of a stream's memory after them, mean of the layers
+  int64_t peak_memory = 0;        ///< bytes, of this process
+};
+
+/// The first updates of the run that `config` describes, for some seconds. Errors as `train`.
+Trial try_out(Config& config, double seconds);
+
+}  // namespace lapse
