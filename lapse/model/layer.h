@@ -22,6 +22,8 @@ struct BlockOptions {
   bool observe = false;   ///< fill LayerReport
   at::Tensor lengths;     ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
   at::Tensor places;      ///< [P] int64: the positions b K + t whose logits are wanted; undefined: all
+  at::Tensor target;      ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
+  bool answers = false;   ///< with a target: fill Likelihood::right
   bool bfloat16 = false;  ///< in training: multiply in bfloat16 and sum in float32; everything else stays float32
 };
 

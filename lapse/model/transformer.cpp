@@ -20,9 +20,6 @@ namespace {
 // Up to so many tokens, a layer is many short steps, and threads spin between them (ops/team.h). With more streams
 // libtorch copies whole tables when they grow, and needs all threads for that.
 constexpr int64_t kFewTokens = 4;
-
-// Absolute positions start small beside the tokens' embeddings, which are N(0, 1).
-constexpr double kAbsoluteScale = 0.1;
 }  // namespace
 
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
@@ -44,29 +41,25 @@ int64_t ModelMemory::bytes() const {
 
 Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
                          Random random, int64_t outputs)
-    : config_(config), shape_(shape_of(config, block)), absolute_(config.positions == "absolute") {
+    : config_(config), shape_(shape_of(config, block)) {
   config.check();
   method.check(shape_);
   initial_rows_ = method.initial_rows(shape_);
-  embedding_ = normal_parameter({vocabulary, config.width}, random);
-  position_ = normal_parameter(position_shape(config, method, shape_), random);
-  if (absolute_) position_.detach().mul_(kAbsoluteScale);
+  input_ = token_input(config, vocabulary, block, random);
+  if (input_->context() == 0) position_ = normal_parameter(position_shape(config, method, shape_), random);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
-  if (outputs == 0) outputs = vocabulary;
-  output_weight_ = linear_weight(outputs, config.width, config.initialisation, random);
-  if (config.biases)
-    output_bias_ = uniform_parameter({outputs}, 1 / std::sqrt(static_cast<double>(config.width)), random);
+  output_ = softmax_output(config, outputs == 0 ? vocabulary : outputs, random);
 }
 
 NamedTensors Transformer::parameters() {
-  NamedTensors all = {{"embedding", &embedding_}, {"position", &position_}};
+  NamedTensors all = input_->parameters();
+  if (position_.defined()) all.emplace_back("position", &position_);
   for (size_t l = 0; l < layers_.size(); ++l)
     for (auto& [name, tensor] : layers_[l].parameters())
       all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
   norm_.name("norm", all);
-  all.emplace_back("output.weight", &output_weight_);
-  if (output_bias_.defined()) all.emplace_back("output.bias", &output_bias_);
+  for (auto& parameter : output_->parameters()) all.push_back(parameter);
   return all;
 }
 
@@ -82,8 +75,8 @@ void Transformer::to(at::ScalarType type) {
 
 void Transformer::to_bfloat16() {
   for (auto& layer : layers_) layer.to_bfloat16();
-  output_weight_ = output_weight_.detach().to(at::kBFloat16);
-  if (!absolute_) position_ = position_.detach().to(at::kBFloat16);
+  output_->to_bfloat16();
+  if (position_.defined()) position_ = position_.detach().to(at::kBFloat16);
 }
 
 void Transformer::after_update() {
@@ -110,20 +103,9 @@ BlockDraws Transformer::draw(Random& random) const {
   return draws;
 }
 
-Tensor Transformer::embed(const Tensor& tokens, const Tensor& clock) const {
-  const Tensor h = at::embedding(embedding_, tokens);
-  if (!absolute_) return h;
-  const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), at::kLong);
-  if (const auto last = times.max().item<int64_t>(); last >= context())
-    fail(
-        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
-                    "cannot read a stream that is longer",
-                    position_.size(0)));
-  return h + at::embedding(position_, times);
-}
-
-Tensor Transformer::logits(const Tensor& h, bool bfloat16) const {
-  return lapse::linear(norm_(h), output_weight_, {.bias = output_bias_, .bfloat16 = bfloat16});
+Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const {
+  const BlockOptions options{.places = scored_places(target)};
+  return output_->likelihood(norm_(options.wanted(h)), target, options.places, /*answers=*/false, /*bfloat16=*/false);
 }
 
 // A block of K, token by token; its reports are those of all its tokens.
@@ -131,7 +113,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
   const int64_t K = tokens.size(1);
   std::vector<Tensor> all;
   BlockOptions each = options;
-  each.places.reset();
+  each.places.reset(), each.target.reset();
   Result result;
   for (int64_t i = 0; i < K; ++i) {
     if (options.lengths.defined()) each.lengths = (options.lengths - i).clamp(0, 1);
@@ -144,11 +126,17 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
     for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
   result.logits = options.wanted(at::cat(all, 1));
+  if (options.target.defined()) {
+    result.likelihood = lapse::likelihood(result.logits, options.target, options.places, options.answers);
+    result.logits.reset();
+  }
   return result;
 }
 
-Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,
                                          const BlockDraws& draws) {
+  BlockOptions options = given;
+  if (options.target.defined()) options.places = scored_places(options.target);
   TORCH_CHECK(memory.training == options.training,
               "memory made for training and for evaluation hold different columns");
   TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
@@ -183,7 +171,11 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
     if (layer.cost.defined()) result.cost = result.cost + layer.cost;
     if (options.observe) result.reports.push_back(std::move(layer.report));
   }
-  result.logits = logits(h, options.bfloat16);
+  const Tensor last = norm_(h);
+  if (options.target.defined())
+    result.likelihood = output_->likelihood(last, options.target, options.places, options.answers, options.bfloat16);
+  else
+    result.logits = output_->logits(last, options.bfloat16);
   memory.clock = memory.clock + tokens.size(1);
   return result;
 }

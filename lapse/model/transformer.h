@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "lapse/model/input.h"
 #include "lapse/model/layer.h"
+#include "lapse/model/output.h"
 
 namespace lapse {
 
@@ -41,8 +43,9 @@ class Transformer {
               int64_t outputs = 0);
 
   struct Result {
-    at::Tensor logits;  ///< [B, K, outputs], or [P, outputs] of options.places
-    at::Tensor cost;    ///< the methods' costs, summed over layers: a scalar, 0 if there are none
+    at::Tensor logits;      ///< [B, K, outputs], or [P, outputs] of options.places; undefined with a target
+    Likelihood likelihood;  ///< with options.target
+    at::Tensor cost;        ///< the methods' costs, summed over layers: a scalar, 0 if there are none
     std::vector<LayerReport> reports;
   };
   /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. Outside training K is free, 1 for
@@ -53,11 +56,11 @@ class Transformer {
 
   /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
   /// ...: [B, K, width]. Error as `forward`.
-  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const;
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const { return input_->embed(tokens, clock); }
   /// The table of ages that layers want; undefined if the model has none.
-  at::Tensor ages() const { return absolute_ ? at::Tensor() : position_; }
-  /// Of the last layer's output h [B, K, width]: [B, K, V].
-  at::Tensor logits(const at::Tensor& h, bool bfloat16 = false) const;
+  at::Tensor ages() const { return position_; }
+  /// Of the last layer's output h [B, K, width] against targets [B, K].
+  Likelihood likelihood(const at::Tensor& h, const at::Tensor& target) const;
 
   /// Streams that have seen nothing.
   ModelMemory begin(int64_t streams, bool training) const;
@@ -76,10 +79,9 @@ class Transformer {
 
   std::vector<Layer>& layers() { return layers_; }
   const std::vector<Layer>& layers() const { return layers_; }
-  int64_t vocabulary() const { return embedding_.size(0); }
   const ModelShape& shape() const { return shape_; }
   /// The longest stream that the model reads; 0: any.
-  int64_t context() const { return absolute_ ? position_.size(0) : 0; }
+  int64_t context() const { return input_->context(); }
 
  private:
   Result block(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws);
@@ -88,10 +90,11 @@ class Transformer {
   ModelConfig config_;
   ModelShape shape_;
   int64_t initial_rows_;
-  bool absolute_;  // positions are of times rather than of ages
-  at::Tensor embedding_, position_, output_weight_, output_bias_;
-  Norm norm_;  // pre-norm only
+  std::unique_ptr<Input> input_;
+  at::Tensor position_;  // of ages; undefined if the input has positions
   std::vector<Layer> layers_;
+  Norm norm_;  // pre-norm only
+  std::unique_ptr<Output> output_;
 };
 
 }  // namespace lapse

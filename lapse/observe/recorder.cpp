@@ -83,10 +83,10 @@ class Recorder {
   }
 
   void read(int64_t token, int64_t target) {
-    const at::Tensor wanted = at::full({1, 1}, target, at::kLong), places = scored_places(wanted);
-    const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_, {.observe = true, .places = places});
+    const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_,
+                                  {.observe = true, .target = at::full({1, 1}, target, at::kLong), .answers = true});
     for (size_t l = 0; l < layers_.size(); ++l) layers_[l].add(y.reports[l], memory_.layers[l]);
-    const Likelihood found = likelihood(y.logits, wanted, places, /*answers=*/true);
+    const Likelihood& found = y.likelihood;
     const double nats = found.nats.item<double>();
     record.tokens.push_back(static_cast<int32_t>(token));
     record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lapse/model/likelihood.h"
-
 namespace lapse {
 namespace {
 
@@ -15,10 +13,10 @@ class Prediction : public Objective {
   PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored, const BlockOptions& options,
                 const BlockDraws& draws) const override {
     BlockOptions how = options;
-    how.places = scored_places(part.target);
+    how.target = part.target, how.answers = counts_answers();
     how.lengths = part.lengths;
     auto y = model.forward(part.input, memory, how, draws);
-    const Likelihood all = likelihood(y.logits, part.target, how.places, counts_answers());
+    const Likelihood& all = y.likelihood;
     const Tensor loss = all.nats / divisor(all, scored);
     PartLoss result{loss + y.cost, loss.item<double>(), y.cost.item<double>(), all.nats.item<double>(), 0, {}};
     if (all.right.defined()) result.right = all.right.sum().item<int64_t>();

@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "lapse/core/error.h"
-#include "lapse/model/likelihood.h"
 
 namespace lapse {
 
@@ -79,9 +78,7 @@ double LayerwiseText::nats(const std::vector<Tensor>& outputs) const {
   double sum = 0;
   int64_t count = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Tensor& target = blocks_[i].batch.target;
-    const BlockOptions wanted{.places = scored_places(target)};
-    const Likelihood found = likelihood(model_.logits(wanted.wanted(outputs[i])), target, wanted.places, false);
+    const Likelihood found = model_.likelihood(outputs[i], blocks_[i].batch.target);
     sum += found.nats.item<double>();
     count += found.scored;
   }

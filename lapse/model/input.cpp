@@ -1,0 +1,56 @@
+#include "lapse/model/input.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "lapse/core/error.h"
+#include "lapse/model/initialise.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+// Absolute positions start small beside the tokens' embeddings, which are N(0, 1).
+constexpr double kPositionScale = 0.1;
+
+class TokenInput : public Input {
+ public:
+  TokenInput(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random) {
+    embedding_ = normal_parameter({vocabulary, config.width}, random);
+    if (config.positions != "absolute") return;
+    position_ = normal_parameter({block, config.width}, random);
+    position_.detach().mul_(kPositionScale);
+  }
+
+  Tensor embed(const Tensor& tokens, const Tensor& clock) const override {
+    const Tensor h = at::embedding(embedding_, tokens);
+    if (context() == 0) return h;
+    const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), at::kLong);
+    if (const auto last = times.max().item<int64_t>(); last >= context())
+      fail(
+          fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
+                      "cannot read a stream that is longer",
+                      context()));
+    return h + at::embedding(position_, times);
+  }
+
+  int64_t context() const override { return position_.defined() ? position_.size(0) : 0; }
+
+  NamedTensors parameters() override {
+    NamedTensors all = {{"embedding", &embedding_}};
+    if (position_.defined()) all.emplace_back("position", &position_);
+    return all;
+  }
+
+ private:
+  Tensor embedding_, position_;
+};
+
+}  // namespace
+
+std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random) {
+  return std::make_unique<TokenInput>(config, vocabulary, block, random);
+}
+
+}  // namespace lapse

@@ -1,0 +1,27 @@
+// The beginning of a model: what the first layer reads of tokens.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "lapse/model/config.h"
+
+namespace lapse {
+
+class Input {
+ public:
+  virtual ~Input() = default;
+  /// Of tokens [B, K] int64, the first of each sample at time clock[b] ([B] int64): [B, K, width]. Error if the input
+  /// has positions of times, and a sample grows longer than their table.
+  virtual at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const = 0;
+  /// The longest sequence that can be read; 0: any.
+  virtual int64_t context() const = 0;
+  virtual NamedTensors parameters() = 0;
+};
+
+/// An embedding of `vocabulary` kinds of tokens, N(0, 1); with model.positions = "absolute" learned positions of the times
+/// 0 ... block - 1 are added.
+std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random);
+
+}  // namespace lapse

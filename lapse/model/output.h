@@ -1,0 +1,31 @@
+// The end of a model: what the last layer's h predicts, and what that costs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "lapse/model/config.h"
+#include "lapse/model/likelihood.h"
+
+namespace lapse {
+
+class Output {
+ public:
+  virtual ~Output() = default;
+  /// Of h [..., width]: [..., outputs]. `bfloat16`: BlockOptions::bfloat16.
+  virtual at::Tensor logits(const at::Tensor& h, bool bfloat16) const = 0;
+  /// Of h at these places against targets [B, K], as lapse::likelihood has it: an output that need not compute the logits
+  /// of everything for that does not.
+  virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const at::Tensor& places, bool answers,
+                                bool bfloat16) const {
+    return lapse::likelihood(logits(h, bfloat16), target, places, answers);
+  }
+  virtual NamedTensors parameters() = 0;
+  virtual void to_bfloat16() = 0;  ///< Transformer::to_bfloat16
+};
+
+/// log_softmax(W h + b) over `outputs` kinds; b only with model.biases.
+std::unique_ptr<Output> softmax_output(const ModelConfig& config, int64_t outputs, Random& random);
+
+}  // namespace lapse

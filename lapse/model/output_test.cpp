@@ -1,0 +1,83 @@
+#include "lapse/model/output.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "lapse/forgetting/table.h"
+#include "lapse/model/input.h"
+#include "lapse/model/transformer_testing.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+ModelConfig small() {
+  ModelConfig config;
+  config.width = 8, config.layers = 4, config.heads = 2, config.feed_forward = 12;
+  return config;
+}
+
+// With a target, forward gives what its logits would have cost, for every method and path.
+TEST(Output, LikelihoodIsThatOfTheLogits) {
+  const Tensor tokens = at::randint(13, {3, 5}, at::kLong);
+  const Tensor all = at::randint(13, {3, 5}, at::kLong);
+  const Tensor some = all.masked_fill(at::rand({3, 5}) < 0.5, kNoTarget);
+  for (const auto& method : method_table()) {
+    const auto options = method.options();
+    Transformer model(small(), *options, 13, 5, Random(1, "weights"));
+    for (const bool training : {true, false}) {
+      at::AutoGradMode gradients(training);
+      for (const Tensor& target : {all, some}) {
+        auto memory = model.begin(3, training), again = model.begin(3, training);
+        const Tensor logits = model.forward(tokens, memory, {.training = training}).logits;
+        const auto y = model.forward(tokens, again, {.training = training, .target = target, .answers = true});
+        EXPECT_FALSE(y.logits.defined());
+        const Tensor scored = (target != kNoTarget).flatten();
+        const Tensor log = logits.log_softmax(2).flatten(0, 1);
+        const Tensor expected =
+            -log.gather(1, target.clamp_min(0).flatten().unsqueeze(1)).squeeze(1).masked_select(scored).sum();
+        EXPECT_NEAR(y.likelihood.nats.item<double>(), expected.item<double>(), 1e-4) << method.name;
+        EXPECT_EQ(y.likelihood.scored, scored.sum().item<int64_t>());
+        const Tensor right = (logits.argmax(2) == target).flatten().masked_select(scored);
+        EXPECT_TRUE(at::equal(y.likelihood.right, right)) << method.name;
+        EXPECT_EQ(y.likelihood.nats.requires_grad(), training);
+      }
+    }
+  }
+}
+
+TEST(Output, HasABiasOnlyWhereTheModelHas) {
+  Random random(1, "weights");
+  ModelConfig config = small();
+  EXPECT_EQ(softmax_output(config, 7, random)->parameters().size(), 2u);
+  config.biases = false;
+  const auto output = softmax_output(config, 7, random);
+  ASSERT_EQ(output->parameters().size(), 1u);
+  const Tensor h = at::randn({2, 3, 8}), &weight = *output->parameters()[0].second;
+  EXPECT_TRUE(at::allclose(output->logits(h, false), at::matmul(h, weight.t()), 1e-5, 1e-6));
+}
+
+TEST(Input, AddsPositionsOfTimes) {
+  Random random(1, "weights");
+  ModelConfig config = small();
+  const Tensor tokens = at::randint(9, {2, 3}, at::kLong), clock = at::tensor({0, 2}, at::kLong);
+  EXPECT_EQ(token_input(config, 9, 5, random)->context(), 0);
+  config.positions = "absolute";
+  const auto input = token_input(config, 9, 5, random);
+  EXPECT_EQ(input->context(), 5);
+  const auto parameters = input->parameters();
+  ASSERT_EQ(parameters.size(), 2u);
+  const Tensor &embedding = *parameters[0].second, &position = *parameters[1].second;
+  const Tensor h = input->embed(tokens, clock);
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t t = 0; t < 3; ++t) {
+      const Tensor expected = embedding[tokens[b][t].item<int64_t>()] + position[clock[b].item<int64_t>() + t];
+      EXPECT_TRUE(at::equal(h[b][t], expected));
+    }
+  EXPECT_ANY_THROW(input->embed(tokens, clock + 1));  // time 5 is beyond the table
+}
+
+}  // namespace
+}  // namespace lapse
