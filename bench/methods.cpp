@@ -11,7 +11,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 
 namespace lapse::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 
 namespace lapse::bench {
 namespace {

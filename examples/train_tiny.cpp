@@ -6,7 +6,7 @@
 #include "lapse/core/error.h"
 #include "lapse/data/corpus.h"
 #include "lapse/data/stream.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/generate/generator.h"
 #include "lapse/train/learner.h"
 

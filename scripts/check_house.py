@@ -18,7 +18,7 @@ FOLDERS = "lapse bench tests examples".split()
 HEADERS = {".h", ".hpp", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 METHODS_LIVE_IN = {"forgetting", "ops"}
-METHOD_TABLE = "lapse/forgetting/table.cpp"
+METHOD_TABLE = "lapse/forgetting/registry.cpp"
 HEAVY = {"torch/torch.h", "torch/extension.h", "torch/all.h", "ATen/ATen.h"}
 LONGEST = 400
 

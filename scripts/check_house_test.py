@@ -22,7 +22,7 @@ class HouseTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.write("lapse/forgetting/table.cpp", TABLE)
+        self.write("lapse/forgetting/registry.cpp", TABLE)
         self.write("lapse/forgetting/expire_span.h", '#pragma once\n#include "lapse/ops/x.h"\n// expire_span lives here\n')
         self.write("lapse/ops/x.cpp", '#include <torch/torch.h>\n#include "lapse/core/y.h"\n// serves ExpireSpan\n')
         self.write("lapse/model/a_test.cpp", '#include "lapse/forgetting/expire_span.h"\n// ExpireSpan\n')
@@ -86,8 +86,8 @@ class HouseTest(unittest.TestCase):
         self.expect("lapse/core/a.cpp", "\n" * 401, "401: 401 lines")
 
     def test_table_without_rows_or_missing(self):
-        self.expect("lapse/forgetting/table.cpp", '// {"expire_span", f}\n', "1: no row")
-        (self.root / "lapse/forgetting/table.cpp").unlink()
+        self.expect("lapse/forgetting/registry.cpp", '// {"expire_span", f}\n', "1: no row")
+        (self.root / "lapse/forgetting/registry.cpp").unlink()
         self.assertIn("not found", check_house.check(self.root)[0])
 
     def test_exit_status(self):

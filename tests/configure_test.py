@@ -32,7 +32,7 @@ target_link_libraries(consumer PRIVATE Lapse::lapse)
 MAIN = """
 #include <cstdio>
 
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/model/transformer.h"
 
 int main() {

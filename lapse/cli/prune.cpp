@@ -12,7 +12,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/prune.h"
 #include "lapse/train/run_lock.h"

@@ -2,7 +2,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {

@@ -17,8 +17,8 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/forgetting/table.h"
-#include "lapse/tasks/table.h"
+#include "lapse/forgetting/registry.h"
+#include "lapse/tasks/registry.h"
 
 namespace lapse {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/model/transformer.h"
 

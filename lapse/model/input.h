@@ -20,8 +20,8 @@ class Input {
   virtual NamedTensors parameters() = 0;
 };
 
-/// An embedding of `vocabulary` kinds of tokens, N(0, 1); with model.positions = "absolute" learned positions of the times
-/// 0 ... block - 1 are added.
+/// An embedding of `vocabulary` kinds of tokens, N(0, 1); with model.positions = "absolute" learned positions of the
+/// times 0 ... block - 1 are added.
 std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random);
 
 }  // namespace lapse

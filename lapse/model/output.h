@@ -15,8 +15,8 @@ class Output {
   virtual ~Output() = default;
   /// Of h [..., width]: [..., outputs]. `bfloat16`: BlockOptions::bfloat16.
   virtual at::Tensor logits(const at::Tensor& h, bool bfloat16) const = 0;
-  /// Of h at these places against targets [B, K], as lapse::likelihood has it: an output that need not compute the logits
-  /// of everything for that does not.
+  /// Of h at these places against targets [B, K], as lapse::likelihood has it: an output that need not compute the
+  /// logits of everything for that does not.
   virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const at::Tensor& places, bool answers,
                                 bool bfloat16) const {
     return lapse::likelihood(logits(h, bfloat16), target, places, answers);

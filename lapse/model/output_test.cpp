@@ -4,7 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/model/input.h"
 #include "lapse/model/transformer_testing.h"
 

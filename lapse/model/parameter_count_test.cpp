@@ -13,7 +13,7 @@
 // = 8 and less for all others.
 #include <gtest/gtest.h>
 
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/model/initialise.h"
 #include "lapse/model/transformer_testing.h"
 

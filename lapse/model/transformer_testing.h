@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/model/transformer.h"
 #include "lapse/ops/threads_testing.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "lapse/ops/tasks.h"
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {

@@ -14,7 +14,7 @@
 
 #include "lapse/ops/few_rows.h"
 #include "lapse/ops/matmul.h"
-#include "lapse/ops/tasks.h"
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "lapse/ops/panel.h"
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/scratch.h"
-#include "lapse/ops/tasks.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_work.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 

@@ -2,10 +2,10 @@
 // gradients of a tile are kept transposed, rows by queries, as the scores are.
 #include <ATen/ATen.h>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/position_gradient.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {

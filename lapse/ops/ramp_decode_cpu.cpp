@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_decode.h"
 #include "lapse/ops/scratch.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {

@@ -2,9 +2,9 @@
 // kept; a query's running maximum and sums go from tile to tile.
 #include <ATen/ATen.h>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_decode.h"
 #include "lapse/ops/scratch.h"
 #include "lapse/ops/selective_cpu.h"
-#include "lapse/ops/tasks.h"
 #include "lapse/ops/vector.h"
 
 namespace lapse {

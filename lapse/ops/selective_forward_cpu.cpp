@@ -4,9 +4,9 @@
 
 #include <numeric>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/selective_cpu.h"
 #include "lapse/ops/selective_work.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 namespace {

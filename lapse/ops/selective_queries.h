@@ -8,8 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_work.h"
-#include "lapse/ops/tasks.h"
 
 namespace lapse {
 

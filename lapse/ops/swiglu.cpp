@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "lapse/ops/layer_passes.h"
-#include "lapse/ops/tasks.h"
+#include "lapse/ops/parallel.h"
 
 namespace lapse {
 namespace {

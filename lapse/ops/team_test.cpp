@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "lapse/ops/tasks.h"
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/threads_testing.h"
 
 namespace lapse {

@@ -1,7 +1,7 @@
 // What the tests of the tasks share.
 #pragma once
 
-#include "lapse/tasks/table.h"
+#include "lapse/tasks/registry.h"
 
 namespace lapse {
 

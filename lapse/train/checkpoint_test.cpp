@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/testing.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 
 namespace lapse {
 namespace {

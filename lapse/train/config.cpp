@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/ops/linear.h"
-#include "lapse/tasks/table.h"
+#include "lapse/tasks/registry.h"
 
 namespace lapse {
 

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "lapse/core/testing.h"
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 #include "lapse/tasks/testing.h"
 
 namespace lapse {

@@ -1,4 +1,4 @@
-#include "lapse/forgetting/table.h"
+#include "lapse/forgetting/registry.h"
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/adaptive_span.h"

@@ -1,4 +1,4 @@
-#include "lapse/tasks/table.h"
+#include "lapse/tasks/registry.h"
 
 #include "lapse/tasks/collision.h"
 #include "lapse/tasks/copy.h"

@@ -1,4 +1,4 @@
-// The table of generated tasks.
+// The registry of generated tasks: one line each in registry.cpp.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // What holds of every task: seeds, resuming, shapes, figures.
-#include "lapse/tasks/table.h"
+#include "lapse/tasks/registry.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

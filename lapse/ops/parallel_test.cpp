@@ -1,5 +1,5 @@
 // Tasks that begin on the same thread in every call.
-#include "lapse/ops/tasks.h"
+#include "lapse/ops/parallel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The table of forgetting methods.
+// The registry of forgetting methods: one line each in registry.cpp.
 #pragma once
 
 #include <memory>

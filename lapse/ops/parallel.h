@@ -1,4 +1,4 @@
-// Tasks divided among threads: a thread that is free takes the next.
+// Work divided among threads: a thread that is free takes the next piece.
 #pragma once
 
 #include <ATen/Parallel.h>
