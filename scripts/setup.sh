@@ -8,6 +8,11 @@
 # Without LAPSE_TORCH an existing .venv is kept; a new one uses the torch of the active python3 where it has one, else
 # gets torch 2.11 of its own. To choose anew: rm -rf .venv
 set -euo pipefail
+case ${1:-} in
+  "") ;;
+  -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) printf 'setup: unknown argument: %s; see --help\n' "$1" >&2; exit 2 ;;
+esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv="$root/.venv"
 torch_version=2.11.0

@@ -236,7 +236,7 @@ class Paths(HostileTest):
     def test_what_stands_in_a_run(self):
         (self.run_folder / "metrics.jsonl").unlink()
         (self.run_folder / "metrics.jsonl").mkdir()
-        self.refuse(*self.resume(), says=["metrics.jsonl", "Is a directory"])
+        self.refuse(*self.resume(), says=["metrics.jsonl", "not a file"])
         (self.run_folder / "metrics.jsonl").rmdir()
         (self.run_folder / "metrics.jsonl").write_text('{"update": 1, "split": %s}\n[]\n{"update": 1e999}\n' % DEEP)
         self.succeed(*self.resume())

@@ -40,7 +40,7 @@ class DryRun(ProgramTest):
         self.assertEqual(told["updates_tried"], 40)
         self.assertGreater(told["ms_per_update"], 0)
         printed = self.succeed("train", shared / "config.toml", "--dry-run").stdout
-        says = (f"{told['parameters']} parameters", "expire_span", "ms each", "free here", "the run     20 updates")
+        says = (f"{told['parameters']} parameters", "expire_span", "ms each", "are free here", "the run     20 updates")
         for words in says:
             self.assertIn(words, printed)
         self.refuse("train", shared / "config.toml", says="--out is required")

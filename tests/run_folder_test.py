@@ -1,7 +1,7 @@
 """A run's folder: its history is never destroyed, one process writes at a time, and nothing half written stays."""
 
 import json
-
+import os
 import pathlib
 import shutil
 import signal
@@ -85,6 +85,22 @@ class History(RunFolder):
         for verb in ("eval", "info"):
             self.refuse(verb, self.run_folder, says=["cannot list", str(folder)])
 
+    def test_a_newest_checkpoint_that_is_no_file(self):
+        self.copy()
+        newest, older = checkpoints(self.run_folder)
+        newest.unlink()
+        newest.symlink_to(self.folder / "away")
+        done = self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
+        self.assertIn(f"lapse: warning: {newest}: not a file", done.stderr)
+        self.assertIn("resumed after update 10", done.stderr)
+
+    def test_a_pipe_in_the_place_of_a_file(self):
+        self.copy()
+        lines = self.run_folder / "metrics.jsonl"
+        lines.unlink()
+        os.mkfifo(lines)
+        self.refuse("train", self.config_file, "--out", self.run_folder, "--resume", says=[str(lines), "not a file"])
+
     def test_killed_early(self):
         """A run has a checkpoint from its beginning, so that one that is killed at once can be resumed."""
         often = ("--set", "train.checkpoint_every=99999999")
@@ -101,7 +117,7 @@ class History(RunFolder):
     def test_resumed_beyond_its_end(self):
         self.copy()
         done = self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
-        self.assertIn("the run is complete: train.updates = 20", done.stderr)
+        self.assertIn("the run is complete: it has 20 updates, and train.updates = 20", done.stderr)
         self.assertIn("--set train.updates=N", done.stderr)
 
 
@@ -194,6 +210,11 @@ class PruneRounds(RunFolder):
             "one layer too many": lambda json: json["rounds"][-1].update(budgets=[64, 64, 64]),
             "a loss that is none": lambda json: json["rounds"][0].update(loss=float("nan")),
             "an infinite loss": lambda json: json["rounds"][0].update(loss=1e999),
+            "a negative loss": lambda json: json["rounds"][0].update(loss=-1),
+            "a broken budget": lambda json: json["rounds"][-1].update(budgets=[8.5, 8]),
+            "no first round": lambda json: json.update(rounds=json["rounds"][1:]),
+            "another order": lambda json: json["rounds"].reverse(),
+            "a round left out": lambda json: json["rounds"].pop(1),
             "a loss of text": lambda json: json["rounds"][0].update(loss="low"),
             "rounds that are none": lambda json: json.update(rounds=[1, 2]),
         }

@@ -21,7 +21,7 @@ void print(const Config& config, const Trial& trial) {
                            m.width, config.method_name)
             << fmt::format("data        {}\n", trial.source)
             << fmt::format("an update   {} x {} tokens\n", config.train.batch, config.train.block)
-            << fmt::format("memory      {} to {} (estimate: nothing remembered, everything); {} free here\n",
+            << fmt::format("memory      about {} at first, {} once memories are full (estimates); {} are free here\n",
                            byte_size(trial.memory.least), byte_size(trial.memory.most),
                            byte_size(static_cast<double>(trial.available_memory)));
   if (trial.updates == 0) return;

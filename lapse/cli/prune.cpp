@@ -85,31 +85,49 @@ Json to_json(const std::vector<PruneRound>& curve) {
   return rounds;
 }
 
-/// One round as the file has it; throws nlohmann's exceptions. False if a search cannot have written it.
-bool read_round(const Json& json, const Json& settings, size_t layers, PruneRound& round) {
-  round = {json.at("budgets"), json.at("loss")};
-  const int64_t most = settings.at("context");
-  return round.budgets.size() == layers && std::isfinite(round.nats) &&
-         std::ranges::all_of(round.budgets, [&](int64_t budget) { return budget >= 1 && budget <= most; });
+/// Whether a search makes `next` of `before`: one layer has `step` rows fewer, and no fewer than `step`.
+bool follows(const std::vector<int64_t>& next, const std::vector<int64_t>& before, int64_t step) {
+  int64_t lowered = 0;
+  for (size_t l = 0; l < next.size(); ++l) {
+    if (next[l] == before[l]) continue;
+    if (next[l] != before[l] - step || next[l] < step) return false;
+    ++lowered;
+  }
+  return lowered == 1;
+}
+
+/// The rounds of a file; throws nlohmann's exceptions. Empty if no search with these settings can have written them.
+std::vector<PruneRound> read_rounds(const Json& rounds, const Json& settings, size_t layers) {
+  std::vector<PruneRound> curve;
+  const int64_t step = settings.at("step");
+  std::vector<int64_t> before;
+  for (const Json& json : rounds) {
+    const Json& budgets = json.at("budgets");
+    const bool whole = std::ranges::all_of(budgets, [](const Json& budget) { return budget.is_number_integer(); });
+    PruneRound round{whole ? budgets.get<std::vector<int64_t>>() : std::vector<int64_t>(), json.at("loss")};
+    const bool first = curve.empty();
+    if (round.budgets.size() != layers || !std::isfinite(round.nats) || round.nats < 0) return {};
+    if (first && round.budgets != std::vector<int64_t>(layers, settings.at("context"))) return {};
+    if (!first && !follows(round.budgets, before, step)) return {};
+    before = round.budgets;
+    curve.push_back(std::move(round));
+  }
+  return curve;
 }
 
 /// The rounds of an interrupted search with these settings, of the same weights and text; none if there was none.
 std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings, size_t layers) {
   if (!is_there(path)) return {};
-  const std::string text = read_file(path, kSmallFile);
   std::vector<PruneRound> curve;
-  bool valid = true;
   try {
-    const Json json = parse_json(text, path.string());
+    if (!is_file(path)) fail("not a file");
+    const Json json = parse_json(read_file(path, kSmallFile), path.string());
     if (json.at("settings") != settings) return {};
-    for (const auto& round : json.at("rounds"))
-      valid = valid && read_round(round, settings, layers, curve.emplace_back());
+    curve = read_rounds(json.at("rounds"), settings, layers);
   } catch (const Error&) {
-    valid = false;
   } catch (const nlohmann::json::exception&) {
-    valid = false;
   }
-  if (!valid) fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
+  if (curve.empty()) fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
   return curve;
 }
 

@@ -95,10 +95,7 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    std::error_code unreadable;
-    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-") &&
-        entry->is_regular_file(unreadable))
-      files.push_back(path);
+    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-")) files.push_back(path);
   }
   // Taken for an empty folder, a run would begin anew over its own history.
   if (error)
@@ -110,15 +107,22 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
 Checkpoint Checkpoint::open(const fs::path& run_or_file) {
   if (is_file(run_or_file)) return Checkpoint(run_or_file);
   if (!is_there(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
-  for (const auto& file : checkpoints_of(run_or_file)) {
+  const auto files = checkpoints_of(run_or_file);
+  for (const auto& file : files) {
     try {
+      if (!is_file(file)) fail(file.string() + ": not a file that is there");
       return Checkpoint(file);
     } catch (const Error& error) {
       std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
     }
   }
-  fail(run_or_file.string() +
-       ": no usable checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?");
+  if (files.empty())
+    fail(run_or_file.string() +
+         ": no checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?");
+  fail(
+      fmt::format("{}: no usable checkpoint among the {} of its folder checkpoints/; put good copies there, or train "
+                  "anew with another --out",
+                  run_or_file.string(), files.size()));
 }
 
 Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_unique<SafetensorsFile>(path)) {

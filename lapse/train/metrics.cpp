@@ -31,6 +31,7 @@ fs::path cut(const fs::path& run, int64_t update, bool validates) {
   make_folder(run);
   const fs::path path = run / "metrics.jsonl";
   std::string kept;
+  if (is_there(path) && !is_file(path)) fail(path.string() + ": not a file; the metrics of the run are written there");
   if (update > 0 && is_there(path)) {
     std::istringstream lines(read_file(path));
     for (std::string line; std::getline(lines, line);)

@@ -49,7 +49,7 @@ class Run {
       tuned->load_optimiser(learner_->optimiser());
     }
     require_validation_text();
-    if (resumed) restore(*resumed);
+    if (resumed) resumed_ = true, restore(*resumed);
   }
 
   /// To the end, recorded in `folder`.
@@ -81,12 +81,13 @@ class Run {
   void describe() {
     progress_->print(fmt::format("{} parameters, {}; {} threads; run in {}", learner_->model().parameter_count(),
                                  source_->describe(), at::get_num_threads(), folder_.string()));
-    if (update() == 0) return;
+    if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
     if (update() >= config_.train.updates)
       progress_->print(
-          fmt::format("the run is complete: train.updates = {}; to go on, give more (--set train.updates=N)",
-                      config_.train.updates));
+          fmt::format("the run is complete: it has {} updates, and train.updates = {}; to go on, give more (--set "
+                      "train.updates=N)",
+                      update(), config_.train.updates));
   }
 
   /// Now rather than hours later.
@@ -245,7 +246,7 @@ class Run {
   std::optional<Progress> progress_;
 
   Sums sums_;
-  bool validation_due_ = false;
+  bool resumed_ = false, validation_due_ = false;
   Json history_ = Json::array();
   std::string note_, valid_note_;
 };
