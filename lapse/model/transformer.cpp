@@ -3,13 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <optional>
 
-#include "lapse/core/error.h"
 #include "lapse/model/initialise.h"
-#include "lapse/ops/linear.h"
 #include "lapse/ops/team.h"
 
 namespace lapse {

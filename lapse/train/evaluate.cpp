@@ -2,11 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
