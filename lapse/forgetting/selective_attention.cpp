@@ -69,14 +69,13 @@ class SelectiveAttention : public Method {
   }
 
   Reading read(const Query& query, const Rows& rows) const override {
-    const RampInputs ramp = ramp_inputs(query, rows);
-    const SelectiveInputs inputs{ramp.q, ramp.k, ramp.v, ramp.offsets, ramp.start, ramp.time};
+    SelectiveInputs inputs = ramp_inputs(query, rows);
     SelectiveOptions options = this->options(query, rows);
     Reading reading;
     if (budget_ > 0 && !query.training) {
-      options.until = rows.described.at("until");
-      options.until = at::minimum(*options.until, selective_prune(inputs, options, budget_));
-      reading.state["until"] = *options.until;
+      inputs.until = rows.described.at("until");
+      inputs.until = at::minimum(*inputs.until, selective_prune(inputs, options, budget_));
+      reading.state["until"] = *inputs.until;
     }
     const auto y = selective_attention(inputs, options);
     reading.out = y.out;
@@ -108,6 +107,7 @@ class SelectiveAttention : public Method {
   SelectiveOptions options(const Query& query, const Rows& rows) const {
     SelectiveOptions options;
     options.masking = rows.described.at("masking");
+    options.first = rows.table.time() == 0;
     if (query.position.defined()) options.position = query.position;
     if (s_.separate) {
       options.select_q = selected(query.x, select_query_, query_scale_).to(query.q.scalar_type());
