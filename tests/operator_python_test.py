@@ -72,12 +72,22 @@ def until_inputs():
     return positional, {**named, "until": until}
 
 
+def encoder_inputs():
+    """Keys shared by two heads, a scale, every row whatever its age, and a bias by age as T5's."""
+    positional, named = inputs(seed=6)
+    draw = torch.Generator().manual_seed(7)
+    positional[1:3] = [t.detach()[:, :1].clone().requires_grad_() for t in positional[1:3]]
+    bias = torch.randn(H, 5, generator=draw, dtype=torch.float64).requires_grad_()
+    return positional, {"age_bias": bias, "bias_age": -2, "scale": 1.0, "min_age": -(2**63)}
+
+
 KINDS = {
     "row spans": inputs,
     "head spans": head_span_inputs,
     "no spans": plain_inputs,
     "dropout": dropout_inputs,
     "until": until_inputs,
+    "encoder": encoder_inputs,
 }
 
 
@@ -184,6 +194,9 @@ class Operator(unittest.TestCase):
             "offsets": lambda p, n: (p[:3] + [p[3].int()] + p[4:], n),
             "row_span": lambda p, n: (p, {**n, "row_span": n["row_span"][:3]}),
             "until": lambda p, n: (p, {**n, "until": n["row_span"]}),
+            "k must be": lambda p, n: (p[:1] + [p[1][:, :0], p[2][:, :0]] + p[3:], n),
+            "age_bias": lambda p, n: (p, {**n, "age_bias": torch.zeros(H + 1, 3)}),
+            "scale": lambda p, n: (p, {**n, "scale": 0.0}),
             "ramp": lambda p, n: (p, {**n, "ramp": -1.0}),
             "seed": lambda p, n: (p, {**n, "dropout": 0.5}),
         }

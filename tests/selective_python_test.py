@@ -66,12 +66,22 @@ def dropout_inputs():
     return positional, {**named, "dropout": 0.3, "seed": torch.tensor([5])}
 
 
+def shared_inputs():
+    """Keys shared by two heads, a scale, and a bias by age."""
+    positional, named = inputs(seed=6)
+    draw = torch.Generator().manual_seed(7)
+    positional[1:3] = [t.detach()[:, :1].clone().requires_grad_() for t in positional[1:3]]
+    bias = torch.randn(H, 3, generator=draw, dtype=torch.float64).requires_grad_()
+    return positional, {**named, "age_bias": bias, "bias_age": 1, "scale": 0.7}
+
+
 KINDS = {
     "masking": inputs,
     "plain": plain_inputs,
     "select": select_inputs,
     "ablated": ablated_inputs,
     "dropout": dropout_inputs,
+    "shared keys": shared_inputs,
 }
 
 

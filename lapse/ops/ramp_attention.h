@@ -16,9 +16,12 @@ struct RampOptions {
   std::optional<at::Tensor> head_span;  ///< [H]: span of each head; not together with row_span
   std::optional<at::Tensor> position;   ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
   std::optional<at::Tensor> logit;      ///< [N, H]: added to the logits of a row
+  std::optional<at::Tensor> age_bias;   ///< [H, A]: added to the logits of rows of age bias_age ... bias_age + A - 1
   std::optional<at::Tensor> seed;       ///< [1] int64, needed with dropout
+  int64_t bias_age = 0;                 ///< younger rows take the table's first column, older ones its last
+  std::optional<double> scale;          ///< of q . k; absent: 1 / sqrt(D)
   double ramp = 1;                      ///< R > 0 in timesteps
-  int64_t min_age = 1;                  ///< a query reads rows of age min_age ... max_age
+  int64_t min_age = 1;                  ///< a query reads rows of age min_age ... max_age; below 0: later rows too
   int64_t max_age = kNoLimit;
   double dropout = 0;     ///< in [0, 1): on the normalised weights, scaled by 1 / (1 - dropout)
   bool received = false;  ///< also return the attention that each row received
@@ -35,7 +38,7 @@ struct RampOutputs {
 
 /// Expire-Span, Eqs. 2, 4, 5 (docs/equations.md, 2-8):
 ///
-///   logit_ti = (q_t . k_i + q_t . p_a [a <= P]) / sqrt(D) + logit_i
+///   logit_ti = scale (q_t . k_i + q_t . p_a [1 <= a <= P]) + logit_i + age_bias[clamp(a - bias_age, 0, A - 1)]
 ///   m_ti     = clamp(1 + (span - a) / R, 0, 1), or 1 without spans
 ///   a_ti     = softmax of logit over the visible rows: min_age <= a <= max_age, and t < until if that is given,
 ///              else m > 0 with row spans
@@ -44,14 +47,14 @@ struct RampOutputs {
 ///
 /// A few queries without gradients go to their kernel directly, not through libtorch's dispatcher, and profilers do not
 /// see them. `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span,
-/// head_span, position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors
-/// (c10::Error) name the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit below
-/// -1e28 as -inf. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
+/// head_span, position, logit and age_bias, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0.
+/// Errors (c10::Error) name the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit
+/// below -1e28 as -inf. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
 RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
 
 struct RampGradients {
   at::Tensor q, k, v;
-  at::Tensor row_span, head_span, position, logit;  ///< empty (numel 0) where the input is absent
+  at::Tensor row_span, head_span, position, logit, age_bias;  ///< empty (numel 0) where the input is absent
 };
 
 /// The backward pass, an operator of its own. grad_ramp_sum [B]; grad_lse [B, K, H], only without spans, or undefined.
@@ -73,7 +76,5 @@ void check_ramp_attention(const RampInputs& inputs, const RampOptions& options);
 void check_ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
                                    const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs,
                                    const at::Tensor& grad_lse);
-/// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
-void check_ramp_attention_offsets(const RampInputs& inputs);
 
 }  // namespace lapse

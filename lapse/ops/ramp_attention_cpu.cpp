@@ -3,7 +3,7 @@
 #include <torch/library.h>
 
 #include "lapse/ops/linear.h"
-#include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/ramp_arguments.h"
 #include "lapse/ops/ramp_cpu.h"
 
 namespace lapse {
@@ -23,20 +23,15 @@ bool computes_bfloat16(const RampInputs& x) { return has_bfloat16_products() && 
 
 Tensor as(const Tensor& x, const Optional& like) { return like ? x.to(like->scalar_type()) : x; }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                   const Tensor& offsets, const Tensor& start, const Tensor& time,
-                                                   const Optional& row_span, const Optional& head_span,
-                                                   const Optional& position, const Optional& logit,
-                                                   const Optional& seed, double ramp, int64_t min_age, int64_t max_age,
-                                                   double dropout, const Optional& until, bool received) {
-  const RampInputs x{q, k, v, offsets, start, time, until};
-  const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, received};
+RampTensors forward(LAPSE_RAMP_ARGUMENTS, bool received) {
+  const RampInputs x LAPSE_RAMP_INPUTS;
+  const RampOptions o LAPSE_RAMP_OPTIONS(received);
   if (!tiled(x)) {
     auto y = ramp_attention_reference(x, o);
     return {y.out, y.ramp_sum, y.received, y.stats};
   }
   check_ramp_attention(x, o);
-  check_ramp_attention_offsets(x);
+  check_attention_offsets("ramp_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   if (ramp_attention_decodes(x, o)) {
     auto y = ramp_attention_decode(x, o);
@@ -46,22 +41,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& q, const Tensor
   return {y.out.to(q.scalar_type()), y.ramp_sum, y.received, y.stats};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
-    const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats, const Tensor& q,
-    const Tensor& k, const Tensor& v, const Tensor& offsets, const Tensor& start, const Tensor& time,
-    const Optional& row_span, const Optional& head_span, const Optional& position, const Optional& logit,
-    const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout, const Optional& until,
-    const Optional& grad_lse) {
-  const RampInputs x{q, k, v, offsets, start, time, until};
-  const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, false};
+RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out,
+                             const Tensor& stats, LAPSE_RAMP_ARGUMENTS, const Optional& grad_lse) {
+  const RampInputs x LAPSE_RAMP_INPUTS;
+  const RampOptions o LAPSE_RAMP_OPTIONS(false);
   const RampOutputs y{out, {}, {}, stats};
   const Tensor lse = grad_lse.value_or(Tensor());
   if (!tiled(x)) {
     auto g = ramp_attention_backward_reference(grad_out, grad_ramp_sum, x, o, y, lse);
-    return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit};
+    return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit, g.age_bias};
   }
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, lse);
-  check_ramp_attention_offsets(x);
+  check_attention_offsets("ramp_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, lse, computes_bfloat16(x));
   const auto type = q.scalar_type();
@@ -73,7 +64,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
           given(g.row_span, row_span),
           given(g.head_span, head_span),
           given(g.position, position),
-          given(g.logit, logit)};
+          given(g.logit, logit),
+          given(g.age_bias, age_bias)};
 }
 
 }  // namespace

@@ -123,6 +123,10 @@ const Fault kFaults[] = {
      }},
     {"k must",
      [](RampCase& c) {
+       c.inputs.k = at::zeros({6, 0, 4});
+     }},
+    {"k must",
+     [](RampCase& c) {
        c.inputs.k = at::zeros({6, 3, 5});
      }},
     {"v must",
@@ -179,7 +183,22 @@ const Fault kFaults[] = {
      }},
     {"ramp must", [](RampCase& c) { c.options.ramp = 0; }},
     {"ramp must", [](RampCase& c) { c.options.ramp = NAN; }},
-    {"min_age", [](RampCase& c) { c.options.min_age = -1; }},
+    {"age_bias", [](RampCase& c) { c.options.age_bias = at::zeros({3}); }},
+    {"age_bias",
+     [](RampCase& c) {
+       c.options.age_bias = at::zeros({2, 5});
+     }},
+    {"age_bias",
+     [](RampCase& c) {
+       c.options.age_bias = at::zeros({3, 0});
+     }},
+    {"age_bias",
+     [](RampCase& c) {
+       c.options.age_bias = at::zeros({3, 5}, at::kLong);
+     }},
+    {"bias_age", [](RampCase& c) { c.options.bias_age = int64_t{1} << 40; }},
+    {"scale", [](RampCase& c) { c.options.scale = 0; }},
+    {"scale", [](RampCase& c) { c.options.scale = NAN; }},
     {"max_age", [](RampCase& c) { c.options.min_age = 3, c.options.max_age = 2; }},
     {"dropout", [](RampCase& c) { c.options.dropout = 1, c.options.seed = at::zeros({1}, at::kLong); }},
     {"dropout", [](RampCase& c) { c.options.dropout = -0.1, c.options.seed = at::zeros({1}, at::kLong); }},

@@ -169,6 +169,10 @@ struct Views {
       const Tensor turned = leaf("logit", o.logit->t());
       views.push_back([&o, turned] { o.logit = turned.t(); });
     }
+    if (o.age_bias) {
+      const Tensor column = leaf("age_bias", o.age_bias->narrow(1, 0, 1));
+      views.push_back([&o, column] { o.age_bias = column.expand({-1, 3}); });
+    }
   }
 
   RampCase& c;

@@ -15,6 +15,10 @@ constexpr double kEpsilon = 1e-8;  // of the renormalisation
 
 at::ScalarType compute_type(const Tensor& x) { return at::toOpMathType(x.scalar_type()); }
 
+double scale_of(const RampOptions& o, const Tensor& q) {
+  return o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
+}
+
 /// mix64 of core/random.h on int64 tensors: products wrap, and a logical shift is an arithmetic one with its sign bits
 /// cleared.
 Tensor mix64(Tensor x) {
@@ -30,7 +34,7 @@ Tensor mix64(Tensor x) {
 /// One sample's share of the call: what forward and backward both need.
 struct Sample {
   int64_t first, n;                 // its rows
-  Tensor q, k, v;                   // [H, K, D], [H, n, D]
+  Tensor q, k, v;                   // [H, K, D], [H, n, D]: a key's head once for each of its queries' heads
   Tensor age;                       // [K, n] int64
   Tensor visible;                   // [K, n] bool
   Tensor sees;                      // [K] bool: anything visible
@@ -38,6 +42,7 @@ struct Sample {
   Tensor remaining;                 // r = span - a, as mask
   Tensor position, position_index;  // [P + 1, D] with a zero row for "no age"; [K, near]
   int64_t near = 0;                 // the last rows, from the first that some query may see at an age <= P
+  Tensor bias_index;                // [K n]: columns of age_bias; undefined without
   Tensor keep;                      // [H, K, n] dropout's factors; undefined without
 
   Sample(const RampInputs& x, const RampOptions& o, int64_t b) {
@@ -45,8 +50,7 @@ struct Sample {
     first = offsets[b], n = offsets[b + 1] - offsets[b];
     const auto type = compute_type(x.q);
     q = x.q[b].transpose(0, 1).to(type);
-    k = rows(x.k).transpose(0, 1).to(type);
-    v = rows(x.v).transpose(0, 1).to(type);
+    k = of_heads(x.k, type), v = of_heads(x.v, type);
     const int64_t K = q.size(1);
     const Tensor query_time = x.start[b] + at::arange(K, x.time.options());
     age = query_time.unsqueeze(1) - rows(x.time).unsqueeze(0);
@@ -55,10 +59,20 @@ struct Sample {
     if (o.row_span || o.head_span) add_mask(x, o, type);
     sees = visible.any(1);
     if (o.position) add_position(*o.position, type);
+    if (o.age_bias) bias_index = (age - o.bias_age).clamp(0, o.age_bias->size(1) - 1).flatten();
     if (o.dropout > 0) add_dropout(o, x.q, b);
   }
 
   Tensor rows(const Tensor& x) const { return x.narrow(0, first, n); }
+  Tensor of_heads(const Tensor& x, at::ScalarType type) const {
+    const int64_t H = q.size(0), G = x.size(1);
+    const Tensor heads = rows(x).transpose(0, 1).to(type);
+    return G == H ? heads : heads.repeat_interleave(H / G, 0);
+  }
+  /// The sum over the heads that share a key: [H, n, D] as [n, G, D].
+  static Tensor to_keys(const Tensor& x, int64_t G) {
+    return (G == x.size(0) ? x : x.view({G, -1, x.size(1), x.size(2)}).sum(1)).transpose(0, 1);
+  }
 
   void add_mask(const RampInputs& x, const RampOptions& o, at::ScalarType type) {
     const Tensor span = o.row_span ? rows(*o.row_span).to(type) : o.head_span->to(type).view({-1, 1, 1});
@@ -88,7 +102,7 @@ struct Sample {
 
   /// Logits of visible rows, -inf elsewhere; finite for a query that sees nothing. [H, K, n]
   Tensor logits(const RampOptions& o) const {
-    const double scale = 1 / std::sqrt(static_cast<double>(q.size(2)));
+    const double scale = scale_of(o, q);
     const Tensor hidden = at::logical_and(at::logical_not(visible), sees.unsqueeze(1));
     const Tensor bias = at::zeros_like(age, q.options()).masked_fill_(hidden, -INFINITY);
     Tensor s = at::baddbmm(bias.expand({q.size(0), -1, -1}), q, k.transpose(1, 2), 1, scale);
@@ -97,6 +111,7 @@ struct Sample {
       s.narrow(2, n - near, near).add_(by_age.gather(2, position_index.expand({q.size(0), -1, -1})), scale);
     }
     if (o.logit) s.add_(rows(*o.logit).to(s.scalar_type()).t().unsqueeze(1));
+    if (o.age_bias) s.add_(o.age_bias->to(s.scalar_type()).index_select(1, bias_index).view_as(s));
     return s;
   }
 
@@ -126,7 +141,7 @@ void for_each_sample(int64_t batch, const F& f) {
 
 RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) {
   check_ramp_attention(x, o);
-  check_ramp_attention_offsets(x);
+  check_attention_offsets("ramp_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
   const auto wide = x.q.options().dtype(compute_type(x.q));
@@ -162,11 +177,11 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
                                                 const RampInputs& x, const RampOptions& o, const RampOutputs& y,
                                                 const Tensor& grad_lse) {
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, grad_lse);
-  check_ramp_attention_offsets(x);
+  check_attention_offsets("ramp_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), H = x.q.size(2);
   const auto type = compute_type(x.q);
-  const double scale = 1 / std::sqrt(static_cast<double>(x.q.size(3)));
+  const double scale = scale_of(o, x.q);
   const int64_t P = o.position ? o.position->size(0) : 0;
   auto zeros = [](const Tensor& like) { return at::zeros(like.sizes(), like.options()); };
   auto absent = x.q.new_empty({0});
@@ -176,11 +191,13 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
                   o.row_span ? zeros(*o.row_span) : absent,
                   absent,
                   absent,
-                  o.logit ? zeros(*o.logit) : absent};
+                  o.logit ? zeros(*o.logit) : absent,
+                  absent};
   // Shared by the samples, so summed over them afterwards.
   const auto wide = x.q.options().dtype(type);
   const Tensor head_span = at::zeros({B, o.head_span ? H : 0}, wide);
   const Tensor position = at::zeros({B, P, x.q.size(3)}, wide);
+  const Tensor age_bias = at::zeros({B, H, o.age_bias ? o.age_bias->size(1) : 0}, wide);
 
   for_each_sample(B, [&](int64_t b) {
     const Sample s(x, o, b);
@@ -193,7 +210,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
 
     Tensor applied = s.mask.defined() ? a * s.mask / Ze : a;  // a', then with dropout
     if (s.keep.defined()) applied = applied * s.keep;
-    s.rows(g.v).copy_(at::bmm(applied.transpose(1, 2), dO).transpose(0, 1));
+    s.rows(g.v).copy_(s.to_keys(at::bmm(applied.transpose(1, 2), dO), x.v.size(1)));
 
     Tensor d = at::bmm(dO, s.v.transpose(1, 2));  // of dropout's output, then of a'
     if (s.keep.defined()) d.mul_(s.keep);
@@ -211,8 +228,9 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
     }
     d.mul_(a);  // of the logits
     if (o.logit) s.rows(g.logit).copy_(d.sum(1).t());
+    if (o.age_bias) age_bias[b].index_add_(1, s.bias_index, d.flatten(1));
     d.mul_(scale);
-    s.rows(g.k).copy_(at::bmm(d.transpose(1, 2), s.q).transpose(0, 1));
+    s.rows(g.k).copy_(s.to_keys(at::bmm(d.transpose(1, 2), s.q), x.k.size(1)));
     Tensor dq = at::bmm(d, s.k);
     if (s.near > 0) {
       // Ages of visible rows differ, so that only the column for "no age", which is dropped, is written twice.
@@ -225,6 +243,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
     g.q[b].copy_(dq.transpose(0, 1));
   });
   if (o.head_span) g.head_span = head_span.sum(0).to(o.head_span->scalar_type());
+  if (o.age_bias) g.age_bias = age_bias.sum(0).to(o.age_bias->scalar_type());
   if (o.position) g.position = position.sum(0).to(o.position->scalar_type());
   return g;
 }

@@ -78,12 +78,17 @@ TEST(RampAttentionCases, CoverTheCorners) {
     seen["logit"] += o.logit.has_value();
     seen["min_age 0"] += o.min_age == 0;
     seen["min_age 1"] += o.min_age == 1;
+    seen["shared keys"] += x.k.size(1) < x.q.size(2);
+    seen["scale"] += o.scale.has_value();
+    seen["age bias"] += o.age_bias.has_value();
+    seen["age bias beyond its table"] += o.age_bias && o.age_bias->size(1) < 3;
+    seen["later rows"] += o.min_age < 0;
     seen["until"] += x.until.has_value();
     seen["until with row spans"] += x.until && o.row_span;
     seen["window"] += o.max_age < 20;
     seen["query that sees nothing"] += std::any_of(y.stats.begin(), y.stats.end(), [](double s) { return s < -1e300; });
   }
-  EXPECT_EQ(seen.size(), 23u);
+  EXPECT_EQ(seen.size(), 28u);
   for (const auto& [what, count] : seen) EXPECT_GE(count, 5) << what;
 }
 
@@ -106,12 +111,15 @@ TEST(RampAttentionForward, ShapesAreInferredWithoutData) {
     auto [x, o, text] = random_ramp_case(seed, at::kBFloat16, false, 1e-3);
     o.received = seed % 2;
     const auto y = ramp_attention(x, o);
+    const auto g = ramp_attention_backward(y.out, y.ramp_sum, x, o, y);
     for (Tensor* t : {&x.q, &x.k, &x.v, &x.offsets, &x.start, &x.time}) *t = t->to(at::kMeta);
-    for (auto* t : {&o.row_span, &o.head_span, &o.position, &o.logit})
+    for (auto* t : {&x.until, &o.row_span, &o.head_span, &o.position, &o.logit, &o.age_bias})
       if (*t) *t = (*t)->to(at::kMeta);
     const auto z = ramp_attention(x, o);
+    const auto f = ramp_attention_backward(z.out, z.ramp_sum, x, o, z);
     const std::pair<Tensor, Tensor> pairs[] = {
-        {y.out, z.out}, {y.ramp_sum, z.ramp_sum}, {y.received, z.received}, {y.stats, z.stats}};
+        {y.out, z.out}, {y.ramp_sum, z.ramp_sum}, {y.received, z.received}, {y.stats, z.stats}, {g.k, f.k},
+        {g.v, f.v},     {g.position, f.position}, {g.age_bias, f.age_bias}};
     for (const auto& [real, meta] : pairs) {
       EXPECT_EQ(real.sizes(), meta.sizes()) << text;
       EXPECT_EQ(real.scalar_type(), meta.scalar_type()) << text;
@@ -221,6 +229,7 @@ void expect_same(const Everything& a, const Everything& b) {
   EXPECT_TRUE(a.g.head_span.equal(b.g.head_span));
   EXPECT_TRUE(a.g.position.equal(b.g.position));
   EXPECT_TRUE(a.g.logit.equal(b.g.logit));
+  EXPECT_TRUE(a.g.age_bias.equal(b.g.age_bias));
 }
 
 // Large enough that one sample's tensors are themselves spread over threads.

@@ -107,6 +107,26 @@ inline void draw_until(AttentionInputs& x, Random& random) {
   }
 }
 
+/// What both operators take beside, each at times: fewer heads of k than of q, a scale, and a bias by age.
+template <class Options>
+void draw_extras(AttentionInputs& x, Options& o, Random& random) {
+  const int64_t H = x.q.size(2);
+  if (const auto G = pick<int64_t>(random, {1, 2}); random.below(3) == 0 && H % G == 0)
+    x.k = x.k.narrow(1, 0, G).contiguous(), x.v = x.v.narrow(1, 0, G).contiguous();
+  if (random.below(3) == 0) o.scale = pick(random, {0.3, 0.7, 1.5}) / std::sqrt(static_cast<double>(x.q.size(3)));
+  if (random.below(3) > 0) return;
+  o.age_bias = random_normal({H, pick<int64_t>(random, {1, 2, 9, 70})}, random).to(x.q.scalar_type());
+  o.bias_age = pick<int64_t>(random, {-4, 0, 0, 3});
+}
+
+/// Lets queries read rows of negative age: later rows of the block, and in half of the samples rows beyond it.
+inline void draw_later_rows(AttentionInputs& x, RampOptions& o, Random& random) {
+  o.min_age = pick<int64_t>(random, {-1, -9, std::numeric_limits<int64_t>::min()});
+  x.start = x.start.clone();
+  for (int64_t b = 0; b < x.q.size(0); ++b)
+    if (random.below(2)) x.start.data_ptr<int64_t>()[b] -= static_cast<int64_t>(random.below(40));
+}
+
 /// Everything drawn at random, the presence of options too. Small cases suit numeric derivatives. Spans are float32 for
 /// bfloat16 inputs, which could not tell them apart. What lies in spare rows is NaN.
 inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small, double clear) {
@@ -152,10 +172,13 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   if (random.below(2)) o.logit = rows_of(random_normal({N, H}, random)).to(type);
   o.min_age = static_cast<int64_t>(random.below(2));
   o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(most));
+  draw_extras(c.inputs, o, random);
+  if (random.below(4) == 0) draw_later_rows(c.inputs, o, random);
   if (random.below(3) == 0) draw_until(c.inputs, random);
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) + ", spans " +
-           std::to_string(spans) + ", R " + std::to_string(o.ramp) + (c.inputs.until ? ", until" : "");
+           std::to_string(spans) + ", R " + std::to_string(o.ramp) + (c.inputs.until ? ", until" : "") +
+           (o.age_bias ? ", bias" : "") + (o.scale ? ", scale" : "") + (o.min_age < 0 ? ", later rows" : "");
   return c;
 }
 
@@ -168,6 +191,7 @@ inline Leaves leaves_of(RampCase& c) {
   if (o.head_span) leaves.emplace_back("head_span", *o.head_span);
   if (o.position) leaves.emplace_back("position", *o.position);
   if (o.logit) leaves.emplace_back("logit", *o.logit);
+  if (o.age_bias) leaves.emplace_back("age_bias", *o.age_bias);
   return leaves;
 }
 
@@ -181,6 +205,7 @@ class RampOracle {
   RampOracle(const RampInputs& x, const RampOptions& o)
       : K(x.q.size(1)),
         H(x.q.size(2)),
+        G(x.k.size(1)),
         D(x.q.size(3)),
         P(o.position ? o.position->size(0) : 0),
         o_(o),
@@ -195,6 +220,7 @@ class RampOracle {
     if (o.head_span) head_span_ = doubles(*o.head_span);
     if (o.position) position_ = doubles(*o.position);
     if (o.logit) logit_ = doubles(*o.logit);
+    if (o.age_bias) bias_ = doubles(*o.age_bias);
     y.out.assign(q_.size(), 0);
     y.ramp_sum.assign(start_.size(), 0);
     y.received.assign(time_.size() * H, 0);
@@ -215,10 +241,13 @@ class RampOracle {
   double logit(const double* q, int64_t i, int64_t h, int64_t age) const {
     double sum = 0;
     for (int64_t d = 0; d < D; ++d) {
-      sum += q[d] * k_[(i * H + h) * D + d];
+      sum += q[d] * k_[(i * G + h * G / H) * D + d];
       if (age >= 1 && age <= P) sum += q[d] * position_[(age - 1) * D + d];
     }
-    return sum / std::sqrt(static_cast<double>(D)) + (logit_.empty() ? 0 : logit_[i * H + h]);
+    sum = sum * o_.scale.value_or(1 / std::sqrt(static_cast<double>(D))) + (logit_.empty() ? 0 : logit_[i * H + h]);
+    if (!o_.age_bias) return sum;
+    const int64_t A = o_.age_bias->size(1);
+    return sum + bias_[h * A + std::clamp<int64_t>(age - o_.bias_age, 0, A - 1)];
   }
 
   void query(int64_t b, int64_t t, int64_t h) {
@@ -249,16 +278,16 @@ class RampOracle {
       const double a = std::exp(r.logit - largest) / sum;
       const double weight = spans() ? r.m * a / (masked + 1e-8) : a;
       y.received[r.row * H + h] += weight;
-      for (int64_t d = 0; d < D; ++d) y.out[at * D + d] += weight * v_[(r.row * H + h) * D + d];
+      for (int64_t d = 0; d < D; ++d) y.out[at * D + d] += weight * v_[(r.row * G + h * G / H) * D + d];
     }
   }
 
-  const int64_t K, H, D, P;
+  const int64_t K, H, G, D, P;
   const RampOptions o_;
   const std::vector<double> q_, k_, v_;
   const std::vector<int64_t> offsets_, start_, time_;
   std::vector<int64_t> until_;
-  std::vector<double> row_span_, head_span_, position_, logit_;
+  std::vector<double> row_span_, head_span_, position_, logit_, bias_;
 };
 
 /// The message of the c10::Error that `action` throws; "" where it throws none.

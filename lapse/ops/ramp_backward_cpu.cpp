@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "lapse/ops/parallel.h"
-#include "lapse/ops/position_gradient.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_work.h"
+#include "lapse/ops/table_gradients.h"
 
 namespace lapse {
 namespace {
@@ -35,18 +35,20 @@ class Backward {
     const auto& tasks = call_.plan.tasks;
     const auto n = static_cast<int64_t>(tasks.size());
     partial_q_.resize(n);
-    span_sums_.resize(n), ramp_counts_.resize(n);
-    positions_.for_each(n, [&](int64_t i, float* table) { differentiate(i, table); });
+    span_sums_.resize(n), ramp_counts_.resize(n), head_sums_.resize(n);
+    tables_.for_each(n, [&](int64_t i, const Tables& tables) { differentiate(i, tables); });
     for_each_task(n, [&](int64_t i) {
       if (tasks[i].chunk == 0 && tasks[i].chunks > 1) merge(i);
     });
     for_each_task(call_.B + 1, [&](int64_t b) { clear_unseen(b); });
     if (call_.spans()) sum_spans();
-    g_.position = positions_.total(scale());
+    g_.position = tables_.position(), g_.age_bias = tables_.age_bias();
     return g_;
   }
 
  private:
+  using Tables = typename TableGradients<T>::Tables;
+
   struct Buffers {
     T *v, *kt, *grad, *grad_t, *weight, *rounded_ds, *weight_right, *line, *line_right;
     T *grad_room, *q_room;  // room for the next two
@@ -65,37 +67,49 @@ class Backward {
     for (float** x : {&m.score, &m.ds}) *x = scratch.take<float>(kTileRows * lanes);
     for (float** x : {&m.dk, &m.dv}) *x = scratch.take<float>(n * w), std::fill_n(*x, n * w, 0.f);
     for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
-    for (float** x : {&m.span, &m.on_ramp, &m.logit}) *x = scratch.take<float>(n), std::fill_n(*x, n, 0.f);
+    for (float** x : {&m.span, &m.on_ramp, &m.logit}) *x = scratch.take<float>(n);
     if (call_.position != nullptr) m.by_age = scratch.take<float>(work.most_lines() * lanes);
-    pack(call_.v + task.head * call_.D, call_.H * call_.D, work.rows_of(0), n, call_.D, m.v, n, w);
+    pack(call_.v + task.key_head * call_.D, call_.G * call_.D, work.rows_of(0), n, call_.D, m.v, n, w);
     for (int64_t i = 0; i < work.tiles(); ++i) transposed(work.k(i), kTileRows, w, m.kt + i * kTileRows * w);
     return m;
   }
 
-  void differentiate(int64_t number, float* position_table) {
+  void differentiate(int64_t number, const Tables& tables) {
     const RampTask& task = call_.plan.tasks[number];
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     RampWork<T> work(call_, task, scratch);
     Buffers m = take(work, task, scratch);
-    const int64_t lanes = call_.queries, w = call_.width;
-    alignas(64) float lse2[kTileQueries], dot[kTileQueries];
-    if (task.chunks > 1) partial_q_[number].resize(call_.query_blocks() * lanes * w);
-    for (int64_t j = 0; j < call_.query_blocks(); ++j) {
-      work.begin_queries(j * lanes);
-      begin_queries(task, work, m, j, lse2, dot);
-      for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot);
-      if (work.lines() > 0) positions_.add(work, m.by_age, m.q_right, m.dq, position_table, m.line_right, m.line);
-      finish_queries(number, m, j);
+    if (task.chunks > 1) partial_q_[number].resize(call_.group * call_.query_blocks() * call_.queries * call_.width);
+    span_sums_[number].assign(call_.spans() ? task.end - task.begin : 0, 0);
+    for (int64_t h = task.key_head * call_.group; h < (task.key_head + 1) * call_.group; ++h) {
+      work.set_head(h);
+      differentiate(number, work, tables, m);
+      finish_head(number, work, m);
     }
-    finish_rows(number, work, m);
+    finish_rows(task, work, m);
+  }
+
+  /// One head's share.
+  void differentiate(int64_t number, RampWork<T>& work, const Tables& tables, Buffers& m) {
+    const RampTask& task = call_.plan.tasks[number];
+    alignas(64) float lse2[kTileQueries], dot[kTileQueries];
+    for (float* x : {m.span, m.on_ramp, m.logit}) std::fill_n(x, task.end - task.begin, 0.f);
+    for (int64_t j = 0; j < call_.query_blocks(); ++j) {
+      work.begin_queries(j * call_.queries);
+      begin_queries(task, work, m, j, lse2, dot);
+      for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot, tables.bias);
+      if (work.lines() > 0)
+        tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.line_right, m.line);
+      finish_queries(number, work.head(), m, j);
+    }
   }
 
   /// The operands that belong to a block of queries, and c_t = dout_t . out_t, less the gradient of the log-sum-exp.
   void begin_queries(const RampTask& task, const RampWork<T>& work, Buffers& m, int64_t j, float* lse2,
                      float* dots) const {
     const int64_t lanes = call_.queries, w = call_.width;
-    const int64_t at = call_.query_at(task.sample, j * lanes, task.head), stride = call_.H * call_.D;
+    const int64_t at = call_.query_at(task.sample, j * lanes, work.head()), stride = call_.H * call_.D;
     const T* grad = grad_out_.const_data_ptr<T>() + at;
     const T* out = out_.const_data_ptr<T>() + at;
     pack<T>(grad, stride, nullptr, work.valid(), call_.D, m.grad, lanes, w);
@@ -107,12 +121,12 @@ class Backward {
       dots[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, call_.D) : 0;
       if (lse != nullptr && t < work.valid()) dots[t] -= lse[t * call_.H];
     }
-    softmax_base(call_, task, stats_.const_data_ptr<float>(), j, lse2);
+    softmax_base(call_, task.sample, work.head(), stats_.const_data_ptr<float>(), j, lse2);
     std::fill_n(m.dq, w * lanes, 0.f);
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
   }
 
-  void rows(RampWork<T>& work, const Buffers& m, int64_t i, const float* lse2, const float* dot) const {
+  void rows(RampWork<T>& work, const Buffers& m, int64_t i, const float* lse2, const float* dot, float* bias) const {
     RampTile tile;
     if (!work.tile(i, tile)) return;
     const int64_t lanes = call_.queries, w = call_.width, at = i * kTileRows;
@@ -132,29 +146,35 @@ class Backward {
     multiply(tile.rows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, true);
     multiply(w, lanes, tile.rows, m.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.weight_right), m.dq,
              true);
+    if (tile.bias != nullptr) tables_.add_bias(tile, m.ds, work.head(), bias);
     if (tile.by_age == nullptr) return;
     for (int64_t r = 0; r < tile.rows; ++r)
       if (tile.age_at[r] >= 0) std::memcpy(m.by_age + tile.age_at[r] * lanes, m.ds + r * lanes, lanes * sizeof(float));
   }
 
-  float scale() const { return 1 / std::sqrt(static_cast<float>(call_.D)); }
+  float scale() const { return 1 / call_.unit; }
 
-  void finish_queries(int64_t number, const Buffers& m, int64_t j) {
+  /// Where head h's gradients of block j of queries are among the parts of its key head.
+  int64_t part_at(int64_t h, int64_t j) const {
+    return (h % call_.group * call_.query_blocks() + j) * call_.queries * call_.width;
+  }
+
+  void finish_queries(int64_t number, int64_t h, const Buffers& m, int64_t j) {
     const RampTask& task = call_.plan.tasks[number];
     const int64_t lanes = call_.queries, w = call_.width;
     transpose(m.dq, static_cast<int>(lanes), m.turned, static_cast<int>(w), static_cast<int>(w),
               static_cast<int>(lanes));
     if (task.chunks > 1)
-      std::copy_n(m.turned, lanes * w, partial_q_[number].data() + j * lanes * w);
+      std::copy_n(m.turned, lanes * w, partial_q_[number].data() + part_at(h, j));
     else
-      store_q(task, j, m.turned, m.grad);
+      store_q(task.sample, h, j, m.turned, m.grad);
   }
 
-  void store_q(const RampTask& task, int64_t j, float* dq, T* narrow) {
+  void store_q(int64_t sample, int64_t h, int64_t j, float* dq, T* narrow) {
     T* to = g_.q.template mutable_data_ptr<T>();
     const int64_t lanes = call_.queries;
     for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
-      store_line(dq + t * call_.width, scale(), narrow, to + call_.query_at(task.sample, j * lanes + t, task.head));
+      store_line(dq + t * call_.width, scale(), narrow, to + call_.query_at(sample, j * lanes + t, h));
   }
 
   void store_line(float* x, float factor, T* narrow, T* to) const {
@@ -167,22 +187,33 @@ class Backward {
     }
   }
 
-  void finish_rows(int64_t number, const RampWork<T>& work, const Buffers& m) {
+  /// What belongs to one query head: gradients of logits and spans.
+  void finish_head(int64_t number, const RampWork<T>& work, const Buffers& m) {
     const RampTask& task = call_.plan.tasks[number];
+    const int64_t n = task.end - task.begin, h = work.head();
+    if (call_.logit != nullptr)
+      for (int64_t i = 0; i < n; ++i)
+        if (const int64_t row = work.rows_of(0)[i]; row >= 0)
+          g_.logit.template mutable_data_ptr<float>()[row * call_.H + h] = m.logit[i];
+    if (!call_.spans()) return;
+    if (h == 0) ramp_counts_[number].assign(m.on_ramp, m.on_ramp + n);
+    if (!options_.head_span) return add_to(span_sums_[number].data(), m.span, n);
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += m.span[i];
+    head_sums_[number].push_back(static_cast<float>(sum));
+  }
+
+  void finish_rows(const RampTask& task, const RampWork<T>& work, const Buffers& m) {
     T* dk = g_.k.template mutable_data_ptr<T>();
     T* dv = g_.v.template mutable_data_ptr<T>();
     const int64_t n = task.end - task.begin;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = work.rows_of(0)[i];
       if (row < 0) continue;
-      const int64_t at = (row * call_.H + task.head) * call_.D;
+      const int64_t at = (row * call_.G + task.key_head) * call_.D;
       store_line(m.dk + i * call_.width, scale(), m.grad, dk + at);
       store_line(m.dv + i * call_.width, 1, m.grad, dv + at);
-      if (call_.logit != nullptr) g_.logit.template mutable_data_ptr<float>()[row * call_.H + task.head] = m.logit[i];
     }
-    if (!call_.spans()) return;
-    span_sums_[number].assign(m.span, m.span + n);
-    if (task.head == 0) ramp_counts_[number].assign(m.on_ramp, m.on_ramp + n);
   }
 
   void merge(int64_t first) {
@@ -193,14 +224,14 @@ class Backward {
     auto& all = partial_q_[first];
     for (int64_t c = 1; c < task.chunks; ++c)
       for (size_t i = 0; i < all.size(); ++i) all[i] += partial_q_[first + c][i];
-    const int64_t lanes = call_.queries;
-    for (int64_t j = 0; j < call_.query_blocks(); ++j) store_q(task, j, all.data() + j * lanes * call_.width, narrow);
+    for (int64_t h = task.key_head * call_.group; h < (task.key_head + 1) * call_.group; ++h)
+      for (int64_t j = 0; j < call_.query_blocks(); ++j) store_q(task.sample, h, j, all.data() + part_at(h, j), narrow);
   }
 
   /// Zero gradients of sample b's rows that no query sees; b = B: of the rows that belong to no sample. Without any
   /// row, also those of its queries.
   void clear_unseen(int64_t b) {
-    const int64_t line = call_.H * call_.D;
+    const int64_t line = call_.G * call_.D;
     T* dk = g_.k.template mutable_data_ptr<T>();
     T* dv = g_.v.template mutable_data_ptr<T>();
     auto clear = [&](int64_t begin, int64_t end) {
@@ -223,7 +254,7 @@ class Backward {
     clear(next, offsets[b + 1]);
     if (rows.count == 0)
       std::memset(static_cast<void*>(g_.q.template mutable_data_ptr<T>() + call_.query_at(b, 0, 0)), 0,
-                  call_.K * line * sizeof(T));
+                  call_.K * call_.H * call_.D * sizeof(T));
   }
 
   void sum_spans() {
@@ -235,16 +266,13 @@ class Backward {
       const RampTask& task = call_.plan.tasks[number];
       const int64_t* index = call_.plan.rows[task.sample].index.data() + task.begin;
       const auto& sums = span_sums_[number];
-      if (options_.head_span) {
-        double sum = 0;
-        for (float x : sums) sum += x;
-        head_span[task.head] += static_cast<float>(sum) / ramp;
-        continue;
-      }
+      for (size_t i = 0; i < head_sums_[number].size(); ++i)
+        head_span[task.key_head * call_.group + i] += head_sums_[number][i] / ramp;
+      if (options_.head_span) continue;
       for (size_t i = 0; i < sums.size(); ++i) {
         if (index[i] < 0) continue;
         row_span[index[i]] += sums[i] / ramp;
-        if (task.head == 0) row_span[index[i]] += ramp_counts_[number][i] * grad_sum[task.sample];
+        if (task.key_head == 0) row_span[index[i]] += ramp_counts_[number][i] * grad_sum[task.sample];
       }
     }
   }
@@ -253,9 +281,9 @@ class Backward {
   const RampOptions& options_;
   Tensor grad_out_, out_, grad_sum_, stats_, grad_lse_;
   RampGradients g_;
-  std::vector<std::vector<float>> partial_q_;                // [task][K, rounded up][width], with more than one chunk
-  std::vector<std::vector<float>> span_sums_, ramp_counts_;  // [task][row]
-  PositionGradient<T> positions_{call_};
+  std::vector<std::vector<float>> partial_q_;  // [task][head][K, rounded up][width], with more than one chunk
+  std::vector<std::vector<float>> span_sums_, ramp_counts_, head_sums_;  // [task][row], [task][head of the group]
+  TableGradients<T> tables_{call_};
 };
 
 }  // namespace

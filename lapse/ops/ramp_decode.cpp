@@ -60,13 +60,15 @@ HWY_INLINE void Prefetch(const T* row, int64_t n) {
 /// q . (k + p) of every row that is seen, for all heads: to[head][row].
 template <class T>
 HWY_INLINE void Products(const RampRowBlock<T>& b, float* to) {
-  const int64_t rows = b.rows, heads = b.heads, width = b.width;
+  const int64_t rows = b.rows, width = b.width;
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] < 0) continue;
     const T* k = b.k + i * b.stride;
-    Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, heads * width);
+    Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, b.key_heads * width);
     const T* p = b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * width : nullptr;
-    for (int64_t h = 0; h < heads; ++h) to[h * rows + i] = Dot(b.q + h * width, k + h * width, p, width);
+    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
+      for (const int64_t end = h + b.group; h < end; ++h)
+        to[h * rows + i] = Dot(b.q + h * width, k + g * width, p, width);
   }
 }
 
@@ -117,27 +119,28 @@ HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, floa
 /// Adds every row's values, each head's by its weights. One row after the other: memory is fastest in order.
 template <class T>
 HWY_INLINE void AddValues(const RampRowBlock<T>& b, const RampRowSums& sums) {
-  const int64_t rows = b.rows, heads = b.heads, width = b.width;
+  const int64_t rows = b.rows, width = b.width;
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] <= 0) continue;
-    Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, heads * width);
+    Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, b.key_heads * width);
     const T* v = b.v + i * b.stride;
-    for (int64_t h = 0; h < heads; ++h)
-      AddScaled(sums.weights[h * rows + i], v + h * width, sums.values + h * width, width);
+    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
+      for (const int64_t end = h + b.group; h < end; ++h)
+        AddScaled(sums.weights[h * rows + i], v + g * width, sums.values + h * width, width);
   }
 }
 
 template <class T>
 HWY_INLINE void ForwardOf(const RampRowBlock<T>& b, const RampRowSums& sums) {
   Products(b, sums.weights);
-  const float scale = 1 / std::sqrt(static_cast<float>(b.width));
-  for (int64_t h = 0; h < b.heads; ++h) {
+  const int64_t heads = b.heads();
+  for (int64_t h = 0; h < heads; ++h) {
     float* w = sums.weights + h * b.rows;
-    sums.largest[h] = Scores(b.weight, b.logit == nullptr ? nullptr : b.logit + h, b.heads, scale, w, b.rows);
+    sums.largest[h] = Scores(b.weight, b.logit == nullptr ? nullptr : b.logit + h, heads, b.scale, w, b.rows);
     const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
     Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
   }
-  std::fill_n(sums.values, b.heads * b.width, 0.f);
+  std::fill_n(sums.values, heads * b.width, 0.f);
   AddValues(b, sums);
 }
 void Forward(const RampRowBlock<float>& block, const RampRowSums& sums) { ForwardOf(block, sums); }

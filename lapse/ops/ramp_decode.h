@@ -6,11 +6,12 @@
 namespace lapse {
 
 /// Some rows of one sample before one query, in float32, or with T = uint16_t in bfloat16. Rows lie `stride` elements
-/// apart, heads side by side within them.
+/// apart, key heads side by side within them.
 template <class T>
 struct RampRowBlock {
-  int64_t rows, heads, width;  ///< width: D
-  const float* q;              ///< [heads][width]
+  int64_t rows, key_heads, group, width;  ///< group: heads of a key head; width: D
+  float scale;                            ///< of q . k
+  const float* q;                         ///< [heads][width]
   const T *k, *v;
   int64_t stride;
   const float* logit;   ///< [rows][heads], or null
@@ -18,6 +19,8 @@ struct RampRowBlock {
   int64_t positions;    ///< P
   const int32_t* age;   ///< [rows]
   const float* weight;  ///< [rows]: m, negative for a row that the query does not see
+
+  int64_t heads() const { return key_heads * group; }
 };
 
 /// What rows contribute to each head: softmax relative to 2^largest, not normalised. `values` [heads][width]; weights

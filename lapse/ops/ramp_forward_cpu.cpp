@@ -11,7 +11,7 @@ namespace {
 
 using at::Tensor;
 
-/// What one task leaves for the other chunks of its sample and head: per block of queries the running sums, and the
+/// What one task leaves for the other chunks of its rows: per head and block of queries the running sums, and the
 /// weighted values [width][queries].
 struct Partial {
   RampRunning running;
@@ -57,7 +57,8 @@ class Forward {
     T* v = scratch.take<T>(kTileRows * width);
     T* vt = scratch.take<T>(work.tiles() * kTileRows * width);
     for (int64_t i = 0; i < work.tiles(); ++i) {
-      pack(call_.v + task.head * call_.D, call_.H * call_.D, work.rows_of(i), kTileRows, call_.D, v, kTileRows, width);
+      pack(call_.v + task.key_head * call_.D, call_.G * call_.D, work.rows_of(i), kTileRows, call_.D, v, kTileRows,
+           width);
       transposed(v, kTileRows, width, vt + i * kTileRows * width);
     }
     float* score = scratch.take<float>(kTileRows * lanes);
@@ -66,9 +67,11 @@ class Forward {
     float* out = scratch.take<float>(width * lanes);
     T* narrow = scratch.take<T>(width);
     alignas(64) float rescale[kTileQueries];
-    const bool sums = options_.row_span && task.head == 0;
-    if (task.chunks > 1) partials_[number].resize(call_.query_blocks());
-    for (int64_t j = 0; j < call_.query_blocks(); ++j) {
+    if (task.chunks > 1) partials_[number].resize(call_.group * call_.query_blocks());
+    for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
+      const auto [h, j] = head_and_block(task, part);
+      const bool sums = options_.row_span && h == 0;
+      work.set_head(h);
       work.begin_queries(j * lanes);
       alignas(64) RampRunning running;
       ramp_begin(running);
@@ -83,24 +86,30 @@ class Forward {
                  rounded_right(score, tile.rows, lanes, weight), values, true);
       }
       if (task.chunks > 1)
-        partials_[number][j] = {running, std::vector<float>(values, values + width * lanes)};
+        partials_[number][part] = {running, std::vector<float>(values, values + width * lanes)};
       else
-        finish(task, j, running, values, out, narrow);
+        finish(task.sample, h, j, running, values, out, narrow);
     }
   }
 
+  /// Of the task's parts: all blocks of its first head, then of the next.
+  std::pair<int64_t, int64_t> head_and_block(const RampTask& task, int64_t part) const {
+    const int64_t blocks = call_.query_blocks();
+    return {task.key_head * call_.group + part / blocks, part % blocks};
+  }
+
   /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics.
-  void finish(const RampTask& task, int64_t j, const RampRunning& running, float* values, float* out, T* narrow) {
+  void finish(int64_t sample, int64_t h, int64_t j, const RampRunning& running, float* values, float* out, T* narrow) {
     const int64_t lanes = call_.queries, width = call_.width;
     const float epsilon = call_.spans() ? kRampEpsilon : 0;
-    const float scale = 1 / std::sqrt(static_cast<float>(call_.D));
+    const float scale = 1 / call_.unit;
     alignas(64) float factor[kTileQueries];
     float* stats = y_.stats.template mutable_data_ptr<float>();
     for (int64_t t = 0; t < lanes; ++t) {
       const float sum = running.sum[t], masked = running.masked[t];
       factor[t] = sum > 0 ? 1 / (masked + epsilon * sum) : 0;
       if (j * lanes + t >= call_.K) continue;
-      float* at = stats + call_.query_at(task.sample, j * lanes + t, task.head) / call_.D * 2;
+      float* at = stats + call_.query_at(sample, j * lanes + t, h) / call_.D * 2;
       at[0] = sum > 0 ? running.largest[t] * scale + std::log(sum) : -INFINITY;
       at[1] = sum > 0 ? masked / sum : 0;
     }
@@ -110,11 +119,11 @@ class Forward {
     T* to = y_.out.template mutable_data_ptr<T>();
     for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t) {
       store(out + t * width, width, narrow);
-      std::memcpy(to + call_.query_at(task.sample, j * lanes + t, task.head), narrow, call_.D * sizeof(T));
+      std::memcpy(to + call_.query_at(sample, j * lanes + t, h), narrow, call_.D * sizeof(T));
     }
   }
 
-  /// Joins the chunks of the sample and head that begin with this task, in their order.
+  /// Joins the chunks that begin with this task, in their order.
   void merge(int64_t first) {
     const RampTask& task = call_.plan.tasks[first];
     Scratch& scratch = Scratch::of_thread();
@@ -123,11 +132,12 @@ class Forward {
     float* out = scratch.take<float>(width * lanes);
     T* narrow = scratch.take<T>(width);
     float* values = scratch.take<float>(width * lanes);
-    const float scale2 = kLog2e / std::sqrt(static_cast<float>(call_.D));
-    for (int64_t j = 0; j < call_.query_blocks(); ++j) {
-      Partial& all = partials_[first][j];
+    const float scale2 = kLog2e / call_.unit;
+    for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
+      const auto [h, j] = head_and_block(task, part);
+      Partial& all = partials_[first][part];
       for (int64_t c = 1; c < task.chunks; ++c) {
-        const Partial& more = partials_[first + c][j];
+        const Partial& more = partials_[first + c][part];
         for (int64_t t = 0; t < lanes; ++t) {
           const float largest = std::max(all.running.largest[t], more.running.largest[t]);
           const float ours = std::exp2((all.running.largest[t] - largest) * scale2);
@@ -140,7 +150,7 @@ class Forward {
         }
       }
       std::copy(all.values.begin(), all.values.end(), values);  // aligned
-      finish(task, j, all.running, values, out, narrow);
+      finish(task.sample, h, j, all.running, values, out, narrow);
     }
   }
 
@@ -155,14 +165,24 @@ class Forward {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     RampWork<T> work(call_, task, scratch);
-    const int64_t lanes = call_.queries;
-    float* score = scratch.take<float>(kTileRows * lanes);
+    float* score = scratch.take<float>(kTileRows * call_.queries);
     float* sums = scratch.take<float>(task.end - task.begin);
+    for (int64_t h = task.key_head * call_.group; h < (task.key_head + 1) * call_.group; ++h) {
+      work.set_head(h);
+      receive(task, work, score, sums);
+      float* received = y_.received.template mutable_data_ptr<float>();
+      for (int64_t i = 0; i < task.end - task.begin; ++i)
+        if (const int64_t row = work.rows_of(0)[i]; row >= 0) received[row * call_.H + h] = sums[i];
+    }
+  }
+
+  void receive(const RampTask& task, RampWork<T>& work, float* score, float* sums) {
+    const int64_t lanes = call_.queries;
     std::fill_n(sums, task.end - task.begin, 0.f);
     alignas(64) float lse2[kTileQueries];
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
       work.begin_queries(j * lanes);
-      softmax_base(call_, task, y_.stats.template const_data_ptr<float>(), j, lse2);
+      softmax_base(call_, task.sample, work.head(), y_.stats.template const_data_ptr<float>(), j, lse2);
       for (int64_t i = 0; i < work.tiles(); ++i) {
         RampTile tile;
         if (!work.tile(i, tile)) continue;
@@ -170,15 +190,12 @@ class Forward {
         ramp_tile_received(tile, lse2, score, sums + i * kTileRows);
       }
     }
-    float* received = y_.received.template mutable_data_ptr<float>();
-    for (int64_t i = 0; i < task.end - task.begin; ++i)
-      if (const int64_t row = work.rows_of(0)[i]; row >= 0) received[row * call_.H + task.head] = sums[i];
   }
 
   const RampCall<T> call_;
   const RampOptions& options_;
   RampOutputs y_;
-  std::vector<std::vector<Partial>> partials_;  // [task][block of queries]
+  std::vector<std::vector<Partial>> partials_;  // [task][head, block of queries]
   std::vector<double> ramp_sums_;               // [task]
 };
 

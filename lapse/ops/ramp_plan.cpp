@@ -30,7 +30,7 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {
     const int64_t age = start - time[i];
-    const int64_t first = o.min_age - age;
+    const int64_t first = std::max(o.min_age, -kForEver) - age;
     int64_t last = std::min(o.max_age, kForEver) - age, full = kFar;
     if (span != nullptr)
       full = std::isnan(span[i]) ? -kFar
@@ -50,7 +50,7 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
 
 RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
   RampPlan plan;
-  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2);
+  const int64_t B = x.q.size(0), K = x.q.size(1), G = x.k.size(1);
   const at::Tensor start = x.start.contiguous(), time = x.time.contiguous();
   const at::Tensor span = o.row_span ? o.row_span->to(at::kFloat).contiguous() : at::Tensor();
   const at::Tensor until = x.until ? x.until->contiguous() : at::Tensor();
@@ -63,13 +63,13 @@ RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
     sum += static_cast<int64_t>(plan.rows.back().index.size());
   }
   // Some 32 tasks or more, so that ragged samples and few heads still use all cores, unless that makes them tiny.
-  const int64_t tiles = std::max<int64_t>(2, (sum * H / 32 + kTileRows - 1) / kTileRows);
+  const int64_t tiles = std::max<int64_t>(2, (sum * G / 32 + kTileRows - 1) / kTileRows);
   for (int64_t b = 0; b < B; ++b) {
     const auto n = static_cast<int64_t>(plan.rows[b].index.size()) / kTileRows;
     const int64_t chunks = (n + tiles - 1) / tiles;
-    for (int64_t h = 0; h < H; ++h)
+    for (int64_t g = 0; g < G; ++g)
       for (int64_t c = 0; c < chunks; ++c)
-        plan.tasks.push_back({b, h, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
+        plan.tasks.push_back({b, g, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
   }
   for (const auto& task : plan.tasks) plan.largest = std::max(plan.largest, task.end - task.begin);
   return plan;

@@ -20,17 +20,17 @@ struct RampRows {
   std::vector<float> span;           ///< with row spans
 };
 
-/// One head of one sample against some of the sample's rows.
+/// One key head of one sample, for all query heads that read it, against some of the sample's rows.
 struct RampTask {
-  int64_t sample, head;
+  int64_t sample, key_head;
   int64_t begin, end;     ///< rows of RampRows; multiples of kTileRows
-  int64_t chunk, chunks;  ///< this is one of so many parts of the same sample and head
+  int64_t chunk, chunks;  ///< this is one of so many parts of the same sample and key head
 };
 
 /// Tasks depend on the inputs only, never on the number of threads, and so do sums over them.
 struct RampPlan {
   std::vector<RampRows> rows;   ///< of each sample
-  std::vector<RampTask> tasks;  ///< the chunks of a sample and head follow each other
+  std::vector<RampTask> tasks;  ///< the chunks of a sample and key head follow each other
   int64_t largest = 0;          ///< most rows of a task
 };
 RampPlan plan_ramp(const RampInputs& inputs, const RampOptions& options);

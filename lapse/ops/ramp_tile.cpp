@@ -58,6 +58,7 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
   if (tile.by_age != nullptr && tile.age_at[i] >= 0)
     s = hn::Add(s, hn::Load(d, tile.by_age + int64_t{tile.age_at[i]} * tile.queries + t));
   if (tile.logit != nullptr) s = hn::Add(s, hn::Set(d, tile.logit[i]));
+  if (tile.bias != nullptr) s = hn::Add(s, hn::LoadU(d, tile.bias + tile.bias_at[i] + t));
   if (tile.masking != nullptr) s = hn::Sub(s, hn::Load(d, tile.masking + i * tile.queries + t));
   return s;
 }
@@ -72,7 +73,8 @@ HWY_INLINE V Weight(V score, V scale, V lse2) {
 /// Completes the scores of one vector of queries; their largest.
 HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
   const Queries queries(tile, t);
-  const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr && tile.masking == nullptr;
+  const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr && tile.bias == nullptr &&
+                     tile.masking == nullptr;
   for (int i = 0; i < tile.rows; ++i) {
     V s = Score(tile, score, i, t);
     if (tile.masked) s = hn::IfThenElse(Cell(tile, queries, i).visible, s, hn::Set(d, kHidden));

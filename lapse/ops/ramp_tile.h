@@ -23,15 +23,17 @@ struct RampTile {
   const float* span;     ///< [rows], null without spans
   float ramp;
 
-  // What is added to q . k, null where there is none.
-  const float* logit;     ///< [rows] times sqrt(D)
-  const float* by_age;    ///< [.][queries]: q . p_age of successive ages at column 0
-  const int32_t* age_at;  ///< [rows]: the row's line of by_age, or -1
+  // What is added to q . k, null where there is none; counted in scores: what the logit gets, divided by its scale.
+  const float* logit;      ///< [rows]
+  const float* by_age;     ///< [.][queries]: q . p_age of successive ages at column 0
+  const int32_t* age_at;   ///< [rows]: the row's line of by_age, or -1
+  const float* bias;       ///< by age; a row meets successive ones at successive queries
+  const int32_t* bias_at;  ///< [rows]: where in `bias` column 0 is
 
-  const float* masking = nullptr;  ///< [rows][queries], null without: subtracted from the scores, times sqrt(D)
+  const float* masking = nullptr;  ///< [rows][queries], null without: subtracted from the scores
 
   const float* dropout;  ///< [rows][queries] factors, null without
-  float scale;           ///< log2(e) / sqrt(D): exponents are of 2
+  float scale;           ///< from a score to an exponent of 2: log2(e) times the scale of q . k
 };
 
 /// What the forward pass knows of each query after some tiles: softmax relative to `largest`, not yet normalised.
@@ -48,7 +50,7 @@ void ramp_begin(RampRunning& running);
 void ramp_tile_forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum);
 
 /// Turns products `score` into normalised weights (dropped out: what v was multiplied by) and `grad` = dout . v into
-/// the gradient of q . k times sqrt(D), both in place. lse2: log2 of the softmax's sum, and of Z + 1e-8 with spans;
+/// the gradient of the logits, both in place. lse2: log2 of the softmax's sum, and of Z + 1e-8 with spans;
 /// dot: dout . out; both [queries]. Where not null, the gradients of span times R, of the logits, and the number of
 /// queries that have the row on their ramp are added to [rows].
 struct RampTileGradients {

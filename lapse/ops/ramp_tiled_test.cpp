@@ -16,7 +16,7 @@ using at::Tensor;
 /// Ragged samples of up to 700 rows with gaps, up to 150 queries.
 RampCase large_case(uint64_t seed, bool dropout) {
   Random random(seed, "tiled case");
-  const int64_t B = 3, H = pick<int64_t>(random, {1, 2, 3}), D = pick<int64_t>(random, {1, 16, 17, 64, 80});
+  const int64_t B = 3, H = pick<int64_t>(random, {1, 2, 3, 4}), D = pick<int64_t>(random, {1, 16, 17, 64, 80});
   const auto K = pick<int64_t>(random, {1, 7, 64, 65, 150});
   std::vector<int64_t> offsets = {0}, start, times;
   for (int64_t b = 0; b < B; ++b) {
@@ -41,10 +41,13 @@ RampCase large_case(uint64_t seed, bool dropout) {
   o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(500));
   o.received = random.below(2);
   if (dropout) o.dropout = 0.25, o.seed = at::full({1}, static_cast<int64_t>(seed), at::kLong);
+  draw_extras(c.inputs, o, random);
+  if (random.below(4) == 0) draw_later_rows(c.inputs, o, random);
   if (random.below(3) == 0) draw_until(c.inputs, random);
   c.text = "seed " + std::to_string(seed) + ": K " + std::to_string(K) + ", H " + std::to_string(H) + ", D " +
            std::to_string(D) + ", N " + std::to_string(N) + ", spans " + std::to_string(spans) +
-           (c.inputs.until ? ", until" : "");
+           (c.inputs.until ? ", until" : "") + (o.age_bias ? ", bias" : "") + (o.scale ? ", scale" : "") +
+           (o.min_age < 0 ? ", later rows" : "");
   return c;
 }
 
@@ -53,7 +56,7 @@ RampCase converted(const RampCase& c, at::ScalarType type) {
   for (Tensor* x : {&y.inputs.q, &y.inputs.k, &y.inputs.v}) *x = x->to(type);
   for (auto* x : {&y.options.row_span, &y.options.head_span})
     if (*x) *x = (*x)->to(at::kFloat);
-  for (auto* x : {&y.options.position, &y.options.logit})
+  for (auto* x : {&y.options.position, &y.options.logit, &y.options.age_bias})
     if (*x) *x = (*x)->to(type);
   return y;
 }
@@ -84,7 +87,7 @@ double worst_error(const RampCase& fast, const RampCase& exact) {
                                              {g.logit, f.logit},
                                              {g.head_span, f.head_span},
                                              {g.position, f.position}};
-  double worst = 0;
+  double worst = error_between(g.age_bias, f.age_bias) / 4;  // the sum over all queries and rows, which cancel
   for (const auto& [a, b] : pairs) worst = std::max(worst, error_between(a, b));
   return worst;
 }

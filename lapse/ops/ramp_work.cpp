@@ -14,7 +14,15 @@ at::ScalarType type_of(at::BFloat16) { return at::kBFloat16; }
 
 template <class T>
 RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
-    : options(o), B(x.q.size(0)), K(x.q.size(1)), H(x.q.size(2)), D(x.q.size(3)), N(x.k.size(0)) {
+    : options(o),
+      B(x.q.size(0)),
+      K(x.q.size(1)),
+      H(x.q.size(2)),
+      G(x.k.size(1)),
+      D(x.q.size(3)),
+      N(x.k.size(0)),
+      group(H / std::max<int64_t>(G, 1)),
+      unit(o.scale ? static_cast<float>(1 / *o.scale) : std::sqrt(static_cast<float>(D))) {
   const auto type = type_of(T());
   q_tensor = x.q.to(type).contiguous(), k_tensor = x.k.to(type).contiguous(), v_tensor = x.v.to(type).contiguous();
   q = q_tensor.const_data_ptr<T>(), k = k_tensor.const_data_ptr<T>(), v = v_tensor.const_data_ptr<T>();
@@ -28,6 +36,13 @@ RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
     position_t_tensor = position_tensor.t().contiguous();
     position = position_tensor.const_data_ptr<T>();
     position_t = position_t_tensor.const_data_ptr<T>();
+  }
+  if (o.age_bias) {
+    A = o.age_bias->size(1);
+    const at::Tensor scores = o.age_bias->to(at::kFloat).mul(unit);
+    auto times = [&](int64_t column) { return scores.narrow(1, column, 1).expand({H, kTileQueries}); };
+    bias_tensor = at::cat({times(0), scores, times(A - 1)}, 1);
+    bias = bias_tensor.const_data_ptr<float>();
   }
   if (o.logit) {
     logit_tensor = o.logit->to(at::kFloat).contiguous();

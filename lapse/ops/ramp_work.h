@@ -24,28 +24,39 @@ struct RampCall {
   RampCall(const RampInputs& inputs, const RampOptions& options);
 
   const RampOptions& options;
-  at::Tensor q_tensor, k_tensor, v_tensor, logit_tensor, position_tensor, position_t_tensor;  // owners
-  int64_t B, K, H, D, N;
+  at::Tensor q_tensor, k_tensor, v_tensor, logit_tensor, position_tensor, position_t_tensor, bias_tensor;  // owners
+  int64_t B, K, H, G, D, N;
+  int64_t group;    ///< H / G: query heads that share a key head
   int64_t P, ages;  ///< embeddings of ages 1 ... P; rounded up to a multiple of 64
+  int64_t A = 0;    ///< columns of age_bias
   int64_t width;    ///< D rounded up to a multiple of 16
   int queries;      ///< columns of a tile
+  float unit;       ///< 1 / scale: a score is a logit times this
   const int64_t* offsets;
   const T *q, *k, *v;
   const float* logit = nullptr;   ///< [N, H]
   const T* position = nullptr;    ///< [ages][width]
   const T* position_t = nullptr;  ///< [width][ages]
+  const float* bias = nullptr;    ///< [H][bias_width()] scores
   std::vector<float> head_span;   ///< [H], or empty
   uint64_t seed = 0;
   RampPlan plan;
 
   bool spans() const { return options.row_span.has_value() || options.head_span.has_value(); }
+  /// A line of the padded table of age_bias: kTileQueries times its first column, its columns, and kTileQueries times
+  /// the last, so that whatever ages a row has at the queries of a tile, their biases are one line.
+  int64_t bias_width() const { return A + 2 * kTileQueries; }
+  /// Where this line begins, for a row of this age at the tile's first query.
+  int32_t bias_at(int64_t age) const {
+    return static_cast<int32_t>(std::clamp<int64_t>(age - options.bias_age, -kTileQueries, A) + kTileQueries);
+  }
   int64_t query_blocks() const { return (K + queries - 1) / queries; }
   /// The first element of q, out, ... [B, K, H, D] of one head's query.
   int64_t query_at(int64_t b, int64_t t, int64_t h) const { return ((b * K + t) * H + h) * D; }
 };
 
-/// One task: rows' operands once, queries' operands anew for each block of queries. `packed`: the task's k, packed
-/// already.
+/// One task: rows' operands once, queries' operands anew for each block of queries of each head. `packed`: the task's
+/// k, packed already. It begins with the first head that reads the task's key head.
 template <class T>
 class RampWork {
  public:
@@ -55,7 +66,7 @@ class RampWork {
     const int64_t n = task.end - task.begin, w = call.width, lanes = call.queries;
     if (packed == nullptr) {
       T* k = scratch.take<T>(n * w);
-      pack(call.k + task.head * call.D, call.H * call.D, rows_.index.data() + task.begin, n, call.D, k, n, w);
+      pack(call.k + task.key_head * call.D, call.G * call.D, rows_.index.data() + task.begin, n, call.D, k, n, w);
       k_ = k;
     }
     q_ = scratch.take<T>(lanes * w);
@@ -64,15 +75,26 @@ class RampWork {
       age_at_ = scratch.take<int32_t>(n);
       by_age_ = scratch.take<float>((2 * lanes + ages_needed()) * lanes);
     }
+    if (call.bias != nullptr) bias_at_ = scratch.take<int32_t>(n);
     if (call.options.dropout > 0) dropout_ = scratch.take<float>(kTileRows * lanes);
-    if (call.logit != nullptr) take_logits(scratch.take<float>(n));
-    if (!call.head_span.empty()) take_head_span(scratch.take<float>(n), scratch.take<int32_t>(n));
+    if (call.logit != nullptr) logits_ = scratch.take<float>(n);
+    if (!call.head_span.empty()) head_spans_ = scratch.take<float>(n), head_full_ = scratch.take<int32_t>(n);
     bounds_ = scratch.take<Bounds>(tiles_);
-    for (int64_t i = 0; i < tiles_; ++i) bounds_[i] = bounds_of(i);
+    set_head(task.key_head * call.group);
   }
 
-  /// Turns to another head of the sample, whose k is packed already; without logits and head spans.
-  void set_head(int64_t head, const T* packed) { task_.head = head, k_ = packed; }
+  /// Turns to another head that reads the same keys; `packed`: or reads these, packed already.
+  void set_head(int64_t head, const T* packed = nullptr) {
+    if (packed != nullptr) k_ = packed;
+    if (head == head_) return;
+    const bool first = head_ < 0;
+    head_ = head;
+    if (logits_ != nullptr) set_logits();
+    if (head_spans_ != nullptr) set_head_span();
+    if (!first && head_spans_ == nullptr) return;  // bounds are those of every head
+    for (int64_t i = 0; i < tiles_; ++i) bounds_[i] = bounds_of(i);
+  }
+  int64_t head() const { return head_; }
 
   int64_t tiles() const { return tiles_; }
   /// Lines of tile i: the last one need not be whole.
@@ -89,11 +111,13 @@ class RampWork {
   void begin_queries(int64_t first) {
     first_ = first;
     valid_ = std::min<int64_t>(call_.queries, call_.K - first);
-    const T* from = call_.q + call_.query_at(task_.sample, first, task_.head);
+    const T* from = call_.q + call_.query_at(task_.sample, first, head_);
     pack<T>(from, call_.H * call_.D, nullptr, valid_, call_.D, q_, call_.queries, call_.width);
     transposed_right(q_, call_.queries, call_.width, qt_);
     lines_ = 0;
     if (call_.position != nullptr) multiply_ages();
+    if (bias_at_ == nullptr) return;
+    for (int64_t i = 0; i < tiles_ * kTileRows; ++i) bias_at_[i] = call_.bias_at(rows_.age[task_.begin + i] + first);
   }
 
   /// Row tile i before the current queries; false if none of them sees any of its rows.
@@ -121,6 +145,8 @@ class RampWork {
       const auto none = [](int32_t a) { return a < 0; };
       if (!std::all_of(tile.age_at, tile.age_at + kTileRows, none)) tile.by_age = by_age_;
     }
+    if (bias_at_ != nullptr)
+      tile.bias = call_.bias + head_ * call_.bias_width(), tile.bias_at = bias_at_ + i * kTileRows;
     if (dropout_ != nullptr) draw(at), tile.dropout = dropout_;
     return true;
   }
@@ -136,7 +162,7 @@ class RampWork {
   int64_t most_lines() const { return 2 * call_.queries + ages_needed(); }
 
  private:
-  float scale2() const { return kLog2e / std::sqrt(static_cast<float>(call_.D)); }
+  float scale2() const { return kLog2e / call_.unit; }
   int64_t ages_needed() const { return call_.ages + kTileRows; }
 
   /// The extremes of RampRows::first, last and full in a tile.
@@ -152,24 +178,22 @@ class RampWork {
     return {*soonest, *latest, *shortest, *longest, *std::min_element(full, full + kTileRows)};
   }
 
-  void take_logits(float* to) {
-    logits_ = to;
-    const float unscaled = std::sqrt(static_cast<float>(call_.D));
+  void set_logits() {
     for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
       const int64_t row = rows_.index[task_.begin + i];
-      to[i] = row < 0 ? 0 : call_.logit[row * call_.H + task_.head] * unscaled;
+      logits_[i] = row < 0 ? 0 : call_.logit[row * call_.H + head_] * call_.unit;
     }
   }
 
-  void take_head_span(float* spans, int32_t* full) {
-    head_spans_ = spans, head_full_ = full;
-    const float span = call_.head_span[task_.head];
+  void set_head_span() {
+    const float span = call_.head_span[head_];
     constexpr float kFar = 1 << 30;
     // A span of NaN is nowhere m = 1, so that it shows in the result.
     const auto whole = static_cast<int64_t>(std::isnan(span) ? -kFar : std::floor(std::clamp(span, -kFar, kFar)));
     for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
-      spans[i] = span;
-      full[i] = static_cast<int32_t>(std::clamp<int64_t>(whole - rows_.age[task_.begin + i], -(1 << 30), 1 << 30));
+      head_spans_[i] = span;
+      head_full_[i] =
+          static_cast<int32_t>(std::clamp<int64_t>(whole - rows_.age[task_.begin + i], -(1 << 30), 1 << 30));
     }
   }
 
@@ -207,7 +231,7 @@ class RampWork {
     const auto& c = call_;
     const float share = static_cast<float>(c.options.dropout * (1 << 24));
     const auto kept = static_cast<float>(1 / (1 - c.options.dropout));
-    const uint64_t query = (task_.sample * c.H + task_.head) * c.K + first_;
+    const uint64_t query = (task_.sample * c.H + head_) * c.K + first_;
     for (int64_t i = 0; i < kTileRows; ++i)
       for (int t = 0; t < c.queries; ++t) {
         const uint64_t counter = ((query + t) << 32) + static_cast<uint64_t>(rows_.index[at + i]);
@@ -217,13 +241,14 @@ class RampWork {
   }
 
   const RampCall<T>& call_;
-  RampTask task_;
+  const RampTask task_;
   const RampRows& rows_;
+  int64_t head_ = -1;
   int64_t tiles_ = 0, first_ = 0, valid_ = 0;
   int64_t lines_ = 0, age_block_ = 0;
   const T* k_;
   T *q_, *qt_;
-  int32_t* age_at_ = nullptr;
+  int32_t *age_at_ = nullptr, *bias_at_ = nullptr;
   float *by_age_ = nullptr, *dropout_ = nullptr, *logits_ = nullptr, *head_spans_ = nullptr;
   int32_t* head_full_ = nullptr;
   Bounds* bounds_ = nullptr;
@@ -232,12 +257,12 @@ class RampWork {
 /// lse2 of ramp_tile.h for block j of queries, from the forward pass's statistics [B, K, H, 2]: weights are 2^(s -
 /// lse2). So large where nothing is visible, and beyond the block, that they are 0.
 template <class T>
-void softmax_base(const RampCall<T>& call, const RampTask& task, const float* stats, int64_t j, float* lse2) {
+void softmax_base(const RampCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t j, float* lse2) {
   for (int64_t t = 0; t < call.queries; ++t) {
     const int64_t query = j * call.queries + t;
     lse2[t] = 1e30f;
     if (query >= call.K) continue;
-    const float* at = stats + call.query_at(task.sample, query, task.head) / call.D * 2;
+    const float* at = stats + call.query_at(sample, query, head) / call.D * 2;
     if (at[0] == -INFINITY) continue;
     lse2[t] = at[0] * kLog2e + (call.spans() ? std::log2(at[1] + kRampEpsilon) : 0);
   }

@@ -49,7 +49,7 @@ SelectiveGradientTensors meta_backward(const Tensor& grad_out, const Tensor& gra
                                      {out, {}, {}, stats});
   auto like = [](const Tensor& x) { return at::empty_symint(x.sym_sizes(), x.options()); };
   auto or_empty = [&](const Optional& x) { return x ? like(*x) : q.new_empty({0}); };
-  return {like(q), like(k), like(v), or_empty(select_q), or_empty(select_k), or_empty(position)};
+  return {like(q), like(k), like(v), or_empty(select_q), or_empty(select_k), or_empty(position), or_empty(age_bias)};
 }
 
 Tensor meta_prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
@@ -64,10 +64,13 @@ class Function : public torch::autograd::Function<Function> {
     auto [out, memory, after, stats] = forward_operator().call(LAPSE_SELECTIVE_VALUES);
     ctx->save_for_backward({q, k, v, offsets, start, time, masking.value_or(Tensor()), until.value_or(Tensor()),
                             select_q.value_or(Tensor()), select_k.value_or(Tensor()), position.value_or(Tensor()),
-                            seed.value_or(Tensor()), first.value_or(Tensor()), out, stats});
+                            seed.value_or(Tensor()), first.value_or(Tensor()), age_bias.value_or(Tensor()), out,
+                            stats});
     ctx->saved_data["max_age"] = max_age;
     ctx->saved_data["dropout"] = dropout;
     ctx->saved_data["cap"] = cap;
+    ctx->saved_data["bias_age"] = bias_age;
+    ctx->saved_data["scale"] = scale;
     ctx->saved_data["shift"] = shift;
     ctx->saved_data["mask_first"] = mask_first;
     ctx->saved_data["mask_self"] = mask_self;
@@ -81,14 +84,15 @@ class Function : public torch::autograd::Function<Function> {
     const auto s = ctx->get_saved_variables();
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
     auto flag = [&](const char* name) { return ctx->saved_data[name].toBool(); };
-    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[13]);
+    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[14]);
     const Tensor grad_memory =
-        grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0), s[0].sym_size(1)}, s[14].options());
-    auto [dq, dk, dv, dselect_q, dselect_k, dposition] = backward_operator().call(
-        grad_out, grad_memory, s[13], s[14], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7), optional(8),
+        grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0), s[0].sym_size(1)}, s[15].options());
+    auto [dq, dk, dv, dselect_q, dselect_k, dposition, dbias] = backward_operator().call(
+        grad_out, grad_memory, s[14], s[15], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7), optional(8),
         optional(9), optional(10), optional(11), ctx->saved_data["max_age"].toInt(),
         ctx->saved_data["dropout"].toDouble(), ctx->saved_data["cap"].toDouble(), flag("shift"), flag("mask_first"),
-        flag("mask_self"), flag("relu"), optional(12));
+        flag("mask_self"), flag("relu"), optional(12), optional(13), ctx->saved_data["bias_age"].toInt(),
+        ctx->saved_data["scale"].toOptional<double>());
     auto given = [&](size_t i, const Tensor& gradient) { return s[i].defined() ? gradient : Tensor(); };
     const Tensor none;
     return {dq,
@@ -110,6 +114,9 @@ class Function : public torch::autograd::Function<Function> {
             none,
             none,
             none,
+            none,
+            given(13, dbias),
+            none,
             none};
   }
 };
@@ -123,7 +130,8 @@ SelectiveTensors autograd(LAPSE_SELECTIVE_ARGUMENTS) {
   "Tensor q, Tensor k, Tensor v, Tensor offsets, Tensor start, Tensor time, Tensor? masking=None, "       \
   "Tensor? until=None, Tensor? select_q=None, Tensor? select_k=None, Tensor? position=None, "             \
   "Tensor? seed=None, int max_age=9223372036854775807, float dropout=0., float cap=1., bool shift=True, " \
-  "bool mask_first=False, bool mask_self=False, bool relu=True, Tensor? first=None"
+  "bool mask_first=False, bool mask_self=False, bool relu=True, Tensor? first=None, "                     \
+  "Tensor? age_bias=None, int bias_age=0, float? scale=None"
 
 }  // namespace
 
@@ -132,7 +140,7 @@ TORCH_LIBRARY_FRAGMENT(lapse, m) {
         {at::Tag::pt2_compliant_tag});
   m.def(
       "selective_attention_backward(Tensor grad_out, Tensor grad_memory, Tensor out, Tensor "
-      "stats, " LAPSE_SELECTIVE_SCHEMA ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+      "stats, " LAPSE_SELECTIVE_SCHEMA ") -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
       {at::Tag::pt2_compliant_tag});
   m.def("selective_prune(" LAPSE_SELECTIVE_SCHEMA ", *, int budget) -> Tensor", {at::Tag::pt2_compliant_tag});
 }
@@ -143,9 +151,10 @@ TORCH_LIBRARY_IMPL(lapse, Meta, m) {
 }
 TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("selective_attention", autograd); }
 
-#define LAPSE_SELECTIVE_FIELDS                                                                               \
-  x.q, x.k, x.v, x.offsets, x.start, x.time, o.masking, x.until, o.select_q, o.select_k, o.position, o.seed, \
-      o.max_age, o.dropout, o.cap, o.shift, o.mask_first, o.mask_self, o.relu, o.first
+#define LAPSE_SELECTIVE_FIELDS                                                                                  \
+  x.q, x.k, x.v, x.offsets, x.start, x.time, o.masking, x.until, o.select_q, o.select_k, o.position, o.seed,    \
+      o.max_age, o.dropout, o.cap, o.shift, o.mask_first, o.mask_self, o.relu, o.first, o.age_bias, o.bias_age, \
+      o.scale
 
 SelectiveOutputs selective_attention(const SelectiveInputs& x, const SelectiveOptions& o) {
   auto [out, memory, masking, stats] = forward_operator().call(LAPSE_SELECTIVE_FIELDS);
@@ -155,9 +164,9 @@ SelectiveOutputs selective_attention(const SelectiveInputs& x, const SelectiveOp
 SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Tensor& grad_memory,
                                                 const SelectiveInputs& x, const SelectiveOptions& o,
                                                 const SelectiveOutputs& y) {
-  auto [q, k, v, select_q, select_k, position] =
+  auto [q, k, v, select_q, select_k, position, bias] =
       backward_operator().call(grad_out, grad_memory, y.out, y.stats, LAPSE_SELECTIVE_FIELDS);
-  return {q, k, v, select_q, select_k, position};
+  return {q, k, v, select_q, select_k, position, bias};
 }
 
 Tensor selective_prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {

@@ -18,8 +18,11 @@ struct SelectiveOptions {
   std::optional<at::Tensor> select_q;  ///< [B, K, E] and [N, E]: S comes from these rather than from head 0
   std::optional<at::Tensor> select_k;
   std::optional<at::Tensor> position;  ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
+  std::optional<at::Tensor> age_bias;  ///< [H, A]: added to the logits of rows of age bias_age ... bias_age + A - 1
   std::optional<at::Tensor> seed;      ///< [1] int64, needed with dropout
-  int64_t max_age = kNoLimit;          ///< a query reads rows of age 0 ... max_age
+  int64_t bias_age = 0;                ///< younger rows take the table's first column, older ones its last
+  std::optional<double> scale;         ///< of q . k; absent: 1 / sqrt(D)
+  int64_t max_age = kNoLimit;          ///< a query reads rows of age 0 ... max_age, never later ones
   double dropout = 0;                  ///< in [0, 1): on the weights, scaled by 1 / (1 - dropout)
   double cap = 1;                      ///< tau > 0 of `memory`
   // Ablations (A.3, A.4).
@@ -38,21 +41,21 @@ struct SelectiveOutputs {
 
 /// Sections 3 and 4. With rows visible where 0 <= a <= max_age and t < until:
 ///
-///   logit_ti = (q_t . k_i + q_t . p_a [1 <= a <= P]) / sqrt(D) of each head
+///   logit_ti = scale (q_t . k_i + q_t . p_a [1 <= a <= P]) + age_bias[clamp(a - bias_age, 0, A - 1)] of each head
 ///   S_ti     = relu(logit_ti of head 0), or relu(select_q_t . select_k_i / sqrt(E)); 0 for `first` rows, for a = 0
 ///              and where row i is not visible to t
 ///   F_ti     = masking_i + sum of S_ji over the block's queries j < t
 ///   out_t    = sum_i dropout(softmax_i(logit_ti - F_ti)) v_i
 ///   M_t      = sum over visible i of 1 - min(F_ti, cap) / cap
 ///
-/// out_t is exactly 0 where nothing is visible. Differentiable in q, k, v, select_q, select_k and position through
-/// `out` and `memory`. dM/dF is 0 where F >= cap; dS/dlogit is 0 where logit <= 0. Errors (c10::Error) name the
+/// out_t is exactly 0 where nothing is visible. Differentiable in q, k, v, select_q, select_k, position and age_bias
+/// through `out` and `memory`. dM/dF is 0 where F >= cap; dS/dlogit is 0 where logit <= 0. Errors (c10::Error) name the
 /// ill-shaped input.
 SelectiveOutputs selective_attention(const SelectiveInputs& inputs, const SelectiveOptions& options);
 
 struct SelectiveGradients {
   at::Tensor q, k, v;
-  at::Tensor select_q, select_k, position;  ///< empty (numel 0) where the input is absent
+  at::Tensor select_q, select_k, position, age_bias;  ///< empty (numel 0) where the input is absent
 };
 
 /// The backward pass, an operator of its own. `outputs`: out and stats of the forward pass.
@@ -82,7 +85,5 @@ void check_selective_attention_backward(const at::Tensor& grad_out, const at::Te
                                         const SelectiveInputs& inputs, const SelectiveOptions& options,
                                         const SelectiveOutputs& outputs);
 void check_selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
-/// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
-void check_selective_attention_offsets(const SelectiveInputs& inputs);
 
 }  // namespace lapse

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/few_queries.h"
 #include "lapse/ops/linear.h"
 #include "lapse/ops/selective_arguments.h"
 #include "lapse/ops/selective_attention.h"
@@ -17,9 +18,6 @@ bool tiled(const SelectiveInputs& x, const SelectiveOptions& o) {
   const auto type = x.q.scalar_type();
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 && (!o.select_q || o.select_q->size(2) > 0);
 }
-
-/// Up to how many queries rows are rather read where they are than packed for tiles.
-constexpr int64_t kFewQueries = 4;
 
 bool decodes(const SelectiveInputs& x, const SelectiveOptions& o) {
   return x.q.size(1) <= kFewQueries && o.dropout == 0;
@@ -38,7 +36,7 @@ SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
     y = selective_attention_reference(x, o);
   } else {
     check_selective_attention(x, o);
-    check_selective_attention_offsets(x);
+    check_attention_offsets("selective_attention", x);
     at::AutoDispatchBelowADInplaceOrView below;
     y = decodes(x, o) ? selective_attention_decode(x, o) : selective_attention_tiled(x, o, computes_bfloat16(x));
   }
@@ -55,7 +53,7 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
     g = selective_attention_backward_reference(grad_out, grad_memory, x, o, y);
   } else {
     check_selective_attention_backward(grad_out, grad_memory, x, o, y);
-    check_selective_attention_offsets(x);
+    check_attention_offsets("selective_attention", x);
     at::AutoDispatchBelowADInplaceOrView below;
     g = selective_attention_backward_tiled(grad_out, grad_memory, x, o, y, computes_bfloat16(x));
   }
@@ -63,8 +61,13 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
   auto as = [&](const Tensor& gradient, const std::optional<Tensor>& input) {
     return input ? gradient.to(input->scalar_type()) : absent;
   };
-  return {
-      as(g.q, q), as(g.k, k), as(g.v, v), as(g.select_q, select_q), as(g.select_k, select_k), as(g.position, position)};
+  return {as(g.q, q),
+          as(g.k, k),
+          as(g.v, v),
+          as(g.select_q, select_q),
+          as(g.select_k, select_k),
+          as(g.position, position),
+          as(g.age_bias, age_bias)};
 }
 
 Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
@@ -72,7 +75,7 @@ Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   if (!tiled(x, o)) return selective_prune_reference(x, o, budget);
   check_selective_prune(x, o, budget);
-  check_selective_attention_offsets(x);
+  check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   return selective_prune_tiled(x, o, budget);
 }

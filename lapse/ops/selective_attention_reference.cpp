@@ -16,22 +16,23 @@ using at::Tensor;
 struct Sample {
   int64_t first, n;           // its rows
   at::ScalarType type;        // computed in
-  Tensor q, k, v;             // [H, K, D], [H, n, D]
+  Tensor q, k, v;             // [H, K, D], [H, n, D]: a key's head once for each of its queries' heads
   Tensor select_q, select_k;  // [K, E], [n, E]; undefined where head 0 selects
   Tensor age, visible, maskable;
-  Tensor position;  // [P + 1, D] with a zero row for "no age"
-  Tensor line;      // of `position`
-  Tensor keep;      // [H, K, n] dropout's factors; undefined without
-  Tensor logits;    // [H, K, n] before masking
-  Tensor choice;    // the logits that S comes from
-  Tensor F, after;  // F, and [n] that for the query after the block
+  Tensor position;    // [P + 1, D] with a zero row for "no age"
+  Tensor line;        // of `position`
+  double factor;      // of the logits
+  Tensor bias_index;  // [K n]: columns of age_bias; undefined without
+  Tensor keep;        // [H, K, n] dropout's factors; undefined without
+  Tensor logits;      // [H, K, n] before masking
+  Tensor choice;      // the logits that S comes from
+  Tensor F, after;    // F, and [n] that for the query after the block
 
   Sample(const SelectiveInputs& x, const SelectiveOptions& o, int64_t b) {
     const auto* offsets = x.offsets.const_data_ptr<int64_t>();
     first = offsets[b], n = offsets[b + 1] - offsets[b], type = at::toOpMathType(x.q.scalar_type());
     q = x.q[b].transpose(0, 1).to(type);
-    k = rows(x.k).transpose(0, 1).to(type);
-    v = rows(x.v).transpose(0, 1).to(type);
+    k = of_heads(x.k), v = of_heads(x.v);
     const Tensor query_time = (x.start[b] + at::arange(q.size(1), x.time.options())).unsqueeze(1);
     age = query_time - rows(x.time);
     visible = at::logical_and(age >= 0, age <= o.max_age);
@@ -41,13 +42,26 @@ struct Sample {
     if (!o.mask_self) maskable = at::logical_and(maskable, age > 0);
     logits = at::matmul(q, k.transpose(1, 2));
     if (o.position) add_positions(*o.position);
-    logits = logits * scale(q);
+    factor = o.scale.value_or(scale(q));
+    logits = logits * factor;
+    if (o.age_bias) {
+      bias_index = (age - o.bias_age).clamp(0, o.age_bias->size(1) - 1).flatten();
+      logits = logits + o.age_bias->to(type).index_select(1, bias_index).view_as(logits);
+    }
     choice = o.select_q ? select(o, b) : logits[0];
     if (o.dropout > 0) add_dropout(o, x.q, b);
     sum_masking(o);
   }
 
   Tensor rows(const Tensor& x) const { return x.narrow(0, first, n); }
+  Tensor of_heads(const Tensor& x) const {
+    const Tensor heads = rows(x).transpose(0, 1).to(type);
+    return heads.size(0) == q.size(0) ? heads : heads.repeat_interleave(q.size(0) / heads.size(0), 0);
+  }
+  /// The sum over the heads that share a key: [H, n, D] as [n, G, D].
+  Tensor to_keys(const Tensor& x, int64_t G) const {
+    return (G == x.size(0) ? x : x.view({G, -1, n, x.size(2)}).sum(1)).transpose(0, 1);
+  }
   static double scale(const Tensor& x) { return 1 / std::sqrt(static_cast<double>(x.size(-1))); }
 
   void add_positions(const Tensor& table) {
@@ -97,7 +111,7 @@ struct Sample {
 
 SelectiveOutputs selective_attention_reference(const SelectiveInputs& x, const SelectiveOptions& o) {
   check_selective_attention(x, o);
-  check_selective_attention_offsets(x);
+  check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
   const auto wide = x.q.options().dtype(at::toOpMathType(x.q.scalar_type()));
@@ -120,19 +134,21 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
                                                           const SelectiveInputs& x, const SelectiveOptions& o,
                                                           const SelectiveOutputs& y) {
   check_selective_attention_backward(grad_out, grad_memory, x, o, y);
-  check_selective_attention_offsets(x);
+  check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   auto zeros = [](const Tensor& like) { return at::zeros(like.sizes(), like.options()); };
   const Tensor absent = x.q.new_empty({0});
-  SelectiveGradients g{zeros(x.q), zeros(x.k), zeros(x.v), absent, absent, absent};
+  SelectiveGradients g{zeros(x.q), zeros(x.k), zeros(x.v), absent, absent, absent, absent};
   if (o.select_q) g.select_q = zeros(*o.select_q), g.select_k = zeros(*o.select_k);
   Tensor position;
+  const auto wide = x.q.options().dtype(at::toOpMathType(x.q.scalar_type()));
+  const Tensor age_bias = at::zeros({x.q.size(2), o.age_bias ? o.age_bias->size(1) : 0}, wide);
   for (int64_t b = 0; b < x.q.size(0); ++b) {
     const Sample s(x, o, b);
     if (s.n == 0) continue;
     const Tensor a = s.attend().first;
     const Tensor dO = grad_out[b].transpose(0, 1).to(s.type);
-    s.rows(g.v).copy_(at::matmul((s.keep.defined() ? a * s.keep : a).transpose(1, 2), dO).transpose(0, 1));
+    s.rows(g.v).copy_(s.to_keys(at::matmul((s.keep.defined() ? a * s.keep : a).transpose(1, 2), dO), x.v.size(1)));
 
     Tensor d = at::matmul(dO, s.v.transpose(1, 2));  // of the weights
     if (s.keep.defined()) d = d * s.keep;
@@ -151,8 +167,9 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
       d[0] += dchoice;
     }
 
-    d = d * s.scale(s.q);
-    s.rows(g.k).copy_(at::matmul(d.transpose(1, 2), s.q).transpose(0, 1));
+    if (o.age_bias) age_bias.index_add_(1, s.bias_index, d.flatten(1));
+    d = d * s.factor;
+    s.rows(g.k).copy_(s.to_keys(at::matmul(d.transpose(1, 2), s.q), x.k.size(1)));
     Tensor dq = at::matmul(d, s.k);
     if (o.position) {
       const int64_t P = o.position->size(0);
@@ -165,13 +182,14 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
     }
     g.q[b].copy_(dq.transpose(0, 1));
   }
+  if (o.age_bias) g.age_bias = age_bias.to(o.age_bias->scalar_type());
   if (o.position) g.position = position.defined() ? position.to(o.position->scalar_type()) : zeros(*o.position);
   return g;
 }
 
 Tensor selective_prune_reference(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
   check_selective_prune(x, o, budget);
-  check_selective_attention_offsets(x);
+  check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   SelectiveOptions before = o;
   before.shift = true, before.dropout = 0;

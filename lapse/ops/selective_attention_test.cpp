@@ -55,7 +55,8 @@ TEST_P(SelectiveAttention, AgreesWithTheFormulasAndTheirDerivatives) {
                                                      {"v", g.v},
                                                      {"select_q", g.select_q},
                                                      {"select_k", g.select_k},
-                                                     {"position", g.position}};
+                                                     {"position", g.position},
+                                                     {"age_bias", g.age_bias}};
     for (auto& [name, leaf] : leaves_of(exact)) {
       const Tensor expected = leaf.grad().defined() ? leaf.grad().nan_to_num(0) : at::zeros_like(leaf);
       EXPECT_LE(error_between(gradients.at(name), expected), narrow) << name;
@@ -89,6 +90,9 @@ TEST(SelectiveAttentionCases, CoverTheCorners) {
     seen["first rows"] += o.first && o.first->any().item<bool>();
     seen["select"] += o.select_q.has_value();
     seen["position"] += o.position.has_value();
+    seen["shared keys"] += x.k.size(1) < x.q.size(2);
+    seen["scale"] += o.scale.has_value();
+    seen["age bias"] += o.age_bias.has_value();
     seen["window"] += o.max_age < 100;
     seen["dropout"] += o.dropout > 0;
     seen["no shift"] += !o.shift;
@@ -219,7 +223,7 @@ TEST(SelectiveAttentionForward, TakesStridedAndExpandedTensors) {
     x.v = x.v.select(0, 0).expand_as(x.v);
     x.start = twice(x.start), x.time = twice(x.time);
     for (auto* t : {&x.until, &strided.options.masking, &strided.options.first, &strided.options.select_q,
-                    &strided.options.select_k, &strided.options.position})
+                    &strided.options.select_k, &strided.options.position, &strided.options.age_bias})
       if (*t) *t = twice(**t);
     same.inputs.v = x.v.contiguous();
     // Products of other strides may sum in another order.
@@ -229,9 +233,16 @@ TEST(SelectiveAttentionForward, TakesStridedAndExpandedTensors) {
                  sum = at::ones({1}, y.memory.options()).expand_as(y.memory);
     const auto g = selective_attention_backward(grad, sum, x, strided.options, y);
     const auto f = selective_attention_backward(grad.contiguous(), sum.contiguous(), same.inputs, same.options, z);
-    const std::pair<Tensor, Tensor> pairs[] = {
-        {y.out, z.out},           {y.memory, z.memory},     {y.masking, z.masking},  {g.q, f.q}, {g.k, f.k}, {g.v, f.v},
-        {g.select_q, f.select_q}, {g.select_k, f.select_k}, {g.position, f.position}};
+    const std::pair<Tensor, Tensor> pairs[] = {{y.out, z.out},
+                                               {y.memory, z.memory},
+                                               {y.masking, z.masking},
+                                               {g.q, f.q},
+                                               {g.k, f.k},
+                                               {g.v, f.v},
+                                               {g.select_q, f.select_q},
+                                               {g.select_k, f.select_k},
+                                               {g.position, f.position},
+                                               {g.age_bias, f.age_bias}};
     for (const auto& [got, expected] : pairs) EXPECT_LE(error_between(got, expected), tolerance) << plain.text;
     EXPECT_TRUE(selective_prune(x, strided.options, 5).equal(selective_prune(same.inputs, same.options, 5)));
   }
@@ -246,12 +257,19 @@ TEST(SelectiveAttentionForward, ShapesAreInferredWithoutData) {
       if (t) t = t->to(at::kMeta);
     };
     for (Tensor* t : {&x.q, &x.k, &x.v, &x.offsets, &x.start, &x.time}) *t = t->to(at::kMeta);
-    for (auto* t : {&x.until, &o.masking, &o.first, &o.select_q, &o.select_k, &o.position}) to_meta(*t);
+    for (auto* t : {&x.until, &o.masking, &o.first, &o.select_q, &o.select_k, &o.position, &o.age_bias}) to_meta(*t);
     const auto z = selective_attention(x, o);
     const auto f = selective_attention_backward(z.out, z.memory, x, o, z);
-    const std::pair<Tensor, Tensor> pairs[] = {
-        {y.out, z.out}, {y.memory, z.memory},     {y.masking, z.masking},   {y.stats, z.stats},      {g.q, f.q},
-        {g.k, f.k},     {g.select_q, f.select_q}, {g.position, f.position}, {g.select_k, f.select_k}};
+    const std::pair<Tensor, Tensor> pairs[] = {{y.out, z.out},
+                                               {y.memory, z.memory},
+                                               {y.masking, z.masking},
+                                               {y.stats, z.stats},
+                                               {g.q, f.q},
+                                               {g.k, f.k},
+                                               {g.select_q, f.select_q},
+                                               {g.position, f.position},
+                                               {g.select_k, f.select_k},
+                                               {g.age_bias, f.age_bias}};
     for (const auto& [real, meta] : pairs) {
       EXPECT_EQ(real.sizes(), meta.sizes()) << text;
       EXPECT_EQ(real.scalar_type(), meta.scalar_type()) << text;
@@ -275,6 +293,9 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
   EXPECT_NE(error([](X&, O& o) { o.masking = at::zeros({999}); }).find("masking must"), std::string::npos);
   EXPECT_NE(error([](X& x, O&) { x.until = at::zeros({1}); }).find("until must"), std::string::npos);
   EXPECT_NE(error([](X& x, O& o) { o.first = x.time; }).find("first must"), std::string::npos);
+  EXPECT_NE(error([](X&, O& o) { o.max_age = -1; }).find("no later rows"), std::string::npos);
+  EXPECT_NE(error([](X&, O& o) { o.age_bias = at::zeros({99, 1}); }).find("age_bias must"), std::string::npos);
+  EXPECT_NE(error([](X&, O& o) { o.scale = -1; }).find("scale must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.cap = 0; }).find("cap must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.dropout = 1; }).find("dropout must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) {

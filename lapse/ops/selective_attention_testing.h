@@ -89,10 +89,12 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
   o.mask_first = random.below(4) == 0;
   o.mask_self = random.below(4) == 0;
   o.relu = random.below(5) > 0;
+  draw_extras(c.inputs, o, random);
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) +
            (o.select_q ? ", select" : "") + (o.position ? ", position" : "") + (c.inputs.until ? ", until" : "") +
-           (o.dropout > 0 ? ", dropout" : "") + (o.shift ? "" : ", no shift") + (o.relu ? "" : ", no relu");
+           (o.dropout > 0 ? ", dropout" : "") + (o.age_bias ? ", bias" : "") + (o.scale ? ", scale" : "") +
+           (o.shift ? "" : ", no shift") + (o.relu ? "" : ", no relu");
   return c;
 }
 
@@ -104,7 +106,7 @@ inline SelectiveCase small_selective_case(uint64_t seed) {
 inline SelectiveCase converted(const SelectiveCase& c, at::ScalarType type) {
   SelectiveCase y = c;
   for (at::Tensor* x : {&y.inputs.q, &y.inputs.k, &y.inputs.v}) *x = x->to(type);
-  for (auto* x : {&y.options.select_q, &y.options.select_k, &y.options.position})
+  for (auto* x : {&y.options.select_q, &y.options.select_k, &y.options.position, &y.options.age_bias})
     if (*x) *x = (*x)->to(type);
   if (y.options.masking) y.options.masking = y.options.masking->to(type == at::kDouble ? type : at::kFloat);
   return y;
@@ -116,6 +118,7 @@ inline Leaves leaves_of(SelectiveCase& c) {
   auto& o = c.options;
   if (o.select_q) leaves.emplace_back("select_q", *o.select_q), leaves.emplace_back("select_k", *o.select_k);
   if (o.position) leaves.emplace_back("position", *o.position);
+  if (o.age_bias) leaves.emplace_back("age_bias", *o.age_bias);
   return leaves;
 }
 
@@ -130,19 +133,21 @@ inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, cons
   for (int64_t b = 0; b < B; ++b) {
     const int64_t first = offsets[b], n = offsets[b + 1] - first;
     auto rows = [&](const Tensor& t) { return t.narrow(0, first, n); };
+    auto of_heads = [&](const Tensor& t) { return rows(t).repeat_interleave(H / t.size(1), 1); };
     Tensor F = o.masking ? rows(*o.masking) : at::zeros({n}, at::kDouble);
     for (int64_t t = 0; t < K; ++t) {
       const int64_t now = x.start[b].item<int64_t>() + t;
       const Tensor age = now - rows(x.time), q = x.q[b][t];
       Tensor visible = at::logical_and(age >= 0, age <= o.max_age);
       if (x.until) visible = at::logical_and(visible, rows(*x.until) > now);
-      Tensor logit = at::einsum("hd,nhd->hn", {q, rows(x.k)});
+      Tensor logit = at::einsum("hd,nhd->hn", {q, of_heads(x.k)});
       if (o.position && n > 0) {
         const int64_t P = o.position->size(0);
         const Tensor p = o.position->index_select(0, (age - 1).clamp(0, P - 1));
         logit = logit + at::where(at::logical_and(age >= 1, age <= P), at::matmul(q, p.t()), 0);
       }
-      logit = logit / std::sqrt(static_cast<double>(D));
+      logit = logit * o.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
+      if (o.age_bias) logit = logit + o.age_bias->index_select(1, (age - o.bias_age).clamp(0, o.age_bias->size(1) - 1));
       Tensor S = logit[0];
       if (o.select_q)
         S = at::mv(rows(*o.select_k), (*o.select_q)[b][t]) / std::sqrt(static_cast<double>(o.select_q->size(2)));
@@ -169,7 +174,7 @@ inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, cons
           }
         w = w * keep;
       }
-      outs.push_back(at::einsum("hn,nhd->hd", {w, rows(x.v).index_select(0, seen)}));
+      outs.push_back(at::einsum("hn,nhd->hd", {w, of_heads(x.v).index_select(0, seen)}));
       memories.push_back((1 - F.index_select(0, seen).clamp_max(o.cap) / o.cap).sum());
       stats.push_back(lse);
       if (o.shift) F = F + S;

@@ -5,10 +5,10 @@
 
 #include <atomic>
 
-#include "lapse/ops/position_gradient.h"
 #include "lapse/ops/selective_cpu.h"
 #include "lapse/ops/selective_queries.h"
 #include "lapse/ops/selective_work.h"
+#include "lapse/ops/table_gradients.h"
 
 namespace lapse {
 namespace {
@@ -34,17 +34,19 @@ class Backward {
     cut();
     const auto n = static_cast<int64_t>(tasks_.size());
     parts_.resize(n), parts_form_.resize(call_.form ? n : 0);
-    positions_.for_each(n, [&](int64_t i, float* table) {
-      differentiate(i, table);
+    tables_.for_each(n, [&](int64_t i, const Tables& tables) {
+      differentiate(i, tables);
       merge(tasks_[i], i - tasks_[i].chunk);
     });
     clear_unseen();
-    SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, positions_.total(1 / call_.unit)};
+    SelectiveGradients g{dq_.gradient, dk_, dv_, {}, {}, tables_.position(), tables_.age_bias()};
     if (call_.form) g.select_q = dq_form_->gradient.squeeze(2), g.select_k = dk_form_.squeeze(1);
     return g;
   }
 
  private:
+  using Tables = typename TableGradients<T>::Tables;
+
   /// Once all tasks of the sample, from number `first` on, are done: adds their parts up, in their order, and frees
   /// them.
   void merge(const RampTask& task, int64_t first) {
@@ -65,14 +67,14 @@ class Backward {
     done_ = std::vector<std::atomic<int64_t>>(heads_.B);
   }
 
-  /// The rows of one head, or of the form that selects, and their gradients.
+  /// The rows of one key head, or of the form that selects, and their gradients.
   struct Rows {
     T *k, *kt, *v;
     float *dk, *dv;
   };
   /// Without values for the form.
-  Rows take(const RampCall<T>& call, const RampTask& task, int64_t head, Scratch& scratch) const {
-    const int64_t n = task.end - task.begin, w = call.width, stride = call.H * call.D, at = head * call.D;
+  Rows take(const RampCall<T>& call, const RampTask& task, int64_t key_head, Scratch& scratch) const {
+    const int64_t n = task.end - task.begin, w = call.width, stride = call.G * call.D, at = key_head * call.D;
     const int64_t* index = call.plan.rows[task.sample].index.data() + task.begin;
     Rows rows{scratch.take<T>(n * w), scratch.take<T>(n * w), nullptr, scratch.take<float>(n * w), nullptr};
     pack(call.k + at, stride, index, n, call.D, rows.k, n, w);
@@ -86,7 +88,7 @@ class Backward {
   }
 
   struct Buffers {
-    std::vector<Rows> heads;
+    std::vector<Rows> keys;  // of each key head
     Rows form;
     float *selects, *masking,
         *sum;               // of every tile of rows: scores of what selects, F, and the gradient of F's negative
@@ -101,7 +103,7 @@ class Backward {
     const int64_t n = task.end - task.begin, lanes = heads_.queries;
     const int64_t w = call_.form ? std::max(heads_.width, call_.form->width) : heads_.width;
     Buffers m;
-    for (int64_t h = 0; h < heads_.H; ++h) m.heads.push_back(take(heads_, task, h, scratch));
+    for (int64_t g = 0; g < heads_.G; ++g) m.keys.push_back(take(heads_, task, g, scratch));
     if (call_.form) m.form = take(*call_.form, task, 0, scratch);
     for (float** x : {&m.selects, &m.masking, &m.sum}) *x = scratch.take<float>(n * lanes);
     m.before = scratch.take<float>(heads_.query_blocks() * n), m.later = scratch.take<float>(n);
@@ -117,14 +119,14 @@ class Backward {
   /// Of by_age: RampWork's.
   int64_t most_lines() const { return 2 * heads_.queries + heads_.ages + kTileRows; }
 
-  void differentiate(int64_t number, float* position_table) {
+  void differentiate(int64_t number, const Tables& tables) {
     const RampTask& task = tasks_[number];
     const int64_t lanes = heads_.queries;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     const auto [from, to] = call_.blocks(task.sample, task.begin, task.end);
     Buffers m = take(task, scratch);
-    RampWork<T> work(heads_, task, scratch, m.heads[0].k);
+    RampWork<T> work(heads_, task, scratch, m.keys[0].k);
     std::optional<RampWork<T>> form;
     if (call_.form) form.emplace(*call_.form, task, scratch, m.form.k);
     RampWork<T>& selects = form ? *form : work;
@@ -133,15 +135,15 @@ class Backward {
     auto part_form = form ? dq_form_->part(from, to, task.chunks == 1) : typename QueryGradient<T>::Part();
     std::fill_n(m.later, task.end - task.begin, 0.f);
     for (int64_t j = to; j-- > from;) {
-      work.set_head(0, m.heads[0].k);
+      work.set_head(0, m.keys[0].k);
       selects.begin_queries(j * lanes);
       mask(task, selects, j, m);
       for (int64_t h = heads_.H; h-- > 0;) {
-        work.set_head(h, m.heads[h].k);
+        work.set_head(h, m.keys[h / heads_.group].k);
         work.begin_queries(j * lanes);
         begin_queries(task, work, h, j, m);
-        for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, h, i, m);
-        if (work.lines() > 0) positions_.add(work, m.by_age, m.q_right, m.dq, position_table, m.right, m.line);
+        for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, i, m, tables.bias);
+        if (work.lines() > 0) tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.right, m.line);
         dq_.put(part, task.sample, j, h, m.dq, m.turned, m.narrow);
       }
       if (!form) continue;
@@ -208,11 +210,12 @@ class Backward {
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
   }
 
-  void rows(const RampTask& task, RampWork<T>& work, int64_t h, int64_t i, Buffers& m) const {
+  void rows(const RampTask& task, RampWork<T>& work, int64_t i, Buffers& m, float* bias) const {
     RampTile tile;
     if (!work.tile(i, tile)) return;
     const int64_t lanes = heads_.queries, w = heads_.width, at = i * kTileRows, size = kTileRows * lanes;
-    const Rows& r = m.heads[h];
+    const int64_t h = work.head();
+    const Rows& r = m.keys[h / heads_.group];
     const bool selects = h == 0 && !call_.form;
     if (selects)
       std::copy_n(m.selects + i * size, tile.rows * lanes, m.score);
@@ -238,6 +241,7 @@ class Backward {
     }
     multiply(tile.rows, w, lanes, ds, lanes, m.q_right, r.dk + at * w, true);
     multiply(w, lanes, tile.rows, r.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.right), m.dq, true);
+    if (tile.bias != nullptr) tables_.add_bias(tile, m.ds, h, bias);
     if (tile.by_age == nullptr) return;
     for (int64_t l = 0; l < tile.rows; ++l)
       if (tile.age_at[l] >= 0) std::memcpy(m.by_age + tile.age_at[l] * lanes, m.ds + l * lanes, lanes * sizeof(float));
@@ -264,17 +268,17 @@ class Backward {
 
   void finish(const RampTask& task, const Buffers& m) {
     const int64_t* index = call_.rows(task.sample).index.data() + task.begin;
-    auto put = [&](const RampCall<T>& call, float* lines, int64_t head, float factor, Tensor& to) {
+    auto put = [&](const RampCall<T>& call, float* lines, int64_t key_head, float factor, Tensor& to) {
       for (int64_t i = 0; i < task.end - task.begin; ++i)
         if (index[i] >= 0)
           store_scaled(lines + i * call.width, call.width, call.D, factor, m.narrow,
-                       to.mutable_data_ptr<T>() + (index[i] * call.H + head) * call.D);
+                       to.mutable_data_ptr<T>() + (index[i] * call.G + key_head) * call.D);
     };
-    for (int64_t h = 0; h < heads_.H; ++h) {
-      put(heads_, m.heads[h].dk, h, 1 / call_.unit, dk_);
-      put(heads_, m.heads[h].dv, h, 1, dv_);
+    for (int64_t g = 0; g < heads_.G; ++g) {
+      put(heads_, m.keys[g].dk, g, 1 / call_.unit, dk_);
+      put(heads_, m.keys[g].dv, g, 1, dv_);
     }
-    if (call_.form) put(*call_.form, m.form.dk, 0, 1 / std::sqrt(static_cast<float>(call_.form->D)), dk_form_);
+    if (call_.form) put(*call_.form, m.form.dk, 0, 1 / call_.form->unit, dk_form_);
   }
 
   void clear_unseen() {
@@ -303,7 +307,7 @@ class Backward {
   std::optional<QueryGradient<T>> dq_form_;
   std::vector<std::atomic<int64_t>> done_;                           // [sample]: how many of its tasks
   std::vector<typename QueryGradient<T>::Part> parts_, parts_form_;  // [task]
-  PositionGradient<T> positions_{heads_};
+  TableGradients<T> tables_{heads_};
 };
 
 }  // namespace

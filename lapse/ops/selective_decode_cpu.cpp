@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/few_queries.h"
 #include "lapse/ops/parallel.h"
-#include "lapse/ops/ramp_decode.h"
 #include "lapse/ops/scratch.h"
 #include "lapse/ops/selective_cpu.h"
 #include "lapse/ops/vector.h"
@@ -16,7 +16,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kChunk = 256;  // rows that a task reads; whatever the number of threads
+constexpr int64_t kChunk = 256;
 
 struct Chunk {
   int64_t sample, begin, end;  // rows of the packed table
@@ -38,105 +38,80 @@ struct Selects {
   }
 };
 
-/// T: float, or uint16_t where q, k, v, positions and what selects are bfloat16; the sums are float32 either way.
 template <class T>
 class Decode {
  public:
   Decode(const SelectiveInputs& x, const SelectiveOptions& o)
-      : o_(o),
-        B_(x.q.size(0)),
-        K_(x.q.size(1)),
-        H_(x.q.size(2)),
-        D_(x.q.size(3)),
-        q_(x.q.to(at::kFloat).contiguous()),
-        k_(x.k.contiguous()),
-        v_(x.v.contiguous()),
-        start_(x.start.contiguous()),
-        time_(x.time.contiguous()),
-        offsets_(x.offsets.const_data_ptr<int64_t>()) {
-    if (x.until) until_ = x.until->contiguous();
+      : o_(o), call_(x, {o.position, o.age_bias, o.seed, o.bias_age, o.scale, o.dropout}, kChunk) {
     if (o.first && !o.mask_first) first_ = o.first->contiguous();
-    const auto type = x.k.scalar_type();
-    if (o.position) position_ = o.position->to(type).contiguous();
-    if (o.select_q) select_q_ = o.select_q->to(at::kFloat).contiguous(), select_k_ = o.select_k->to(type).contiguous();
+    if (o.select_q) {
+      select_q_ = as(*o.select_q, at::kFloat).contiguous();
+      select_k_ = as(*o.select_k, x.k.scalar_type()).contiguous();
+    }
     y_.out = at::empty(x.q.sizes(), at::kFloat);
-    y_.memory = at::zeros({B_, K_}, at::kFloat);
-    y_.masking = at::zeros({x.k.size(0)}, at::kFloat);
-    y_.stats = at::empty({B_, K_, H_}, at::kFloat);
-    const int64_t first = offsets_[0], rows = offsets_[B_] - first;
+    y_.memory = at::zeros({call_.B, call_.K}, at::kFloat);
+    y_.masking = at::zeros({call_.N}, at::kFloat);
+    y_.stats = at::empty({call_.B, call_.K, call_.H}, at::kFloat);
+    const int64_t first = call_.offsets[0], rows = call_.offsets[call_.B] - first;
     if (o.masking) y_.masking.narrow(0, first, rows).copy_(o.masking->narrow(0, first, rows));
   }
 
   SelectiveOutputs run() {
     std::vector<Chunk> chunks;
     std::vector<int64_t> first = {0};  // of each sample
-    for (int64_t b = 0; b < B_; ++b) {
-      for (int64_t i = offsets_[b]; i < offsets_[b + 1]; i += kChunk)
-        chunks.push_back({b, i, std::min(i + kChunk, offsets_[b + 1])});
+    for (int64_t b = 0; b < call_.B; ++b) {
+      const int64_t end = call_.offsets[b + 1];
+      for (int64_t i = call_.offsets[b]; i < end; i += kChunk) chunks.push_back({b, i, std::min(i + kChunk, end)});
       first.push_back(static_cast<int64_t>(chunks.size()));
     }
     Scratch& scratch = Scratch::of_thread();  // of the caller's; `attend`, which may run on this thread, takes none
     scratch.release();
     const auto n = static_cast<int64_t>(chunks.size());
-    line_ = RampRowSums::floats(H_, D_, kChunk);
-    logits_at_ = K_ * line_ + K_;
-    const int64_t size = logits_at_ + kChunk * H_;  // sums and memory of each query, then the rows' logits
+    line_ = call_.line();
+    logits_at_ = call_.K * line_ + call_.K;
+    const int64_t size = logits_at_ + kChunk * call_.H;  // sums and memory of each query, then the rows' logits
     float* room = scratch.take<float>(n * size);
     for_each_task(n, [&](int64_t c) { attend(chunks[c], room + c * size); });
-    for (int64_t b = 0; b < B_; ++b)
-      for (int64_t t = 0; t < K_; ++t) join(room + first[b] * size, first[b + 1] - first[b], size, b, t);
+    for (int64_t b = 0; b < call_.B; ++b)
+      for (int64_t t = 0; t < call_.K; ++t) join(room + first[b] * size, first[b + 1] - first[b], size, b, t);
     return y_;
   }
 
  private:
-  RampRowSums sums_at(float* x) const { return {x, H_, D_, kChunk}; }
-
-  static const T* lines(const Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
-
   Selects<T> selects(int64_t b) const {
-    if (o_.select_q) {
-      const int64_t E = select_q_.size(2);
-      return {select_q_.const_data_ptr<float>() + b * K_ * E,
-              lines(select_k_),
-              nullptr,
-              E,
-              E,
-              E,
-              0,
-              1 / std::sqrt(static_cast<float>(E))};
-    }
-    return {q_.const_data_ptr<float>() + b * K_ * H_ * D_,
-            lines(k_),
-            position(),
-            H_ * D_,
-            H_ * D_,
-            D_,
-            position_.defined() ? position_.size(0) : 0,
-            1 / std::sqrt(static_cast<float>(D_))};
+    if (!o_.select_q)
+      return {call_.q(b, 0),     call_.k(0), call_.position(),  call_.H * call_.D,
+              call_.G * call_.D, call_.D,    call_.positions(), call_.scale};
+    const int64_t E = select_q_.size(2);
+    return {select_q_.const_data_ptr<float>() + b * call_.K * E,
+            static_cast<const T*>(select_k_.const_data_ptr()),
+            nullptr,
+            E,
+            E,
+            E,
+            0,
+            1 / std::sqrt(static_cast<float>(E))};
   }
-  const T* position() const { return position_.defined() ? lines(position_) : nullptr; }
 
   /// One chunk of rows before all queries.
   void attend(const Chunk& c, float* room) {
-    const int64_t n = c.end - c.begin, stride = H_ * D_;
+    const int64_t n = c.end - c.begin, H = call_.H;
     float* F = y_.masking.mutable_data_ptr<float>() + c.begin;
     float* logit = room + logits_at_;
     float S[kChunk], weight[kChunk];
     int32_t age[kChunk];
-    for (int64_t t = 0; t < K_; ++t) {
+    for (int64_t t = 0; t < call_.K; ++t) {
       see(c, t, age, weight, S);
       if (!o_.shift)
         for (int64_t i = 0; i < n; ++i) F[i] += S[i];
-      float& memory = room[K_ * line_ + t];
+      float& memory = room[call_.K * line_ + t];
       memory = 0;
       for (int64_t i = 0; i < n; ++i) {
-        std::fill_n(logit + i * H_, H_, -F[i]);
+        std::fill_n(logit + i * H, H, -F[i]);
         if (weight[i] > 0) memory += 1 - std::min(F[i], static_cast<float>(o_.cap)) / static_cast<float>(o_.cap);
       }
-      ramp_rows_forward(RampRowBlock<T>{n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + t) * stride,
-                                        lines(k_) + c.begin * stride, lines(v_) + c.begin * stride, stride, logit,
-                                        position(), position_.defined() ? position_.size(0) : 0, age, weight},
-                        sums_at(room + t * line_));
+      if (call_.biased()) call_.add_bias(age, n, logit);
+      call_.attend(c.sample, t, c.begin, n, logit, age, weight, call_.sums_at(room + t * line_));
       if (o_.shift)
         for (int64_t i = 0; i < n; ++i) F[i] += S[i];
     }
@@ -144,51 +119,40 @@ class Decode {
 
   /// Ages, what query t sees (1, else -1), and S.
   void see(const Chunk& c, int64_t t, int32_t* age, float* weight, float* S) const {
-    const int64_t now = start_.const_data_ptr<int64_t>()[c.sample] + t;
-    const auto* time = time_.const_data_ptr<int64_t>();
-    const auto* until = until_.defined() ? until_.const_data_ptr<int64_t>() : nullptr;
+    const int64_t now = call_.time_of(c.sample, t);
+    const int64_t *time = call_.time(), *until = call_.until();
     const auto* first = first_.defined() ? first_.const_data_ptr<bool>() : nullptr;
     const Selects<T> selects = this->selects(c.sample);
+    const bool biased = call_.biased() && !o_.select_q;
     for (int64_t row = c.begin; row < c.end; ++row) {
       const int64_t i = row - c.begin, a = now - time[row];
-      age[i] = static_cast<int32_t>(std::clamp<int64_t>(a, -1, int64_t{1} << 30));
+      age[i] = call_.narrow(a);
       const bool visible = a >= 0 && a <= o_.max_age && (until == nullptr || now < until[row]);
       weight[i] = visible ? 1.f : -1.f;
       S[i] = 0;
       if (!visible || (first != nullptr && first[row]) || (a == 0 && !o_.mask_self)) continue;
-      const float s = selects.logit(t, row, a);
+      const float s = selects.logit(t, row, a) + (biased ? call_.bias(0, a) : 0);
       S[i] = o_.relu && s <= 0 ? 0 : s;  // NaN stays NaN
     }
   }
 
   /// Joins a sample's chunks, `size` apart, for query t, in their order.
   void join(float* room, int64_t chunks, int64_t size, int64_t b, int64_t t) {
-    const int64_t query = b * K_ + t;
-    for (int64_t c = 0; c < chunks; ++c) y_.memory.mutable_data_ptr<float>()[query] += room[c * size + K_ * line_ + t];
-    float* out = y_.out.mutable_data_ptr<float>() + query * H_ * D_;
-    for (int64_t h = 0; h < H_; ++h, out += D_) {
-      float largest = -INFINITY, sum = 0;
-      auto sums = [&](int64_t c) { return sums_at(room + c * size + t * line_); };
-      for (int64_t c = 0; c < chunks; ++c) largest = std::max(largest, sums(c).largest[h]);
-      std::fill_n(out, D_, 0.f);
-      for (int64_t c = 0; c < chunks; ++c) {
-        const RampRowSums s = sums(c);
-        if (s.sum[h] == 0) continue;
-        const float factor = std::exp2(s.largest[h] - largest);
-        sum += s.sum[h] * factor;
-        for (int64_t d = 0; d < D_; ++d) out[d] += s.values[h * D_ + d] * factor;
-      }
-      constexpr float kLog2 = 0.6931471805599453f;
-      y_.stats.mutable_data_ptr<float>()[query * H_ + h] = sum == 0 ? -INFINITY : largest * kLog2 + std::log(sum);
-      for (int64_t d = 0; d < D_; ++d) out[d] *= sum == 0 ? 0 : 1 / sum;
+    const int64_t query = b * call_.K + t, H = call_.H, D = call_.D;
+    for (int64_t c = 0; c < chunks; ++c)
+      y_.memory.mutable_data_ptr<float>()[query] += room[c * size + call_.K * line_ + t];
+    float* out = y_.out.mutable_data_ptr<float>() + query * H * D;
+    const auto sums = [&](int64_t c) { return call_.sums_at(room + c * size + t * line_); };
+    for (int64_t h = 0; h < H; ++h, out += D) {
+      const auto softmax = call_.join(chunks, sums, h, out);
+      y_.stats.mutable_data_ptr<float>()[query * H + h] = call_.log_sum_exp(softmax);
+      for (int64_t d = 0; d < D; ++d) out[d] *= softmax.sum == 0 ? 0 : 1 / softmax.sum;
     }
   }
 
   const SelectiveOptions& o_;
-  const int64_t B_, K_, H_, D_;
-  const Tensor q_, k_, v_, start_, time_;
-  const int64_t* offsets_;
-  Tensor until_, first_, position_, select_q_, select_k_;
+  const FewQueries<T> call_;
+  Tensor first_, select_q_, select_k_;
   int64_t line_ = 0, logits_at_ = 0;
   SelectiveOutputs y_;
 };

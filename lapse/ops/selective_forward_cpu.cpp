@@ -41,7 +41,7 @@ class Forward {
     for (int64_t begin = 0; begin < heads_.B;) {
       int64_t end = begin, tiles = 0;
       for (; end < heads_.B; ++end) {
-        const int64_t bytes = 2 * (tiles + call_.tiles(end)) * heads_.H * tile_size() * sizeof(T);
+        const int64_t bytes = 2 * (tiles + call_.tiles(end)) * heads_.G * tile_size() * sizeof(T);
         if (end > begin && bytes > kPackedBytes) break;
         first_tile_[end] = tiles;
         tiles += call_.tiles(end);
@@ -54,10 +54,11 @@ class Forward {
 
  private:
   int64_t tile_size() const { return kTileRows * heads_.width; }
+  // Tile i of what head h of the queries reads.
   T* keys(int64_t b, int64_t h, int64_t i) { return keys_.mutable_data_ptr<T>() + packed_at(b, h, i); }
   T* values(int64_t b, int64_t h, int64_t i) { return values_.mutable_data_ptr<T>() + packed_at(b, h, i); }
   int64_t packed_at(int64_t b, int64_t h, int64_t i) const {
-    return (first_tile_[b] * heads_.H + h * call_.tiles(b) + i) * tile_size();
+    return (first_tile_[b] * heads_.G + h / heads_.group * call_.tiles(b) + i) * tile_size();
   }
   /// F of the rows of tile i for the first query of block j.
   float* before(int64_t b, int64_t i, int64_t j) {
@@ -66,7 +67,7 @@ class Forward {
 
   /// Samples [begin, end), which have so many tiles of rows.
   void attend(int64_t begin, int64_t end, int64_t tiles) {
-    const int64_t blocks = heads_.query_blocks(), size = tiles * heads_.H * tile_size();
+    const int64_t blocks = heads_.query_blocks(), size = tiles * heads_.G * tile_size();
     keys_ = at::empty({size}, heads_.q_tensor.options()), values_ = at::empty_like(keys_);
     before_ = at::empty({tiles * blocks * kTileRows}, y_.memory.options());
     std::vector<RampTask> sums;
@@ -92,9 +93,9 @@ class Forward {
     const int64_t b = task.sample, first = task.begin / kTileRows, n = (task.end - task.begin) / kTileRows;
     const int64_t* index = call_.rows(b).index.data();
     T* v = scratch.take<T>(tile_size());
-    for (int64_t h = 0; h < heads_.H; ++h)
+    for (int64_t g = 0; g < heads_.G; ++g)
       for (int64_t i = first; i < first + n; ++i) {
-        const int64_t stride = heads_.H * heads_.D, at = h * heads_.D, w = heads_.width;
+        const int64_t stride = heads_.G * heads_.D, at = g * heads_.D, h = g * heads_.group, w = heads_.width;
         pack(heads_.k + at, stride, index + i * kTileRows, kTileRows, heads_.D, keys(b, h, i), kTileRows, w);
         pack(heads_.v + at, stride, index + i * kTileRows, kTileRows, heads_.D, v, kTileRows, w);
         transposed(v, kTileRows, w, values(b, h, i));
@@ -224,7 +225,7 @@ class Forward {
   const SelectiveOptions& options_;
   SelectiveOutputs y_;
   std::vector<int64_t> first_tile_;  // of each sample among those that are attended together
-  Tensor keys_, values_;             // [sample][head][tile]: [64][width], and transposed
+  Tensor keys_, values_;             // [sample][key head][tile]: [64][width], and transposed
   Tensor before_;                    // [sample][tile][block of queries][64]
 };
 

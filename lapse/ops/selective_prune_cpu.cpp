@@ -21,7 +21,10 @@ SelectiveInputs selecting(const SelectiveInputs& x, const SelectiveOptions& o) {
   return {o.select_q ? o.select_q->unsqueeze(2) : x.q.narrow(2, 0, 1), k, k, x.offsets, x.start, x.time, x.until};
 }
 SelectiveOptions selecting(SelectiveOptions o) {
-  if (o.select_q) o.position.reset();
+  if (o.select_q)
+    o.position.reset(), o.age_bias.reset(), o.scale.reset();
+  else if (o.age_bias)
+    o.age_bias = o.age_bias->narrow(0, 0, 1);
   o.select_q.reset(), o.select_k.reset(), o.seed.reset();
   o.shift = true, o.dropout = 0;
   return o;

@@ -96,7 +96,7 @@ class QueryGradient {
 
   void write(int64_t b, int64_t j, int64_t h, float* dq, T* narrow) {
     T* to = gradient.mutable_data_ptr<T>();
-    const float scale = 1 / std::sqrt(static_cast<float>(call_.D));
+    const float scale = 1 / call_.unit;
     for (int64_t t = 0; t < call_.queries && j * call_.queries + t < call_.K; ++t)
       store_scaled(dq + t * call_.width, call_.width, call_.D, scale, narrow,
                    to + call_.query_at(b, j * call_.queries + t, h));

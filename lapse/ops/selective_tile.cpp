@@ -56,6 +56,7 @@ HWY_INLINE V Score(const RampTile& tile, const float* score, int i, int t) {
   V s = hn::Load(d, score + i * tile.queries + t);
   if (tile.by_age != nullptr && tile.age_at[i] >= 0)
     s = hn::Add(s, hn::Load(d, tile.by_age + int64_t{tile.age_at[i]} * tile.queries + t));
+  if (tile.bias != nullptr) s = hn::Add(s, hn::LoadU(d, tile.bias + tile.bias_at[i] + t));
   return s;
 }
 

@@ -6,14 +6,14 @@
 
 namespace lapse {
 
-/// Scores, rows by queries, of the head (or of the form) that selects. F is counted in the heads' scores, times
-/// sqrt(D), so that it is subtracted as it is.
+/// Scores, rows by queries, of the head (or of the form) that selects. F is counted in the heads' scores, so that it
+/// is subtracted as it is.
 struct SelectiveTile {
   RampTile scores;      ///< its logit, span, masking and dropout play no part
   const int32_t* open;  ///< [rows]: the first query that can mask the row
   bool gated;           ///< false: every query can mask every row
   float factor;         ///< from these scores to the heads'
-  float cap;            ///< times sqrt(D)
+  float cap;            ///< in the heads' scores
   bool relu, shift;
 };
 

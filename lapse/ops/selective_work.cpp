@@ -10,6 +10,7 @@ namespace {
 RampOptions of_heads(const SelectiveOptions& o) {
   RampOptions ramp;
   ramp.position = o.position, ramp.seed = o.seed;
+  ramp.age_bias = o.age_bias, ramp.bias_age = o.bias_age, ramp.scale = o.scale;
   ramp.min_age = 0, ramp.max_age = o.max_age, ramp.dropout = o.dropout;
   return ramp;
 }
@@ -37,7 +38,7 @@ SelectiveCall<T>::SelectiveCall(const SelectiveInputs& x, const SelectiveOptions
       form_options_(of_form(o)),
       heads(x, heads_options_),
       form(form_of<T>(x, o, form_options_)),
-      unit(std::sqrt(static_cast<float>(heads.D))) {
+      unit(heads.unit) {
   if (o.masking) masking_ = o.masking->to(at::kFloat).contiguous();
   const at::Tensor first = o.first && !o.mask_first ? o.first->contiguous() : at::Tensor();
   constexpr int32_t kNever = 1 << 30;
@@ -74,7 +75,7 @@ SelectiveTile SelectiveCall<T>::tile(const RampTile& scores, int64_t sample, int
   SelectiveTile tile{.scores = scores,
                      .open = open_[sample].data() + begin,
                      .gated = scores.masked,
-                     .factor = form ? unit / std::sqrt(static_cast<float>(form->D)) : 1,
+                     .factor = form ? unit / form->unit : 1,
                      .cap = static_cast<float>(options.cap) * unit,
                      .relu = options.relu,
                      .shift = options.shift};

@@ -24,7 +24,7 @@ class SelectiveCall {
  public:
   const RampCall<T> heads;
   const std::optional<RampCall<T>> form;  ///< select_q and select_k as a call of one head
-  const float unit;                       ///< sqrt(D): F is counted in the heads' scores
+  const float unit;                       ///< that of the heads: F is counted in their scores
 
   /// Its head 0 selects.
   const RampCall<T>& selects() const { return form ? *form : heads; }
@@ -46,7 +46,7 @@ class SelectiveCall {
     if (next < heads.N) f(next, heads.N);
   }
 
-  /// F of rows [begin, end) before the block, times sqrt(D); 0 for rows that only fill a tile up.
+  /// F of rows [begin, end) before the block, in scores; 0 for rows that only fill a tile up.
   void masking_before(int64_t sample, int64_t begin, int64_t end, float* to) const;
 
   /// `scores`: the tile of what selects that begins with row `begin` of the sample's plan.
