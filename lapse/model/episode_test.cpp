@@ -65,7 +65,7 @@ TEST_P(Episodes, ReadNothingOfWhatWasBefore) {
         }
       if (length == 1) continue;  // then rows may stay for a while
       for (const auto& table : memory.layers)
-        EXPECT_GE(table.time().min().item<int64_t>(), 16) << "what was before the last episodes is gone";
+        if (table.rows() > 0) EXPECT_GE(table.time().min().item<int64_t>(), 16) << "what was before the last episodes is gone";
     }
 }
 
