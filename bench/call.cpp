@@ -19,7 +19,7 @@ int64_t sum(const std::vector<int64_t>& values) {
 }
 
 /// 14 D pairs + 6 D near per head, where `near` pairs have a position's embedding.
-double flops_of(const RampInputs& x, double pairs, double near) {
+double flops_of(const AttentionInputs& x, double pairs, double near) {
   return static_cast<double>(x.q.size(2) * x.q.size(3)) * (14 * pairs + 6 * near);
 }
 

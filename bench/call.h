@@ -18,7 +18,7 @@ struct CallShape {
 
 /// A call forward and backward, with row spans and positions for ages 1 ... queries.
 struct Call {
-  RampInputs inputs;
+  AttentionInputs inputs;
   RampOptions options;
   at::Tensor grad_out, grad_ramp_sum;
 

@@ -42,7 +42,7 @@ struct Problem {
     grad_out = random(x.q.sizes()), grad_memory = at::randn({B, s.queries}) / s.rows;
   }
 
-  SelectiveInputs x;
+  AttentionInputs x;
   SelectiveOptions o;
   Tensor grad_out, grad_memory;
 };

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lapse/ops/attention/rows.h"
+#include "lapse/ops/attention/options.h"
 #include "lapse/ops/ramp_decode.h"
 
 namespace lapse {
@@ -22,7 +22,7 @@ inline at::Tensor as(const at::Tensor& x, at::ScalarType type) { return x.scalar
 template <class T>
 class FewQueries {
  public:
-  FewQueries(const AttentionInputs& x, const AttentionExtras& o, int64_t chunk)
+  FewQueries(const AttentionInputs& x, const CoreOptions& o, int64_t chunk)
       : B(x.q.size(0)),
         K(x.q.size(1)),
         H(x.q.size(2)),

@@ -22,7 +22,7 @@
   { q, k, v, offsets, start, time, until }
 // `received` is no argument of the backward pass.
 #define LAPSE_RAMP_OPTIONS(received) \
-  { row_span, head_span, position, logit, age_bias, seed, bias_age, scale, ramp, min_age, max_age, dropout, received }
+  { {row_span, head_span, position, logit, age_bias, seed, bias_age, scale, ramp, min_age, max_age, dropout}, received }
 
 namespace lapse {
 

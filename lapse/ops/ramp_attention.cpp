@@ -127,20 +127,9 @@ RampTensors autograd(LAPSE_RAMP_ARGUMENTS, bool received) {
 
 }  // namespace
 
-void check_ramp_attention(const RampInputs& x, const RampOptions& o) {
-  constexpr const char* op = "ramp_attention";
-  check_attention(op, x, {o.position, o.age_bias, o.seed, o.bias_age, o.scale, o.dropout});
-  const auto N = x.k.sym_size(0), H = x.q.sym_size(2);
-  check_floating(op, "row_span", o.row_span, {N});
-  check_floating(op, "head_span", o.head_span, {H});
-  check_floating(op, "logit", o.logit, {N, H});
-  TORCH_CHECK(!(o.row_span && o.head_span), "ramp_attention: give row_span or head_span, not both");
-  TORCH_CHECK(o.ramp > 0, "ramp_attention: ramp must be positive, got ", o.ramp);
-  TORCH_CHECK(o.max_age >= o.min_age, "ramp_attention: min_age must be at most max_age, got ", o.min_age, " and ",
-              o.max_age);
-}
+void check_ramp_attention(const AttentionInputs& x, const RampOptions& o) { check_attention("ramp_attention", x, o); }
 
-void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
+void check_ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const AttentionInputs& x,
                                    const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse) {
   check_ramp_attention(x, o);
   constexpr const char* op = "ramp_attention_backward";
@@ -171,7 +160,7 @@ TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("ramp_attention", autograd); }
   x.q, x.k, x.v, x.offsets, x.start, x.time, o.row_span, o.head_span, o.position, o.logit, o.seed, o.ramp, o.min_age, \
       o.max_age, o.dropout, x.until, o.age_bias, o.bias_age, o.scale
 
-RampOutputs ramp_attention(const RampInputs& x, const RampOptions& o) {
+RampOutputs ramp_attention(const AttentionInputs& x, const RampOptions& o) {
   // Token by token, a way through the dispatcher with its many arguments is long beside the arithmetic.
   if (!at::GradMode::is_enabled() && ramp_attention_decodes(x, o)) {
     check_ramp_attention(x, o);
@@ -182,7 +171,7 @@ RampOutputs ramp_attention(const RampInputs& x, const RampOptions& o) {
   return {out, ramp_sum, received, stats};
 }
 
-RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
+RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const AttentionInputs& x,
                                       const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse) {
   auto [q, k, v, row, head, position, logit, bias] =
       backward_operator().call(grad_out, grad_ramp_sum, y.out, y.stats, LAPSE_RAMP_FIELDS,

@@ -3,27 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
-#include "lapse/ops/attention/rows.h"
+#include "lapse/ops/attention/options.h"
 
 namespace lapse {
 
 using RampInputs = AttentionInputs;
 
-struct RampOptions {
-  std::optional<at::Tensor> row_span;   ///< [N]: span e_i of each row in timesteps
-  std::optional<at::Tensor> head_span;  ///< [H]: span of each head; not together with row_span
-  std::optional<at::Tensor> position;   ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
-  std::optional<at::Tensor> logit;      ///< [N, H]: added to the logits of a row
-  std::optional<at::Tensor> age_bias;   ///< [H, A]: added to the logits of rows of age bias_age ... bias_age + A - 1
-  std::optional<at::Tensor> seed;       ///< [1] int64, needed with dropout
-  int64_t bias_age = 0;                 ///< younger rows take the table's first column, older ones its last
-  std::optional<double> scale;          ///< of q . k; absent: 1 / sqrt(D)
-  double ramp = 1;                      ///< R > 0 in timesteps
-  int64_t min_age = 1;                  ///< a query reads rows of age min_age ... max_age; below 0: later rows too
-  int64_t max_age = kNoLimit;
-  double dropout = 0;     ///< in [0, 1): on the normalised weights, scaled by 1 / (1 - dropout)
+struct RampOptions : CoreOptions {
   bool received = false;  ///< also return the attention that each row received
 };
 
@@ -50,7 +36,7 @@ struct RampOutputs {
 /// head_span, position, logit and age_bias, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0.
 /// Errors (c10::Error) name the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit
 /// below -1e28 as -inf. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
-RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
+RampOutputs ramp_attention(const AttentionInputs& inputs, const RampOptions& options);
 
 struct RampGradients {
   at::Tensor q, k, v;
@@ -60,21 +46,21 @@ struct RampGradients {
 /// The backward pass, an operator of its own. grad_ramp_sum [B]; grad_lse [B, K, H], only without spans, or undefined.
 /// `outputs` are those of the forward pass.
 RampGradients ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
-                                      const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs,
-                                      const at::Tensor& grad_lse = {});
+                                      const AttentionInputs& inputs, const RampOptions& options,
+                                      const RampOutputs& outputs, const at::Tensor& grad_lse = {});
 
 /// The reference: dense per sample, obviously right, any floating dtype (bfloat16 computes in float32). Deterministic.
 /// Kept to test every faster kernel against; the operator calls it where no faster kernel applies.
-RampOutputs ramp_attention_reference(const RampInputs& inputs, const RampOptions& options);
+RampOutputs ramp_attention_reference(const AttentionInputs& inputs, const RampOptions& options);
 RampGradients ramp_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
-                                                const RampInputs& inputs, const RampOptions& options,
+                                                const AttentionInputs& inputs, const RampOptions& options,
                                                 const RampOutputs& outputs, const at::Tensor& grad_lse = {});
 
 /// What every kernel calls first: autograd's kernel, which inference mode skips, does not. c10::Error for ill-shaped
 /// inputs; looks at shapes and dtypes only.
-void check_ramp_attention(const RampInputs& inputs, const RampOptions& options);
+void check_ramp_attention(const AttentionInputs& inputs, const RampOptions& options);
 void check_ramp_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_ramp_sum,
-                                   const RampInputs& inputs, const RampOptions& options, const RampOutputs& outputs,
-                                   const at::Tensor& grad_lse);
+                                   const AttentionInputs& inputs, const RampOptions& options,
+                                   const RampOutputs& outputs, const at::Tensor& grad_lse);
 
 }  // namespace lapse

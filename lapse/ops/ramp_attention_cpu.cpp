@@ -13,18 +13,20 @@ using at::Tensor;
 using Optional = std::optional<Tensor>;
 
 /// float64 is for checking numbers, not for speed.
-bool tiled(const RampInputs& x) {
+bool tiled(const AttentionInputs& x) {
   const auto type = x.q.scalar_type();
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
 }
 
 /// Elsewhere bfloat16 is computed in float32.
-bool computes_bfloat16(const RampInputs& x) { return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16; }
+bool computes_bfloat16(const AttentionInputs& x) {
+  return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
+}
 
 Tensor as(const Tensor& x, const Optional& like) { return like ? x.to(like->scalar_type()) : x; }
 
 RampTensors forward(LAPSE_RAMP_ARGUMENTS, bool received) {
-  const RampInputs x LAPSE_RAMP_INPUTS;
+  const AttentionInputs x LAPSE_RAMP_INPUTS;
   const RampOptions o LAPSE_RAMP_OPTIONS(received);
   if (!tiled(x)) {
     auto y = ramp_attention_reference(x, o);
@@ -43,7 +45,7 @@ RampTensors forward(LAPSE_RAMP_ARGUMENTS, bool received) {
 
 RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out,
                              const Tensor& stats, LAPSE_RAMP_ARGUMENTS, const Optional& grad_lse) {
-  const RampInputs x LAPSE_RAMP_INPUTS;
+  const AttentionInputs x LAPSE_RAMP_INPUTS;
   const RampOptions o LAPSE_RAMP_OPTIONS(false);
   const RampOutputs y{out, {}, {}, stats};
   const Tensor lse = grad_lse.value_or(Tensor());

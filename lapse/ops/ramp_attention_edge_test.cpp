@@ -85,9 +85,9 @@ TEST(RampAttentionBlind, OneBlindQueryLeavesTheOthersAlone) {
 // Nearly all of the softmax lies on a row beyond the head's span, so that the 1e-8 beside Z counts, forward and back:
 // with z = exp(-18), out = z / (z + 1e-8) v and its derivative by the row's logit is z 1e-8 / (z + 1e-8)^2 v.
 TEST(RampAttentionBlind, TheEpsilonBesideZCounts) {
-  RampInputs x = {at::zeros({1, 1, 1, 1}, at::kDouble), at::zeros({2, 1, 1}, at::kDouble),
-                  at::full({2, 1, 1}, 3., at::kDouble), at::full({2}, 0, at::kLong),
-                  at::full({1}, 20, at::kLong),         at::full({2}, 19, at::kLong)};
+  AttentionInputs x = {at::zeros({1, 1, 1, 1}, at::kDouble), at::zeros({2, 1, 1}, at::kDouble),
+                       at::full({2, 1, 1}, 3., at::kDouble), at::full({2}, 0, at::kLong),
+                       at::full({1}, 20, at::kLong),         at::full({2}, 19, at::kLong)};
   x.offsets[1] = 2;
   x.time[0] = 0;
   RampOptions o;

@@ -50,7 +50,7 @@ RampCase small_case(uint64_t seed) { return random_ramp_case(seed, at::kDouble, 
 /// A loss in which every output element has its own weight.
 class WeightedLoss {
  public:
-  WeightedLoss(const RampInputs& x, const RampOptions& o) {
+  WeightedLoss(const AttentionInputs& x, const RampOptions& o) {
     Random random(1, "loss");
     out_ = random_normal(x.q.sizes(), random);
     ramp_sum_ = random_normal({x.q.size(0)}, random);

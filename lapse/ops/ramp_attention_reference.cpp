@@ -45,7 +45,7 @@ struct Sample {
   Tensor bias_index;                // [K n]: columns of age_bias; undefined without
   Tensor keep;                      // [H, K, n] dropout's factors; undefined without
 
-  Sample(const RampInputs& x, const RampOptions& o, int64_t b) {
+  Sample(const AttentionInputs& x, const RampOptions& o, int64_t b) {
     const auto* offsets = x.offsets.const_data_ptr<int64_t>();
     first = offsets[b], n = offsets[b + 1] - offsets[b];
     const auto type = compute_type(x.q);
@@ -74,7 +74,7 @@ struct Sample {
     return (G == x.size(0) ? x : x.view({G, -1, x.size(1), x.size(2)}).sum(1)).transpose(0, 1);
   }
 
-  void add_mask(const RampInputs& x, const RampOptions& o, at::ScalarType type) {
+  void add_mask(const AttentionInputs& x, const RampOptions& o, at::ScalarType type) {
     const Tensor span = o.row_span ? rows(*o.row_span).to(type) : o.head_span->to(type).view({-1, 1, 1});
     remaining = span - age;
     mask = (remaining / o.ramp + 1).clamp(0, 1);
@@ -139,7 +139,7 @@ void for_each_sample(int64_t batch, const F& f) {
 
 }  // namespace
 
-RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) {
+RampOutputs ramp_attention_reference(const AttentionInputs& x, const RampOptions& o) {
   check_ramp_attention(x, o);
   check_attention_offsets("ramp_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
@@ -174,7 +174,7 @@ RampOutputs ramp_attention_reference(const RampInputs& x, const RampOptions& o) 
 }
 
 RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_ramp_sum,
-                                                const RampInputs& x, const RampOptions& o, const RampOutputs& y,
+                                                const AttentionInputs& x, const RampOptions& o, const RampOutputs& y,
                                                 const Tensor& grad_lse) {
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, grad_lse);
   check_attention_offsets("ramp_attention", x);

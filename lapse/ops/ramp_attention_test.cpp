@@ -15,7 +15,7 @@ constexpr uint64_t kCases = 240;
 
 struct Implementation {
   const char* name;
-  RampOutputs (*forward)(const RampInputs&, const RampOptions&);
+  RampOutputs (*forward)(const AttentionInputs&, const RampOptions&);
 };
 const Implementation kImplementations[] = {{"operator", ramp_attention}, {"reference", ramp_attention_reference}};
 
@@ -95,7 +95,7 @@ TEST(RampAttentionCases, CoverTheCorners) {
 TEST(RampAttentionForward, LargeLogitsAreSafe) {
   RampCase c = random_ramp_case(8, at::kFloat, false, 1e-3);
   for (double factor : {1e3, 1e6, 1e12}) {
-    RampInputs x = c.inputs;
+    AttentionInputs x = c.inputs;
     x.q = x.q * factor;
     const auto y = ramp_attention(x, c.options);
     EXPECT_TRUE(y.out.isfinite().all().item<bool>());

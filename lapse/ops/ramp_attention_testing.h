@@ -18,7 +18,7 @@
 namespace lapse {
 
 struct RampCase {
-  RampInputs inputs;
+  AttentionInputs inputs;
   RampOptions options;
   std::string text;  ///< for messages
 };
@@ -202,7 +202,7 @@ struct RampExpected {
 /// One query of one head, by the formulas of ramp_attention.h. No tensor is computed with.
 class RampOracle {
  public:
-  RampOracle(const RampInputs& x, const RampOptions& o)
+  RampOracle(const AttentionInputs& x, const RampOptions& o)
       : K(x.q.size(1)),
         H(x.q.size(2)),
         G(x.k.size(1)),

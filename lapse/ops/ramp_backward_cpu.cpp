@@ -15,7 +15,7 @@ using at::Tensor;
 template <class T>
 class Backward {
  public:
-  Backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x, const RampOptions& o,
+  Backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const AttentionInputs& x, const RampOptions& o,
            const RampOutputs& y, const Tensor& grad_lse)
       : call_(x, o), options_(o) {
     const auto type = call_.q_tensor.scalar_type();
@@ -288,9 +288,9 @@ class Backward {
 
 }  // namespace
 
-RampGradients ramp_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_ramp_sum, const RampInputs& x,
-                                            const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse,
-                                            bool bfloat16) {
+RampGradients ramp_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_ramp_sum,
+                                            const AttentionInputs& x, const RampOptions& o, const RampOutputs& y,
+                                            const Tensor& grad_lse, bool bfloat16) {
   return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_ramp_sum, x, o, y, grad_lse).run()
                   : Backward<float>(grad_out, grad_ramp_sum, x, o, y, grad_lse).run();
 }

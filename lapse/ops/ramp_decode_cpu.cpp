@@ -25,8 +25,7 @@ struct Chunk {
 template <class T>
 class Decode {
  public:
-  Decode(const RampInputs& x, const RampOptions& o)
-      : o_(o), call_(x, {o.position, o.age_bias, o.seed, o.bias_age, o.scale, o.dropout}, kChunk) {
+  Decode(const AttentionInputs& x, const RampOptions& o) : o_(o), call_(x, o, kChunk) {
     if (o.row_span) row_span_ = as(*o.row_span, at::kFloat).contiguous();
     if (o.logit) logit_ = as(*o.logit, at::kFloat).contiguous();
     y_.out = at::empty(x.q.sizes(), at::kFloat);
@@ -134,13 +133,13 @@ class Decode {
 
 }  // namespace
 
-bool ramp_attention_decodes(const RampInputs& x, const RampOptions& o) {
+bool ramp_attention_decodes(const AttentionInputs& x, const RampOptions& o) {
   const auto type = x.q.scalar_type();
   return x.q.device().is_cpu() && x.q.dim() == 4 && x.q.size(1) <= kFewQueries && x.q.numel() > 0 &&
          (type == at::kFloat || type == at::kBFloat16) && !o.head_span && o.dropout == 0;
 }
 
-RampOutputs ramp_attention_decode(const RampInputs& x, const RampOptions& o) {
+RampOutputs ramp_attention_decode(const AttentionInputs& x, const RampOptions& o) {
   RampOutputs y = x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
   y.out = as(y.out, x.q.scalar_type());
   return y;

@@ -21,7 +21,7 @@ struct Partial {
 template <class T>
 class Forward {
  public:
-  Forward(const RampInputs& x, const RampOptions& o) : call_(x, o), options_(o) {
+  Forward(const AttentionInputs& x, const RampOptions& o) : call_(x, o), options_(o) {
     const auto wide = x.q.options().dtype(at::kFloat);
     y_.out = at::empty({call_.B, call_.K, call_.H, call_.D}, wide.dtype(call_.q_tensor.scalar_type()));
     y_.ramp_sum = at::zeros({call_.B}, wide);
@@ -201,7 +201,7 @@ class Forward {
 
 }  // namespace
 
-RampOutputs ramp_attention_tiled(const RampInputs& x, const RampOptions& o, bool bfloat16) {
+RampOutputs ramp_attention_tiled(const AttentionInputs& x, const RampOptions& o, bool bfloat16) {
   return bfloat16 ? Forward<at::BFloat16>(x, o).run() : Forward<float>(x, o).run();
 }
 

@@ -25,7 +25,7 @@ void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last
 }
 
 RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span,
-                 const int64_t* until, int64_t K, const RampOptions& o) {
+                 const int64_t* until, int64_t K, const CoreOptions& o) {
   RampRows rows;
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {
@@ -48,7 +48,7 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
 
 }  // namespace
 
-RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
+RampPlan plan_ramp(const AttentionInputs& x, const CoreOptions& o) {
   RampPlan plan;
   const int64_t B = x.q.size(0), K = x.q.size(1), G = x.k.size(1);
   const at::Tensor start = x.start.contiguous(), time = x.time.contiguous();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/attention/options.h"
 
 namespace lapse {
 
@@ -33,6 +33,6 @@ struct RampPlan {
   std::vector<RampTask> tasks;  ///< the chunks of a sample and key head follow each other
   int64_t largest = 0;          ///< most rows of a task
 };
-RampPlan plan_ramp(const RampInputs& inputs, const RampOptions& options);
+RampPlan plan_ramp(const AttentionInputs& inputs, const CoreOptions& options);
 
 }  // namespace lapse

@@ -202,12 +202,12 @@ TEST(RampAttentionTiled, KeepsNaN) {
     for (int64_t K : {1, 70})
       for (int64_t row : {0, 40, 99}) {
         Random random(8, "NaN");
-        RampInputs x = {random_normal({1, K, 1, 16}, random).to(at::kFloat),
-                        random_normal({100, 1, 16}, random).to(at::kFloat),
-                        random_normal({100, 1, 16}, random).to(at::kFloat),
-                        at::arange(2, at::kLong) * 100,
-                        at::full({1}, 100, at::kLong),
-                        at::arange(100, at::kLong)};
+        AttentionInputs x = {random_normal({1, K, 1, 16}, random).to(at::kFloat),
+                             random_normal({100, 1, 16}, random).to(at::kFloat),
+                             random_normal({100, 1, 16}, random).to(at::kFloat),
+                             at::arange(2, at::kLong) * 100,
+                             at::full({1}, 100, at::kLong),
+                             at::arange(100, at::kLong)};
         x.k[row][0][3] = NAN;
         EXPECT_TRUE(ramp_attention(x, {}).out.isnan().all().item<bool>()) << K << ", " << row;
       }
@@ -219,12 +219,12 @@ TEST(RampAttentionTiled, TakesMinusInfinityAsALogit) {
   Random random(9, "masked");
   for (int64_t K : {1, 70}) {
     const int64_t n = 300;
-    RampInputs x = {random_normal({1, K, 2, 16}, random).to(at::kFloat),
-                    random_normal({n, 2, 16}, random).to(at::kFloat),
-                    random_normal({n, 2, 16}, random).to(at::kFloat),
-                    at::arange(2, at::kLong) * n,
-                    at::full({1}, n, at::kLong),
-                    at::arange(n, at::kLong)};
+    AttentionInputs x = {random_normal({1, K, 2, 16}, random).to(at::kFloat),
+                         random_normal({n, 2, 16}, random).to(at::kFloat),
+                         random_normal({n, 2, 16}, random).to(at::kFloat),
+                         at::arange(2, at::kLong) * n,
+                         at::full({1}, n, at::kLong),
+                         at::arange(n, at::kLong)};
     RampOptions o;
     o.logit = at::zeros({n, 2});
     o.logit->narrow(0, 0, 260).fill_(-INFINITY);

@@ -13,7 +13,7 @@ at::ScalarType type_of(at::BFloat16) { return at::kBFloat16; }
 }  // namespace
 
 template <class T>
-RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
+RampCall<T>::RampCall(const AttentionInputs& x, const CoreOptions& o)
     : options(o),
       B(x.q.size(0)),
       K(x.q.size(1)),

@@ -8,7 +8,6 @@
 
 #include "lapse/core/random.h"
 #include "lapse/ops/panel.h"
-#include "lapse/ops/ramp_attention.h"
 #include "lapse/ops/ramp_plan.h"
 #include "lapse/ops/ramp_tile.h"
 #include "lapse/ops/scratch.h"
@@ -21,9 +20,9 @@ constexpr float kRampEpsilon = 1e-8f;  // of the renormalisation
 /// Inputs as contiguous memory of T, float or at::BFloat16, and the plan.
 template <class T>
 struct RampCall {
-  RampCall(const RampInputs& inputs, const RampOptions& options);
+  RampCall(const AttentionInputs& inputs, const CoreOptions& options);
 
-  const RampOptions& options;
+  const CoreOptions& options;
   at::Tensor q_tensor, k_tensor, v_tensor, logit_tensor, position_tensor, position_t_tensor, bias_tensor;  // owners
   int64_t B, K, H, G, D, N;
   int64_t group;    ///< H / G: query heads that share a key head

@@ -156,20 +156,20 @@ TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("selective_attention", autograd)
       o.max_age, o.dropout, o.cap, o.shift, o.mask_first, o.mask_self, o.relu, o.first, o.age_bias, o.bias_age, \
       o.scale
 
-SelectiveOutputs selective_attention(const SelectiveInputs& x, const SelectiveOptions& o) {
+SelectiveOutputs selective_attention(const AttentionInputs& x, const SelectiveOptions& o) {
   auto [out, memory, masking, stats] = forward_operator().call(LAPSE_SELECTIVE_FIELDS);
   return {out, memory, masking, stats};
 }
 
 SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Tensor& grad_memory,
-                                                const SelectiveInputs& x, const SelectiveOptions& o,
+                                                const AttentionInputs& x, const SelectiveOptions& o,
                                                 const SelectiveOutputs& y) {
   auto [q, k, v, select_q, select_k, position, bias] =
       backward_operator().call(grad_out, grad_memory, y.out, y.stats, LAPSE_SELECTIVE_FIELDS);
   return {q, k, v, select_q, select_k, position, bias};
 }
 
-Tensor selective_prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
+Tensor selective_prune(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   return prune_operator().call(LAPSE_SELECTIVE_FIELDS, budget);
 }
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "lapse/ops/attention/rows.h"
+#include "lapse/ops/attention/options.h"
 
 namespace lapse {
 
@@ -51,7 +51,7 @@ struct SelectiveOutputs {
 /// out_t is exactly 0 where nothing is visible. Differentiable in q, k, v, select_q, select_k, position and age_bias
 /// through `out` and `memory`. dM/dF is 0 where F >= cap; dS/dlogit is 0 where logit <= 0. Errors (c10::Error) name the
 /// ill-shaped input.
-SelectiveOutputs selective_attention(const SelectiveInputs& inputs, const SelectiveOptions& options);
+SelectiveOutputs selective_attention(const AttentionInputs& inputs, const SelectiveOptions& options);
 
 struct SelectiveGradients {
   at::Tensor q, k, v;
@@ -60,7 +60,7 @@ struct SelectiveGradients {
 
 /// The backward pass, an operator of its own. `outputs`: out and stats of the forward pass.
 SelectiveGradients selective_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_memory,
-                                                const SelectiveInputs& inputs, const SelectiveOptions& options,
+                                                const AttentionInputs& inputs, const SelectiveOptions& options,
                                                 const SelectiveOutputs& outputs);
 
 /// Context pruning (section 4): the time of the first query that no longer sees each row, [N] int64 (the largest
@@ -68,22 +68,25 @@ SelectiveGradients selective_attention_backward(const at::Tensor& grad_out, cons
 /// would see more than `budget` rows, itself included, the one with the largest F_ti (without S_t, shift or not) goes;
 /// of equals the oldest, `first` rows after the others; never t itself. What inputs.until and max_age already hide
 /// takes no room. No gradient. budget >= 1.
-at::Tensor selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+at::Tensor selective_prune(const AttentionInputs& inputs, const SelectiveOptions& options, int64_t budget);
 
 /// The references: dense per sample, obviously right, any floating dtype. Kept to test every faster kernel against.
-SelectiveOutputs selective_attention_reference(const SelectiveInputs& inputs, const SelectiveOptions& options);
+SelectiveOutputs selective_attention_reference(const AttentionInputs& inputs, const SelectiveOptions& options);
 SelectiveGradients selective_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_memory,
-                                                          const SelectiveInputs& inputs,
+                                                          const AttentionInputs& inputs,
                                                           const SelectiveOptions& options,
                                                           const SelectiveOutputs& outputs);
-at::Tensor selective_prune_reference(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+at::Tensor selective_prune_reference(const AttentionInputs& inputs, const SelectiveOptions& options, int64_t budget);
+
+/// A call as one of the core, which knows nothing of F.
+CoreOptions core_options(const SelectiveOptions& options);
 
 /// What every kernel calls first: autograd's kernel, which inference mode skips, does not. c10::Error for ill-shaped
 /// inputs; looks at shapes and dtypes only.
-void check_selective_attention(const SelectiveInputs& inputs, const SelectiveOptions& options);
+void check_selective_attention(const AttentionInputs& inputs, const SelectiveOptions& options);
 void check_selective_attention_backward(const at::Tensor& grad_out, const at::Tensor& grad_memory,
-                                        const SelectiveInputs& inputs, const SelectiveOptions& options,
+                                        const AttentionInputs& inputs, const SelectiveOptions& options,
                                         const SelectiveOutputs& outputs);
-void check_selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
+void check_selective_prune(const AttentionInputs& inputs, const SelectiveOptions& options, int64_t budget);
 
 }  // namespace lapse

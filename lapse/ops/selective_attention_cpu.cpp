@@ -14,22 +14,22 @@ namespace {
 using at::Tensor;
 
 /// float64 is for checking numbers, not for speed.
-bool tiled(const SelectiveInputs& x, const SelectiveOptions& o) {
+bool tiled(const AttentionInputs& x, const SelectiveOptions& o) {
   const auto type = x.q.scalar_type();
   return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 && (!o.select_q || o.select_q->size(2) > 0);
 }
 
-bool decodes(const SelectiveInputs& x, const SelectiveOptions& o) {
+bool decodes(const AttentionInputs& x, const SelectiveOptions& o) {
   return x.q.size(1) <= kFewQueries && o.dropout == 0;
 }
 
 /// Elsewhere bfloat16 is computed in float32.
-bool computes_bfloat16(const SelectiveInputs& x) {
+bool computes_bfloat16(const AttentionInputs& x) {
   return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
 }
 
 SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
-  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const AttentionInputs x LAPSE_SELECTIVE_INPUTS;
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   SelectiveOutputs y;
   if (!tiled(x, o)) {
@@ -45,7 +45,7 @@ SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
 
 SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_memory, const Tensor& out,
                                   const Tensor& stats, LAPSE_SELECTIVE_ARGUMENTS) {
-  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const AttentionInputs x LAPSE_SELECTIVE_INPUTS;
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   const SelectiveOutputs y{out, {}, {}, stats};
   SelectiveGradients g;
@@ -71,7 +71,7 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
 }
 
 Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
-  const SelectiveInputs x LAPSE_SELECTIVE_INPUTS;
+  const AttentionInputs x LAPSE_SELECTIVE_INPUTS;
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   if (!tiled(x, o)) return selective_prune_reference(x, o, budget);
   check_selective_prune(x, o, budget);

@@ -28,7 +28,7 @@ struct Sample {
   Tensor choice;      // the logits that S comes from
   Tensor F, after;    // F, and [n] that for the query after the block
 
-  Sample(const SelectiveInputs& x, const SelectiveOptions& o, int64_t b) {
+  Sample(const AttentionInputs& x, const SelectiveOptions& o, int64_t b) {
     const auto* offsets = x.offsets.const_data_ptr<int64_t>();
     first = offsets[b], n = offsets[b + 1] - offsets[b], type = at::toOpMathType(x.q.scalar_type());
     q = x.q[b].transpose(0, 1).to(type);
@@ -109,7 +109,7 @@ struct Sample {
 
 }  // namespace
 
-SelectiveOutputs selective_attention_reference(const SelectiveInputs& x, const SelectiveOptions& o) {
+SelectiveOutputs selective_attention_reference(const AttentionInputs& x, const SelectiveOptions& o) {
   check_selective_attention(x, o);
   check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
@@ -131,7 +131,7 @@ SelectiveOutputs selective_attention_reference(const SelectiveInputs& x, const S
 }
 
 SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_memory,
-                                                          const SelectiveInputs& x, const SelectiveOptions& o,
+                                                          const AttentionInputs& x, const SelectiveOptions& o,
                                                           const SelectiveOutputs& y) {
   check_selective_attention_backward(grad_out, grad_memory, x, o, y);
   check_attention_offsets("selective_attention", x);
@@ -187,7 +187,7 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
   return g;
 }
 
-Tensor selective_prune_reference(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
+Tensor selective_prune_reference(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   check_selective_prune(x, o, budget);
   check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;

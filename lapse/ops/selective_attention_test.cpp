@@ -16,8 +16,8 @@ using at::Tensor;
 
 struct Implementation {
   const char* name;
-  SelectiveOutputs (*forward)(const SelectiveInputs&, const SelectiveOptions&);
-  SelectiveGradients (*backward)(const Tensor&, const Tensor&, const SelectiveInputs&, const SelectiveOptions&,
+  SelectiveOutputs (*forward)(const AttentionInputs&, const SelectiveOptions&);
+  SelectiveGradients (*backward)(const Tensor&, const Tensor&, const AttentionInputs&, const SelectiveOptions&,
                                  const SelectiveOutputs&);
 };
 const Implementation kImplementations[] = {
@@ -118,7 +118,7 @@ TEST(SelectiveAttentionGolden, AgreesWithTheFile) {
   };
   const Tensor all_q = tensor("q");
   const int64_t B = all_q.size(0), H = all_q.size(1), N = all_q.size(2), D = all_q.size(3);
-  SelectiveInputs x = {
+  AttentionInputs x = {
       all_q.transpose(1, 2).contiguous(), packed(tensor("k")),       packed(tensor("v")),
       at::arange(B + 1, at::kLong) * N,   at::zeros({B}, at::kLong), at::arange(N, at::kLong).repeat({B})};
   for (Tensor* leaf : {&x.q, &x.k, &x.v}) leaf->requires_grad_(true);
@@ -284,7 +284,7 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
     change(bad.inputs, bad.options);
     return torch_error_of([&] { selective_attention(bad.inputs, bad.options); });
   };
-  using X = SelectiveInputs;
+  using X = AttentionInputs;
   using O = SelectiveOptions;
   EXPECT_EQ(error([](X&, O&) {}), "");
   EXPECT_NE(error([](X& x, O&) { x.q = x.q[0]; }).find("q must be"), std::string::npos);

@@ -24,7 +24,7 @@
 namespace lapse {
 
 struct SelectiveCase {
-  SelectiveInputs inputs;
+  AttentionInputs inputs;
   SelectiveOptions options;
   std::string text;  ///< for messages
 };
@@ -123,7 +123,7 @@ inline Leaves leaves_of(SelectiveCase& c) {
 }
 
 /// One query of one sample after the other, only what it sees; every operation is one that autograd knows.
-inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, const SelectiveOptions& o) {
+inline SelectiveOutputs naive_selective_attention(const AttentionInputs& x, const SelectiveOptions& o) {
   using at::Tensor;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), D = x.q.size(3), N = x.k.size(0);
   const auto offsets = integers(x.offsets);

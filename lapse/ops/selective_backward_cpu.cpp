@@ -20,7 +20,7 @@ constexpr int64_t kTasks = 32;  // or more, unless that makes them tiny
 template <class T>
 class Backward {
  public:
-  Backward(const Tensor& grad_out, const Tensor& grad_memory, const SelectiveInputs& x, const SelectiveOptions& o,
+  Backward(const Tensor& grad_out, const Tensor& grad_memory, const AttentionInputs& x, const SelectiveOptions& o,
            const SelectiveOutputs& y)
       : call_(x, o), options_(o), dq_(heads_) {
     const auto type = heads_.q_tensor.scalar_type();
@@ -313,7 +313,7 @@ class Backward {
 }  // namespace
 
 SelectiveGradients selective_attention_backward_tiled(const Tensor& grad_out, const Tensor& grad_memory,
-                                                      const SelectiveInputs& x, const SelectiveOptions& o,
+                                                      const AttentionInputs& x, const SelectiveOptions& o,
                                                       const SelectiveOutputs& y, bool bfloat16) {
   return bfloat16 ? Backward<at::BFloat16>(grad_out, grad_memory, x, o, y).run()
                   : Backward<float>(grad_out, grad_memory, x, o, y).run();

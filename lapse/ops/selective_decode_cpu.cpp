@@ -41,8 +41,7 @@ struct Selects {
 template <class T>
 class Decode {
  public:
-  Decode(const SelectiveInputs& x, const SelectiveOptions& o)
-      : o_(o), call_(x, {o.position, o.age_bias, o.seed, o.bias_age, o.scale, o.dropout}, kChunk) {
+  Decode(const AttentionInputs& x, const SelectiveOptions& o) : o_(o), call_(x, core_options(o), kChunk) {
     if (o.first && !o.mask_first) first_ = o.first->contiguous();
     if (o.select_q) {
       select_q_ = as(*o.select_q, at::kFloat).contiguous();
@@ -159,7 +158,7 @@ class Decode {
 
 }  // namespace
 
-SelectiveOutputs selective_attention_decode(const SelectiveInputs& x, const SelectiveOptions& o) {
+SelectiveOutputs selective_attention_decode(const AttentionInputs& x, const SelectiveOptions& o) {
   return x.k.scalar_type() == at::kBFloat16 ? Decode<uint16_t>(x, o).run() : Decode<float>(x, o).run();
 }
 

@@ -26,7 +26,7 @@ struct BlockTask {
 template <class T>
 class Forward {
  public:
-  Forward(const SelectiveInputs& x, const SelectiveOptions& o) : call_(x, o), options_(o) {
+  Forward(const AttentionInputs& x, const SelectiveOptions& o) : call_(x, o), options_(o) {
     const auto wide = x.q.options().dtype(at::kFloat);
     y_.out = at::empty(x.q.sizes(), heads_.q_tensor.options());
     y_.memory = at::empty({heads_.B, heads_.K}, wide);
@@ -231,7 +231,7 @@ class Forward {
 
 }  // namespace
 
-SelectiveOutputs selective_attention_tiled(const SelectiveInputs& x, const SelectiveOptions& o, bool bfloat16) {
+SelectiveOutputs selective_attention_tiled(const AttentionInputs& x, const SelectiveOptions& o, bool bfloat16) {
   return bfloat16 ? Forward<at::BFloat16>(x, o).run() : Forward<float>(x, o).run();
 }
 

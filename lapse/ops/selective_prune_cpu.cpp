@@ -16,7 +16,7 @@ namespace {
 using at::Tensor;
 
 /// What selects as the call's only head.
-SelectiveInputs selecting(const SelectiveInputs& x, const SelectiveOptions& o) {
+AttentionInputs selecting(const AttentionInputs& x, const SelectiveOptions& o) {
   const Tensor k = o.select_k ? o.select_k->unsqueeze(1) : x.k.narrow(1, 0, 1);
   return {o.select_q ? o.select_q->unsqueeze(2) : x.q.narrow(2, 0, 1), k, k, x.offsets, x.start, x.time, x.until};
 }
@@ -31,7 +31,7 @@ SelectiveOptions selecting(SelectiveOptions o) {
 }
 
 /// What the inputs already hide.
-Tensor until_of(const SelectiveInputs& x) {
+Tensor until_of(const AttentionInputs& x) {
   return x.until ? x.until->clone(at::MemoryFormat::Contiguous) : at::full(x.time.sizes(), kNoLimit, x.time.options());
 }
 
@@ -93,7 +93,7 @@ class Held {
 
 class Prune {
  public:
-  Prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget)
+  Prune(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget)
       : options_(selecting(o)), call_(selecting(x, o), options_), budget_(budget) {
     start_ = x.start.contiguous(), until_ = until_of(x);
     if (o.first) first_ = o.first->contiguous();
@@ -178,7 +178,7 @@ void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, 
   for (int64_t i = 0; i < excess; ++i) until[held[i]] = now;
 }
 
-Tensor prune_one(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
+Tensor prune_one(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   const Tensor start = x.start.contiguous(), time = x.time.contiguous();
   const Tensor masking = o.masking ? o.masking->to(at::kFloat).contiguous() : Tensor();
   const Tensor first = o.first ? o.first->contiguous() : Tensor();
@@ -194,7 +194,7 @@ Tensor prune_one(const SelectiveInputs& x, const SelectiveOptions& o, int64_t bu
 
 }  // namespace
 
-Tensor selective_prune_tiled(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
+Tensor selective_prune_tiled(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   return x.q.size(1) == 1 ? prune_one(x, o, budget) : Prune(x, o, budget).run();
 }
 

@@ -13,7 +13,7 @@ using at::Tensor;
 
 // The rules of section 4 from the other end: before each query the rows it would see, sorted by who goes first. F is
 // that of the naive formula for a block that ends before the query.
-std::vector<int64_t> naive_prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
+std::vector<int64_t> naive_prune(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   const int64_t N = x.k.size(0), K = x.q.size(1);
   const Tensor first = o.first.value_or(at::zeros({N}, at::kBool)).contiguous();
   const bool* spared = first.const_data_ptr<bool>();
@@ -22,7 +22,7 @@ std::vector<int64_t> naive_prune(const SelectiveInputs& x, const SelectiveOption
   for (int64_t t = 0; t < K; ++t) {
     std::vector<double> F(N, 0);
     if (t > 0) {
-      SelectiveInputs before = x;
+      AttentionInputs before = x;
       SelectiveOptions options = o;
       options.dropout = 0;
       before.q = x.q.narrow(1, 0, t);
@@ -76,7 +76,7 @@ TEST(SelectivePrune, FollowsTheRules) {
 TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
   Random random(1, "budget");
   const int64_t K = 150, D = 16;
-  const SelectiveInputs x = {random_normal({1, K, 2, D}, random).to(at::kFloat),
+  const AttentionInputs x = {random_normal({1, K, 2, D}, random).to(at::kFloat),
                              random_normal({K, 2, D}, random).to(at::kFloat),
                              random_normal({K, 2, D}, random).to(at::kFloat),
                              at::arange(2, at::kLong) * K,
@@ -98,7 +98,7 @@ TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
 // Rows that nobody has masked yet are equal: the oldest goes, those that are first after the others.
 TEST(SelectivePrune, TiesGoToTheOldest) {
   constexpr int64_t K = 6;
-  const SelectiveInputs x = {at::zeros({1, K, 1, 4}),      at::zeros({K, 1, 4}),      at::zeros({K, 1, 4}),
+  const AttentionInputs x = {at::zeros({1, K, 1, 4}),      at::zeros({K, 1, 4}),      at::zeros({K, 1, 4}),
                              at::arange(2, at::kLong) * K, at::zeros({1}, at::kLong), at::arange(K, at::kLong)};
   auto first = [](std::vector<int64_t> rows) {
     const Tensor is = at::zeros({K}, at::kBool);

@@ -127,7 +127,7 @@ TEST(SelectiveAttentionTiled, RepeatsToTheBitOnAnyNumberOfThreads) {
   }
 }
 
-SelectiveInputs stream(int64_t K, int64_t n, int64_t H, Random& random) {
+AttentionInputs stream(int64_t K, int64_t n, int64_t H, Random& random) {
   return {random_normal({1, K, H, 16}, random).to(at::kFloat),
           random_normal({n, H, 16}, random).to(at::kFloat),
           random_normal({n, H, 16}, random).to(at::kFloat),
@@ -143,7 +143,7 @@ TEST(SelectiveAttentionTiled, KeepsNaN) {
     for (int64_t K : {1, 70})
       for (int64_t head : {0, 1}) {
         Random random(8, "NaN");
-        SelectiveInputs x = stream(K, 100, 2, random);
+        AttentionInputs x = stream(K, 100, 2, random);
         x.k[20][head][3] = NAN;
         EXPECT_TRUE(selective_attention(x, {}).out.select(2, head).isnan().all().item<bool>()) << K << ", " << head;
         x = stream(K, 100, 2, random);
@@ -159,14 +159,14 @@ TEST(SelectiveAttentionTiled, KeepsNaN) {
 TEST(SelectiveAttentionTiled, PrunedRowsChangeNothing) {
   Random random(6, "pruned");
   const int64_t K = 70, n = 500;
-  SelectiveInputs all = stream(K, n, 2, random);
+  AttentionInputs all = stream(K, n, 2, random);
   SelectiveOptions o, less;
   o.masking = random_normal({n}, random).abs().to(at::kFloat);
   const Tensor until = at::full({n}, int64_t{1} << 60, at::kLong);
   for (int64_t i = 0; i < n - K; ++i)
     if (random.below(2)) until[i] = n - K - static_cast<int64_t>(random.below(3));
   const Tensor kept = (until > n).nonzero().squeeze(1);
-  SelectiveInputs left = all;
+  AttentionInputs left = all;
   all.until = until;
   for (Tensor* x : {&left.k, &left.v, &left.time}) *x = x->index_select(0, kept);
   left.offsets = at::tensor({int64_t{0}, kept.numel()}, at::kLong);

@@ -7,34 +7,26 @@
 namespace lapse {
 namespace {
 
-RampOptions of_heads(const SelectiveOptions& o) {
-  RampOptions ramp;
-  ramp.position = o.position, ramp.seed = o.seed;
-  ramp.age_bias = o.age_bias, ramp.bias_age = o.bias_age, ramp.scale = o.scale;
-  ramp.min_age = 0, ramp.max_age = o.max_age, ramp.dropout = o.dropout;
-  return ramp;
-}
-
-RampOptions of_form(const SelectiveOptions& o) {
-  RampOptions ramp;
-  ramp.min_age = 0, ramp.max_age = o.max_age;
-  return ramp;
+CoreOptions of_form(const SelectiveOptions& o) {
+  CoreOptions form;
+  form.min_age = 0, form.max_age = o.max_age;
+  return form;
 }
 
 template <class T>
-std::optional<RampCall<T>> form_of(const SelectiveInputs& x, const SelectiveOptions& o, const RampOptions& ramp) {
+std::optional<RampCall<T>> form_of(const AttentionInputs& x, const SelectiveOptions& o, const CoreOptions& form) {
   if (!o.select_q) return std::nullopt;
   const at::Tensor k = o.select_k->unsqueeze(1);
   return std::optional<RampCall<T>>(
-      std::in_place, RampInputs{o.select_q->unsqueeze(2), k, k, x.offsets, x.start, x.time, x.until}, ramp);
+      std::in_place, AttentionInputs{o.select_q->unsqueeze(2), k, k, x.offsets, x.start, x.time, x.until}, form);
 }
 
 }  // namespace
 
 template <class T>
-SelectiveCall<T>::SelectiveCall(const SelectiveInputs& x, const SelectiveOptions& o)
+SelectiveCall<T>::SelectiveCall(const AttentionInputs& x, const SelectiveOptions& o)
     : options(o),
-      heads_options_(of_heads(o)),
+      heads_options_(core_options(o)),
       form_options_(of_form(o)),
       heads(x, heads_options_),
       form(form_of<T>(x, o, form_options_)),

@@ -13,13 +13,13 @@ namespace lapse {
 template <class T>
 class SelectiveCall {
  public:
-  SelectiveCall(const SelectiveInputs& inputs, const SelectiveOptions& options);
+  SelectiveCall(const AttentionInputs& inputs, const SelectiveOptions& options);
   SelectiveCall(const SelectiveCall&) = delete;
 
   const SelectiveOptions& options;
 
  private:
-  const RampOptions heads_options_, form_options_;
+  const CoreOptions heads_options_, form_options_;
 
  public:
   const RampCall<T> heads;

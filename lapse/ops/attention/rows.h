@@ -23,19 +23,4 @@ struct AttentionInputs {
   std::optional<at::Tensor> until;  ///< [N] int64: time of the first query that no longer sees the row
 };
 
-/// What both operators take beside the rows, for the checks.
-struct AttentionExtras {
-  const std::optional<at::Tensor>&position, &age_bias, &seed;
-  int64_t bias_age;
-  const std::optional<double>& scale;
-  double dropout;
-};
-
-/// c10::Error, which begins with the operator's name, for ill-shaped inputs; look at shapes and dtypes only.
-void check_attention(const char* op, const AttentionInputs& inputs, const AttentionExtras& extras);
-void check_floating(const char* op, const char* name, const std::optional<at::Tensor>& x, c10::SymIntArrayRef shape);
-void check_shape(const char* op, const char* name, const at::Tensor& x, c10::SymIntArrayRef shape);
-/// And this, which reads them: c10::Error unless offsets are on the CPU, contiguous, ascending and within the rows.
-void check_attention_offsets(const char* op, const AttentionInputs& inputs);
-
 }  // namespace lapse

@@ -1,4 +1,4 @@
-#include "lapse/ops/attention/rows.h"
+#include "lapse/ops/attention/options.h"
 
 #include <ATen/ATen.h>
 
@@ -27,7 +27,7 @@ void check_shape(const char* op, const char* name, const Tensor& x, c10::SymIntA
   TORCH_CHECK(x.sym_sizes() == shape, op, ": ", name, " must be ", shape, ", got ", x.sym_sizes());
 }
 
-void check_attention(const char* op, const AttentionInputs& x, const AttentionExtras& o) {
+void check_attention(const char* op, const AttentionInputs& x, const CoreOptions& o) {
   const auto& [q, k, v, offsets, start, time, until] = x;
   TORCH_CHECK(q.dim() == 4, op, ": q must be [B, K, H, D], got ", q.sizes());
   const auto B = q.sym_size(0), H = q.sym_size(2), D = q.sym_size(3);
@@ -43,6 +43,12 @@ void check_attention(const char* op, const AttentionInputs& x, const AttentionEx
   check_integers(op, "start", start, B);
   check_integers(op, "time", time, N);
   if (until) check_integers(op, "until", *until, N);
+  check_floating(op, "row_span", o.row_span, {N});
+  check_floating(op, "head_span", o.head_span, {H});
+  check_floating(op, "logit", o.logit, {N, H});
+  TORCH_CHECK(!(o.row_span && o.head_span), op, ": give row_span or head_span, not both");
+  TORCH_CHECK(o.ramp > 0, op, ": ramp must be positive, got ", o.ramp);
+  TORCH_CHECK(o.max_age >= o.min_age, op, ": min_age must be at most max_age, got ", o.min_age, " and ", o.max_age);
   if (o.position) {
     TORCH_CHECK(o.position->dim() == 2, op, ": position must be [P, D], got ", o.position->sym_sizes());
     check_floating(op, "position", o.position, {o.position->sym_size(0), D});
