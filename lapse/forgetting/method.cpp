@@ -16,10 +16,6 @@ void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
   fail("a model trained with " + trained.name() + " cannot be read with " + name() + ", which must be trained");
 }
 
-Columns MethodOptions::golden_operator(const Columns&, const std::map<std::string, std::string>&) const {
-  fail("there are no golden files of " + name() + "'s operator, only of its models");
-}
-
 RampOptions ramp_options(const Query& query, const ModelShape& shape) {
   RampOptions options;
   if (query.position.defined()) options.position = query.position;

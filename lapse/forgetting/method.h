@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -147,14 +146,6 @@ class MethodOptions {
   virtual int64_t initial_rows(const ModelShape& shape) const = 0;
   /// The forgetting of layer 0, 1, ...
   virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
-
-  /// Sets the options from a golden file's metadata.
-  virtual void from_golden(const std::map<std::string, std::string>& metadata) = 0;
-  /// For golden files of an operator rather than of a model: everything that follows from the file's inputs ("q", "k",
-  /// "v", ...), by the file's names.
-  virtual Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const;
-  /// The golden file's name, after "layers.N.", of a parameter of this method's.
-  virtual std::string golden_name(const std::string& parameter) const { return parameter; }
 };
 
 /// What every reading by ramp_attention takes from the query.

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lapse/core/error.h"
-
 namespace lapse {
 
 using at::Tensor;
@@ -45,10 +43,6 @@ Field PatternOptions::max_span_field() {
   return field("max_span", max_span_, "L: the greatest age that is read; ages 1 ... L have a position embedding")
       .in(1, 1 << 23)
       .unit("timesteps");
-}
-
-void PatternOptions::from_golden(const std::map<std::string, std::string>&) {
-  fail("there are no golden files of " + name());
 }
 
 }  // namespace lapse

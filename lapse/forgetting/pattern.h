@@ -58,7 +58,6 @@ class PatternOptions : public MethodOptions {
   int64_t longest(const ModelShape&) const override { return max_span_; }
   int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
   int64_t initial_rows(const ModelShape&) const override { return 0; }
-  void from_golden(const std::map<std::string, std::string>& metadata) override;
 
  protected:
   Field max_span_field();

@@ -9,8 +9,6 @@
 #include <span>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
-#include "lapse/forgetting/selective_golden.h"
 #include "lapse/ops/selective_attention.h"
 
 namespace lapse {
@@ -191,14 +189,6 @@ class SelectiveAttentionOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape&) const override { return 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
     return std::make_unique<SelectiveAttention>(s_, shape, layer, random);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.memory_loss = golden_value<double>(metadata, "eps");
-    s_.cap = golden_value<double>(metadata, "tau");
-  }
-  Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const override {
-    return selective_golden(inputs, golden_list(metadata, "budgets"), s_.memory_loss, s_.cap);
   }
 
  private:
