@@ -13,8 +13,8 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/generate/generator.h"
-#include "lapse/generate/highlight.h"
+#include "lapse/read/generator.h"
+#include "lapse/read/highlight.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {

@@ -13,8 +13,8 @@
 #include "lapse/data/blocks.h"
 #include "lapse/data/corpus.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
-#include "lapse/train/prune.h"
 #include "lapse/train/run_lock.h"
 #include "lapse/train/threads.h"
 

@@ -6,8 +6,8 @@
 
 #include "lapse/data/window.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
-#include "lapse/train/prune.h"
 
 namespace lapse {
 namespace {

@@ -1,4 +1,4 @@
-#include "lapse/train/prune.h"
+#include "lapse/read/prune.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
