@@ -268,6 +268,17 @@ void set_config(const Sections& sections, const std::string& assignment) {
   if (field.is_path) make_absolute(field, "");
 }
 
+void copy_values(const Fields& from, const Fields& to) {
+  for (size_t i = 0; i < to.size(); ++i)
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from.at(i).value); }, to[i].value);
+}
+
+std::string flag_of(const std::string& field) {
+  std::string flag = "--" + field;
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
 void set_field(const Field& field, const std::string& text, const std::string& origin) {
   const bool is_string = std::holds_alternative<std::string*>(field.value);
   const bool quoted = text.starts_with('"') || text.starts_with('\'');

@@ -108,7 +108,7 @@ class AdaptiveSpanOptions : public MethodOptions {
     };
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("max_span", s_.evaluated_span, "cut spans at this many timesteps; 0: as trained")
                 .in(0, static_cast<double>(s_.max_span))
                 .unit("timesteps")};

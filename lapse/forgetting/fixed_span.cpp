@@ -41,7 +41,7 @@ class FixedSpanOptions : public MethodOptions {
                 .one_of({"empty", "zeros"})};
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("max_span", evaluated_span, "read at most this many of the newest timesteps; 0: as trained")
                 .in(0, static_cast<double>(max_span))
                 .unit("timesteps")};

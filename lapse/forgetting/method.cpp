@@ -10,8 +10,6 @@ at::Tensor Method::keep(const Rows& rows, const at::Tensor& next) const {
   return next - rows.table.time() <= ages(rows).last;
 }
 
-void Method::set_budget(int64_t) { fail("this forgetting method has no budgets"); }
-
 void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
   fail("a model trained with " + trained.name() + " cannot be read with " + name() + ", which must be trained");
 }

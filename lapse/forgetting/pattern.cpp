@@ -30,7 +30,7 @@ Ages Pattern::ages(const Rows& rows) const {
 
 Tensor Window::last_age(const Tensor& time) const { return at::full_like(time, last_age_); }
 
-Fields PatternOptions::evaluation_fields() {
+Fields PatternOptions::reading_fields() {
   return {field("budget", budget_, "rows that every layer holds; 0: as configured").in(0, 1 << 24).unit("rows")};
 }
 

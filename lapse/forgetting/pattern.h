@@ -52,7 +52,7 @@ class Window : public Pattern {
 /// positions, and how far back that reads.
 class PatternOptions : public MethodOptions {
  public:
-  Fields evaluation_fields() override;
+  Fields reading_fields() override;
   void adopt(const MethodOptions& trained, const ModelShape& shape) override;
   bool adopts() const override { return true; }
   int64_t longest(const ModelShape&) const override { return max_span_; }

@@ -14,7 +14,7 @@ class TaskOptions {
   /// Keys of the task's section of the configuration file.
   virtual Fields fields() = 0;
   /// Options of `lapse eval` (test_seed becomes --test-seed), over what the run was trained with.
-  virtual Fields evaluation_fields();
+  virtual Fields reading_fields();
   /// Error if the options contradict each other.
   virtual void check() const {}
 

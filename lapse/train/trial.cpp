@@ -39,7 +39,7 @@ double rows_of(const Learner& learner, const Config& config) {
 
 }  // namespace
 
-Trial try_out(Config& config, double seconds) {
+Trial try_out(const Config& config, double seconds) {
   check_training(config);
   use_threads(config.train.threads);
   const auto source = open_source(config, nullptr);
