@@ -56,7 +56,7 @@ int run(const Arguments& arguments) {
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
-  EvaluationOptions options{.counts_answers = source->counts_answers()};
+  EvaluationOptions options;
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
@@ -75,7 +75,7 @@ int run(const Arguments& arguments) {
                {"tokens", result.tokens},
                {"loss", result.nats}};
   for (const auto& figure : figures) json[figure.tag] = figure.value;
-  if (source->counts_answers()) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
+  if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
   json.update({{"layers", layers},
                {"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},

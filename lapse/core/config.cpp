@@ -41,7 +41,7 @@ void check_choice(const Field& field, const std::string& value, const std::strin
 
 // --- assignment ------------------------------------------------------------------------------------------------------
 
-std::string wanted(const Field& field) {
+std::string expected_value(const Field& field) {
   return std::visit(
       Match{[](int64_t*) { return "an integer, such as 12"; }, [](double*) { return "a number, such as 0.5 or 1e-3"; },
             [](bool*) { return "true or false"; }, [](std::string*) { return "a string, such as \"text\""; },
@@ -61,7 +61,7 @@ std::string shown(const toml::node& node) {
 }
 
 [[noreturn]] void wrong_type(const Field& field, const std::string& given, const std::string& origin) {
-  fail(fmt::format("{}: expected {}; got {}", origin, wanted(field), given));
+  fail(fmt::format("{}: expected {}; got {}", origin, expected_value(field), given));
 }
 
 int64_t whole_number(const Field& field, const toml::node& node, const std::string& given, const std::string& origin) {

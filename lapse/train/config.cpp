@@ -152,7 +152,7 @@ void Config::check() const {
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }
 
-void check_training(const Config& config) {
+void require_trainable_here(const Config& config) {
   config.check();
   if (config.train.precision == "bf16" && !has_bfloat16_products())
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");

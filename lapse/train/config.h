@@ -73,7 +73,7 @@ class Config {
   std::unique_ptr<MethodOptions> copy_method(const std::string& name) const;
   /// Whether sequences are independent windows rather than streams.
   bool windows() const;
-  /// What no single field can check: Error if fields contradict each other.
+  /// Error if fields contradict each other. Of a single field core/config.h checks the value.
   void check() const;
 
  private:
@@ -84,7 +84,8 @@ class Config {
   std::vector<std::unique_ptr<TaskOptions>> tasks_;
 };
 
-/// Config::check, and that this machine can train so: a model that was trained elsewhere can still be read here.
-void check_training(const Config& config);
+/// Config::check, and an Error if this machine cannot train so. A model that was trained elsewhere can still be read
+/// here.
+void require_trainable_here(const Config& config);
 
 }  // namespace lapse
