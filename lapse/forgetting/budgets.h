@@ -21,7 +21,7 @@ class BudgetOptions {
 class BudgetedLayer {
  public:
   virtual ~BudgetedLayer() = default;
-  /// At most so many rows, the newest included, from now on; 0: no limit.
+  /// With Stored::projections at most so many rows, the newest included, from now on; 0: no limit.
   virtual void set_budget(int64_t rows) = 0;
 };
 

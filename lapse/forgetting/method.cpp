@@ -6,10 +6,6 @@
 
 namespace lapse {
 
-at::Tensor Method::keep(const Rows& rows, const at::Tensor& next) const {
-  return next - rows.table.time() <= ages(rows).last;
-}
-
 void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
   fail("a model trained with " + trained.name() + " cannot be read with " + name() + ", which must be trained");
 }
@@ -24,7 +20,7 @@ RampOptions ramp_options(const Query& query, const ModelShape& shape) {
 }
 
 RampInputs ramp_inputs(const Query& query, const Rows& rows) {
-  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time()};
+  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), rows.until};
 }
 
 }  // namespace lapse

@@ -18,7 +18,7 @@ int64_t PruneRound::total() const { return std::accumulate(budgets.begin(), budg
 
 void set_budgets(Transformer& model, const std::vector<int64_t>& budgets) {
   for (size_t l = 0; l < model.layers().size(); ++l)
-    set_budget(model.layers()[l].method(), budgets.empty() ? 0 : budgets[l]);
+    set_budget(model.layers()[l].attention().method(), budgets.empty() ? 0 : budgets[l]);
 }
 
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
@@ -48,7 +48,7 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
   }
   std::vector<Tensor> outputs;
   for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
-    set_budget(model_.layers()[l].method(), budgets[l]);
+    set_budget(model_.layers()[l].attention().method(), budgets[l]);
     outputs = run_layer(l, inputs_[l]);
     if (l + 1 < layers) inputs_[l + 1] = outputs;
   }
@@ -57,9 +57,9 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
 
 double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
   at::NoGradGuard no_grad;
-  set_budget(model_.layers()[layer].method(), budget);
+  set_budget(model_.layers()[layer].attention().method(), budget);
   std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
-  set_budget(model_.layers()[layer].method(), budgets_[layer]);
+  set_budget(model_.layers()[layer].attention().method(), budgets_[layer]);
   for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
   return nats(h);
 }
@@ -71,10 +71,12 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int64_t streams = inputs[i].size(0);
     if (blocks_[i].restart) {
-      table = model_.begin_layer(layer, streams);
+      table = model_.begin_layer(layer, streams, Stored::projections);
       clock = at::zeros({streams}, at::kLong);
     }
-    outputs.push_back(model_.layers()[layer].forward(inputs[i], clock, model_.ages(), table, {}, {}).h);
+    const BlockTimes times(clock, inputs[i].size(1), {});
+    LayerPass pass{times, {}, model_.ages(), Stored::projections, table};
+    outputs.push_back(model_.layers()[layer](inputs[i], pass));
     clock = clock + inputs[i].size(1);
   }
   return outputs;

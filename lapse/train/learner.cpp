@@ -27,7 +27,7 @@ Learner::Learner(Transformer model, std::unique_ptr<Objective> objective, const 
 void Learner::restart() {
   memory_.clear();
   for (int64_t p = 0; p < options_.parts; ++p)
-    memory_.push_back(model_.begin(options_.batch / options_.parts, /*training=*/true));
+    memory_.push_back(model_.begin(options_.batch / options_.parts, Stored::inputs));
 }
 
 Update Learner::update(const TokenBlock& block, bool observe) {
@@ -39,7 +39,7 @@ Update Learner::update(const TokenBlock& block, bool observe) {
 
 Update Learner::update(const Batch& batch, bool observe) {
   const int64_t parts = options_.parts, size = batch.input.size(0) / parts;
-  const BlockOptions how{.training = true, .observe = observe, .bfloat16 = options_.bfloat16};
+  const BlockOptions how{.observe = observe, .exact = true, .bfloat16 = options_.bfloat16};
   const BlockDraws draws = model_.draw(draws_);
   Update update;
   update.score.scored = (batch.target != kUnscored).sum().item<int64_t>();
@@ -47,7 +47,7 @@ Update Learner::update(const Batch& batch, bool observe) {
   optimiser_.zero_gradients();
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
-    own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
+    own.seed = mix64(*draws.seed + p);  // dropout differs between parts, u and layer drop do not
     PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), scored, how, own);
     (part.value / parts).backward();
     update.loss += part.loss / static_cast<double>(parts), update.cost += part.cost / static_cast<double>(parts);
