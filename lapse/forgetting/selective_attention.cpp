@@ -97,7 +97,6 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   SelectiveOptions options(const Query& query, const Rows& rows) const {
     SelectiveOptions options;
     options.masking = rows.described.at("masking");
-    options.first = rows.table.time() == 0;
     if (query.position.defined()) options.position = query.position;
     if (s_.separate) {
       options.select_q = selected(query.x, select_query_, query_scale_).to(query.q.scalar_type());

@@ -220,8 +220,8 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   if (report.queries > 0) report.memory_max = sizes.max().item<double>();
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
-  // Without the rows that were dead before the block and have yet to be released.
-  const auto readable = at::logical_or(rows.until > start, recent).sum().item<double>();
+  // Without the rows that could have gone before the block and have yet to be released.
+  const auto readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent).sum().item<double>();
   report.deleted = (readable - kept.sum().item<double>()) / readable;
   for (const auto& [name, values] : method_->tell(rows))
     report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});

@@ -28,7 +28,7 @@ class Readers : public testing::Test {
   /// How far back the model reads, in rows, after more tokens than it can remember.
   int64_t rows(const ReadingOptions& options) const {
     const auto model = open_reader(options).model();
-    auto memory = model->begin(1, false);
+    auto memory = model->begin(1, Stored::projections);
     for (int i = 0; i < 40; ++i) model->forward(at::full({1, 1}, i % 3, at::kLong), memory, {});
     return memory.layers[0].rows();
   }
