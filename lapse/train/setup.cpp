@@ -34,7 +34,8 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Source& source
   const Vocabulary& vocabulary = source.vocabulary();
   Transformer model(config.model, config.method(), vocabulary.size(), config.train.block,
                     Random(config.train.seed, "weights"), vocabulary.outputs());
-  return std::make_unique<Learner>(std::move(model), objective_of(source), learner_options(config));
+  auto objective = config.task() ? scored_task() : language_modelling();
+  return std::make_unique<Learner>(std::move(model), std::move(objective), learner_options(config));
 }
 
 MemoryEstimate estimate_memory(const Config& config, const Source& source) {
