@@ -1,7 +1,6 @@
 #include "lapse/forgetting/compressive.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
+#include "lapse/ops/dropout.h"
 
 namespace lapse {
 namespace {
@@ -127,18 +127,14 @@ class Compressive : public Method {
                  .masked_fill(at::logical_not(visible), kHidden);
     const Tensor lse = at::logsumexp(logits, {3}, true);
     Tensor weights = at::exp(logits - lse);
-    if (query.dropout > 0) weights = weights * dropped(weights, query);
+    if (query.dropout > 0) {
+      const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
+      weights = dropped(weights, query.dropout, seed);
+    }
     const Tensor out = at::matmul(weights.to(query.q.scalar_type()), at_slots(rows.value)).transpose(1, 2);
     const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
     const Tensor sees = visible.any(3, true).transpose(1, 2);
     return newest.out + (out - newest.out) * at::where(sees, share, 0).to(out.scalar_type());
-  }
-
-  static Tensor dropped(const Tensor& weights, const Query& query) {
-    const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
-    return at::empty_like(weights, weights.options().requires_grad(false))
-        .bernoulli_(1 - query.dropout, at::detail::createCPUGenerator(seed))
-        .div_(1 - query.dropout);
   }
 
   Settings s_;

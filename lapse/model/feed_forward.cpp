@@ -1,11 +1,11 @@
 #include "lapse/model/feed_forward.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <cmath>
 
 #include "lapse/model/initialise.h"
+#include "lapse/ops/dropout.h"
 #include "lapse/ops/few_rows.h"
 #include "lapse/ops/layer_passes.h"
 #include "lapse/ops/linear.h"
@@ -13,19 +13,8 @@
 #include "lapse/ops/swiglu.h"
 
 namespace lapse {
-namespace {
 
 using at::Tensor;
-
-/// Zeroes each element with probability p and scales the others by 1 / (1 - p). Of the seed alone, not of libtorch's
-/// global state.
-Tensor dropped(const Tensor& x, double p, uint64_t seed) {
-  const Tensor keep = at::empty_like(x, x.options().requires_grad(false));
-  keep.bernoulli_(1 - p, at::detail::createCPUGenerator(seed)).div_(1 - p);
-  return x * keep;
-}
-
-}  // namespace
 
 FeedForward::FeedForward(const ModelConfig& config, Random& random) {
   const int64_t w = config.width, inner = config.inner_width();

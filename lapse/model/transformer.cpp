@@ -66,8 +66,9 @@ int64_t Transformer::parameter_count() {
   return count;
 }
 
-void Transformer::to(at::ScalarType type) {
-  for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(type).set_requires_grad(true);
+void Transformer::to(const at::TensorOptions& options) {
+  for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(options).set_requires_grad(true);
+  if (options.has_device()) device_ = options.device();
 }
 
 void Transformer::to_bfloat16() {
@@ -81,7 +82,7 @@ void Transformer::after_update() {
 }
 
 ModelMemory Transformer::begin(int64_t streams, bool training) const {
-  ModelMemory memory{{}, at::zeros({streams}, at::kLong), training};
+  ModelMemory memory{{}, at::zeros({streams}, at::TensorOptions(device_).dtype(at::kLong)), training};
   for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, training));
   return memory;
 }
