@@ -9,9 +9,9 @@
 namespace lapse {
 
 void require_same_run(const Checkpoint& checkpoint, Config& config) {
-  static const std::set<std::string> free = {"train.updates",         "train.threads", "train.log_every",
-                                             "train.validate_every",  "train.keep",    "train.validation_blocks",
-                                             "train.checkpoint_every"};
+  static const std::set<std::string> free = {"train.updates",           "train.threads",         "train.device",
+                                             "train.log_every",         "train.validate_every",  "train.keep",
+                                             "train.validation_blocks", "train.checkpoint_every"};
   const Sections before = checkpoint.config().sections(), now = config.sections();
   for (size_t s = 0; s < now.size(); ++s) {
     for (size_t f = 0; f < now[s].fields.size(); ++f) {
