@@ -38,7 +38,7 @@ class Stream {
   explicit Stream(const StepShape& shape, bool bfloat16 = false)
       : shape_(shape), model_(std::make_shared<Transformer>(make_model(shape))) {
     if (bfloat16) model_->to_bfloat16();
-    memory_ = model_->begin(1, false);
+    memory_ = model_->begin(1, Stored::projections);
   }
 
   Tensor read(const Tensor& tokens) {
@@ -55,7 +55,7 @@ class Stream {
   /// Error unless |C_t|, the rows that the next query reads, is M in every layer.
   void require_full() const {
     for (size_t l = 0; l < memory_.layers.size(); ++l) {
-      const Tensor alive = model_->layers()[l].alive(memory_.layers[l], memory_.clock);
+      const Tensor alive = model_->layers()[l].attention().alive(memory_.layers[l], memory_.clock);
       if (const auto rows = alive.sum().item<int64_t>(); rows != shape_.memory)
         fail(fmt::format("after {} tokens layer {} remembers {} rows, not {}", seen_, l, rows, shape_.memory));
     }

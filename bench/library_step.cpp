@@ -23,7 +23,7 @@ LibraryStep::LibraryStep(const StepShape& shape, const std::string& precision, T
                 .bfloat16 = precision == "bf16",
                 .optimiser = {.rate = kRate, .warmup = 0, .clip = kClip},
                 .trains = [](const std::string& parameter) { return !of_spans(parameter); }}),
-      options_{.training = true, .bfloat16 = precision == "bf16"} {}
+      options_{.exact = true, .bfloat16 = precision == "bf16"} {}
 
 double LibraryStep::update(const Tensor& input, const Tensor& target) {
   const Update made = learner_.update(Batch(input, target));

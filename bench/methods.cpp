@@ -73,7 +73,7 @@ class Stream {
   Stream(const StepShape& shape, const std::string& method, int64_t rows, int64_t budget)
       : shape_(shape),
         model_(make_model(shape, method, {{"max_span", std::to_string(rows)}}, {{"budget", std::to_string(budget)}})),
-        memory_(model_.begin(1, false)) {
+        memory_(model_.begin(1, Stored::projections)) {
     const at::NoGradGuard no_grad;
     for (int64_t seen = 0; seen < rows + 64; seen += shape.block)
       model_.forward(random_tokens(shape, shape.block), memory_, {});

@@ -100,7 +100,7 @@ at::Tensor random_tokens(const StepShape& shape, int64_t length) {
 void require_rows(const Transformer& model, const ModelMemory& memory, int64_t rows) {
   for (size_t l = 0; l < memory.layers.size(); ++l) {
     const auto& table = memory.layers[l];
-    const at::Tensor alive = model.layers()[l].alive(table, memory.clock);
+    const at::Tensor alive = model.layers()[l].attention().alive(table, memory.clock);
     const at::Tensor counts = at::bincount(table.sample().masked_select(alive), {}, table.samples());
     const auto least = counts.min().item<int64_t>(), most = counts.max().item<int64_t>();
     if (least != rows || most != rows)

@@ -38,10 +38,12 @@ struct Problem {
          at::arange(B + 1, at::kLong) * s.rows,
          at::full({B}, s.rows - s.queries, at::kLong),
          at::arange(s.rows, at::kLong).repeat({B})};
+    o.first = x.time == 0;
     grad_out = random(x.q.sizes()), grad_memory = at::randn({B, s.queries}) / s.rows;
   }
 
   SelectiveInputs x;
+  SelectiveOptions o;
   Tensor grad_out, grad_memory;
 };
 
@@ -57,8 +59,8 @@ struct Fused {
   explicit Fused(const Shape& s) : p(s) {}
   void run() const {
     const at::NoGradGuard no_grad;
-    const auto y = selective_attention(p.x, {});
-    selective_attention_backward(p.grad_out, p.grad_memory, p.x, {}, y);
+    const auto y = selective_attention(p.x, p.o);
+    selective_attention_backward(p.grad_out, p.grad_memory, p.x, p.o, y);
   }
   Problem p;
 };
@@ -114,13 +116,12 @@ struct Sdpa {
 
 /// The forward pass alone, with masking from earlier queries.
 struct Forward {
-  explicit Forward(const Shape& s) : p(s) { o.masking = at::rand({p.x.k.size(0)}); }
+  explicit Forward(const Shape& s) : p(s) { p.o.masking = at::rand({p.x.k.size(0)}); }
   void run() const {
     const at::NoGradGuard no_grad;
-    selective_attention(p.x, o);
+    selective_attention(p.x, p.o);
   }
   Problem p;
-  SelectiveOptions o;
 };
 
 /// The same rows in the library's other operator, without spans.
@@ -128,7 +129,7 @@ struct Ramp {
   explicit Ramp(const Shape& s) : p(s) { o.min_age = 0; }
   void run() const {
     const at::NoGradGuard no_grad;
-    ramp_attention({p.x.q, p.x.k, p.x.v, p.x.offsets, p.x.start, p.x.time}, o);
+    ramp_attention(p.x, o);
   }
   Problem p;
   RampOptions o;
@@ -136,10 +137,9 @@ struct Ramp {
 
 /// What is dropped when half of the rows may stay.
 struct Prune {
-  explicit Prune(const Shape& s) : p(s), budget(s.rows / 2) { o.masking = at::rand({p.x.k.size(0)}); }
-  void run() const { selective_prune(p.x, o, budget); }
+  explicit Prune(const Shape& s) : p(s), budget(s.rows / 2) { p.o.masking = at::rand({p.x.k.size(0)}); }
+  void run() const { selective_prune(p.x, p.o, budget); }
   Problem p;
-  SelectiveOptions o;
   int64_t budget;
 };
 
@@ -152,8 +152,8 @@ void require_close(const char* what, const Tensor& got, const Tensor& expected) 
 void check_eager() {
   const Shape s{2, 3, 90, 90, 16};
   const Problem p(s);
-  const auto y = selective_attention(p.x, {});
-  const auto g = selective_attention_backward(p.grad_out, p.grad_memory, p.x, {}, y);
+  const auto y = selective_attention(p.x, p.o);
+  const auto g = selective_attention_backward(p.grad_out, p.grad_memory, p.x, p.o, y);
   Eager eager(s);
   eager.run();
   auto rows = [](const Tensor& x) { return x.detach().transpose(1, 2); };

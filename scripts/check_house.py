@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-FLOORS = "core ops memory forgetting model data tasks rl train generate observe cli".split()  # lowest first
+FLOORS = "core ops memory forgetting nn model data tasks rl train generate observe cli".split()  # lowest first
 FOLDERS = "lapse bench tests examples".split()
 HEADERS = {".h", ".hpp", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}

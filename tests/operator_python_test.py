@@ -64,7 +64,21 @@ def dropout_inputs():
     return positional, {**named, "dropout": 0.3, "seed": torch.tensor([5])}
 
 
-KINDS = {"row spans": inputs, "head spans": head_span_inputs, "no spans": plain_inputs, "dropout": dropout_inputs}
+def until_inputs():
+    """Rows that stop in the middle of the block, and one that is still visible where m = 0."""
+    positional, named = inputs(seed=5)
+    until = torch.full((sum(ROWS) + 2,), 2**63 - 1)
+    until[[2, 3, 7]] = torch.tensor([11, 0, 6])
+    return positional, {**named, "until": until}
+
+
+KINDS = {
+    "row spans": inputs,
+    "head spans": head_span_inputs,
+    "no spans": plain_inputs,
+    "dropout": dropout_inputs,
+    "until": until_inputs,
+}
 
 
 def differentiable(positional, named):
@@ -169,6 +183,7 @@ class Operator(unittest.TestCase):
             "v must have the shape of k": lambda p, n: (p[:2] + [p[2][:3]] + p[3:], n),
             "offsets": lambda p, n: (p[:3] + [p[3].int()] + p[4:], n),
             "row_span": lambda p, n: (p, {**n, "row_span": n["row_span"][:3]}),
+            "until": lambda p, n: (p, {**n, "until": n["row_span"]}),
             "ramp": lambda p, n: (p, {**n, "ramp": -1.0}),
             "seed": lambda p, n: (p, {**n, "dropout": 0.5}),
         }

@@ -82,7 +82,7 @@ TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
   Transformer there = model(second_device()), here = model(at::kCPU);
   const Tensor tokens = random_tokens(kStreams, 5 * kBlock),
                lengths = at::tensor({int64_t{4}, int64_t{1}, kBlock}, at::kLong);
-  ModelMemory memory = there.begin(kStreams, false), other = here.begin(kStreams, false);
+  ModelMemory memory = there.begin(kStreams, Stored::projections), other = here.begin(kStreams, Stored::projections);
   for (const int64_t K : {8, 8, 1, 1, 8}) {
     BlockOptions options{.observe = true};
     if (K == kBlock) options.lengths = lengths;

@@ -35,7 +35,7 @@ def inputs(dtype=torch.float64, seed=0):
         starts,
         times,
     ]
-    return positional, {"masking": normal(rows).detach().abs() / 2, "position": normal(P, D)}
+    return positional, {"masking": normal(rows).detach().abs() / 2, "position": normal(P, D), "first": times == 0}
 
 
 def plain_inputs():
@@ -49,9 +49,11 @@ def select_inputs():
     rows = sum(ROWS) + 2
     until = torch.full((rows,), 2**63 - 1)
     until[[1, 8, 9]] = torch.tensor([3, 41, 42])
+    first = torch.zeros(rows, dtype=torch.bool)
+    first[[0, 2, 7]] = True
     select_q = torch.randn(B, K, E, generator=draw, dtype=torch.float64, requires_grad=True)
     select_k = torch.randn(rows, E, generator=draw, dtype=torch.float64, requires_grad=True)
-    return positional, {"until": until, "select_q": select_q, "select_k": select_k, "max_age": 6}
+    return positional, {"until": until, "first": first, "select_q": select_q, "select_k": select_k, "max_age": 6}
 
 
 def ablated_inputs():
@@ -183,6 +185,7 @@ class Operator(unittest.TestCase):
             "v must have the shape of k": lambda p, n: (p[:2] + [p[2][:3]] + p[3:], n),
             "offsets": lambda p, n: (p[:3] + [p[3].int()] + p[4:], n),
             "masking": lambda p, n: (p, {**n, "masking": n["masking"][:3]}),
+            "first": lambda p, n: (p, {**n, "first": p[5]}),
             "cap": lambda p, n: (p, {**n, "cap": -1.0}),
             "seed": lambda p, n: (p, {**n, "dropout": 0.5}),
         }

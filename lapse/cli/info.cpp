@@ -22,7 +22,7 @@ Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& p
       const auto& table = part.layers[l];
       rows += table.rows(), streams += table.samples();
       for (int64_t b = 0; b < table.samples(); ++b) longest = std::max(longest, table.rows_of(b));
-      for (auto& [name, values] : model.layers()[l].tell(table)) told[name].push_back(values);
+      for (auto& [name, values] : model.layers()[l].attention().tell(table)) told[name].push_back(values);
     }
     Json layer = {{"memory_mean", static_cast<double>(rows) / static_cast<double>(streams)}, {"memory_max", longest}};
     for (const auto& [name, values] : told) {

@@ -42,21 +42,21 @@ class AdaptiveSpan : public Method {
     RampOptions options = ramp_options(query, shape_);
     options.head_span = spans() + 1;
     options.ramp = s_.ramp;
-    options.max_age = read_span();
-    return {ramp_attention(ramp_inputs(query, rows), options).out, fraction_.mean() * (s_.loss * s_.max_span), {}};
+    Reading reading{ramp_attention(ramp_inputs(query, rows), options).out};
+    if (at::GradMode::is_enabled()) reading.cost = fraction_.mean() * (s_.loss * s_.max_span);
+    return reading;
   }
 
-  // The longest head's ages with m > 0.
-  Ages ages(const Rows& rows) const override {
-    const Tensor& time = rows.table.time();
+  Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  Tensor until(const RowView& rows) const override { return rows.time + read_span() + 1; }
+  // Spans move between the updates of training.
+  int64_t spare(Stored stored) const override {
+    return stored == Stored::inputs ? std::min(s_.max_span - read_span(), s_.trim_step) : 0;
+  }
+  // m = 0 for the longest head, too.
+  Tensor weightless(const Rows& rows) const override {
     const auto last = static_cast<int64_t>(std::ceil(longest() + 1 + s_.ramp)) - 1;
-    return {at::full_like(time, shape_.min_age), at::full_like(time, std::min(last, read_span()))};
-  }
-
-  // Spans move between the updates of training, so that some more rows stay there.
-  Tensor keep(const Rows& rows, const Tensor& next) const override {
-    const int64_t kept = rows.training ? std::min(s_.max_span, read_span() + s_.trim_step) : read_span();
-    return next - rows.table.time() <= kept;
+    return at::minimum(rows.until, rows.table.time() + (last + 1));
   }
 
   Columns tell(const Rows& rows) const override {

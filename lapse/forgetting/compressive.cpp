@@ -15,10 +15,6 @@ namespace {
 
 using at::Tensor;
 
-// A slot stands for c timesteps, the first of which is tau. In the table its time is tau - kSlots: slots come before
-// all other rows, and no window reaches them.
-constexpr int64_t kSlots = int64_t{1} << 40;
-
 struct Settings {
   int64_t max_span = 512;  // L
   int64_t rate = 4;        // c
@@ -28,26 +24,28 @@ struct Settings {
   int64_t slots() const { return size / rate; }  // C
 };
 
-/// The slots of a table, filled up to the sample with the most: [B, S].
+/// The slots of a table, RowKind::pooled, filled up to the sample with the most: [B, S]. A slot stands for c timesteps,
+/// the first of which is tau.
 struct Slots {
-  Tensor row;   ///< in the table; 0 where there is none
-  Tensor time;  ///< tau; where there is none, so late that no query reads it
+  Tensor row;     ///< in the table; 0 where there is none
+  Tensor time;    ///< tau
+  Tensor until;   ///< Rows::until; where there is no slot, so early that no query reads it
+  int64_t count;  ///< S
 
-  Slots(const MemoryTable& table) {
+  explicit Slots(const Rows& rows) {
+    const MemoryTable& table = rows.table;
     const int64_t B = table.samples();
-    const Tensor times = table.rows() > 0 ? table.time().contiguous() : at::empty({0}, at::kLong);
-    const auto* t = times.const_data_ptr<int64_t>();
-    std::vector<int64_t> counts;
-    for (int64_t b = 0; b < B; ++b)
-      counts.push_back(std::lower_bound(t + table.first_row(b), t + table.first_row(b + 1), -kSlots / 2) -
-                       (t + table.first_row(b)));
-    const int64_t S = B > 0 ? *std::max_element(counts.begin(), counts.end()) : 0;
-    row = at::zeros({B, S}, at::kLong), time = at::full({B, S}, kSlots, at::kLong);
-    for (int64_t b = 0; b < B; ++b)
-      for (int64_t s = 0; s < counts[b]; ++s) {
-        row.mutable_data_ptr<int64_t>()[b * S + s] = table.first_row(b) + s;
-        time.mutable_data_ptr<int64_t>()[b * S + s] = t[table.first_row(b) + s] + kSlots;
-      }
+    const Tensor pooled = is_kind(table.kind(), RowKind::pooled);
+    const Tensor held = at::constant_pad_nd(pooled.to(at::kLong).cumsum(0), {1, 0});
+    const Tensor offsets = table.offsets().to(pooled.device());
+    const Tensor counts = at::diff(held.index_select(0, offsets));  // a sample's slots are its first rows
+    count = B > 0 ? counts.max().item<int64_t>() : 0;
+    const Tensor rank = at::arange(count, offsets.options());
+    const Tensor there = rank < counts.unsqueeze(1);
+    row = at::where(there, offsets.narrow(0, 0, B).unsqueeze(1) + rank, 0);
+    if (count == 0) return;
+    time = table.time().index_select(0, row.flatten()).view({B, count});
+    until = at::where(there, rows.until.index_select(0, row.flatten()).view({B, count}), -kNever);
   }
 };
 
@@ -59,64 +57,83 @@ class Compressive : public Method {
 
   // Query t needs the slot that begins at t - L, so that slots come c timesteps before the last of their members goes.
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
-    const auto* t = table.time().const_data_ptr<int64_t>();
-    const Tensor starts = start.contiguous();
+    const auto on_cpu = [](const Tensor& x) { return x.to(at::kCPU).contiguous(); };
+    const Tensor times = on_cpu(table.time()), kinds = on_cpu(table.kind()), starts = on_cpu(start);
+    const auto* t = times.const_data_ptr<int64_t>();
+    const auto* kind = kinds.const_data_ptr<uint8_t>();
+    const auto is = [&](int64_t row, RowKind what) { return kind[row] == static_cast<uint8_t>(what); };
     std::vector<int64_t> sample, time, members, pooled;  // the last: which of the new rows are means
     for (int64_t b = 0; b < table.samples(); ++b) {
       const int64_t begin = table.first_row(b), end = table.first_row(b + 1);
-      const int64_t* first = std::lower_bound(t + begin, t + end, -kSlots / 2);  // the first that is no slot
-      const bool fresh = first == t + begin;
-      // The next slot: they begin at multiples of c from -L on, so that a query's window ends where a slot begins.
-      int64_t next = fresh ? -s_.max_span : first[-1] + kSlots + s_.rate;
-      if (fresh && s_.initial_memory == "zeros")
+      int64_t row = begin;
+      while (row < end && is(row, RowKind::pooled)) ++row;
+      if (row == end) continue;
+      int64_t next = row > begin ? t[row - 1] + s_.rate : slot_from(t[row]);
+      if (row == begin && is(row, RowKind::start))
         for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
-      while (fresh && s_.initial_memory == "empty" && next < 0) next += s_.rate;
       const int64_t last = starts.const_data_ptr<int64_t>()[b] + length - 1 - s_.max_span;
-      for (; next <= last; next += s_.rate) {
-        const int64_t row = std::lower_bound(first, t + end, next) - t;
+      while (next <= last) {
+        row = std::lower_bound(t + row, t + end, next) - t;
+        // An episode's last timesteps, if they are fewer than c, make no slot: none of its queries would read that.
+        int64_t other = row;
+        if (t[row] == next)
+          for (++other; other < row + s_.rate && !is(other, RowKind::first);) ++other;
+        if (other < row + s_.rate) {
+          next = slot_from(t[other]);
+          continue;
+        }
         for (int64_t i = 0; i < s_.rate; ++i) members.push_back(row + i);
         pooled.push_back(static_cast<int64_t>(sample.size()));
         sample.push_back(b), time.push_back(next);
+        next += s_.rate;
       }
     }
     if (sample.empty()) return {};
     const Tensor old = table.column("hidden").detach();
-    const Tensor means = old.index_select(0, at::tensor(members, at::kLong)).view({-1, s_.rate, old.size(1)}).mean(1);
+    const auto on_device = [&](const std::vector<int64_t>& x) { return at::tensor(x, at::kLong).to(old.device()); };
+    const Tensor means = old.index_select(0, on_device(members)).view({-1, s_.rate, old.size(1)}).mean(1);
     const Tensor hidden = at::zeros({static_cast<int64_t>(sample.size()), old.size(1)}, old.options());
-    return {hidden.index_copy(0, at::tensor(pooled, at::kLong), means), at::tensor(sample, at::kLong),
-            at::tensor(time, at::kLong) - kSlots};
-  }
-
-  Reading read(const Query& query, const Rows& rows) const override {
-    RampOptions options = ramp_options(query, shape_);
-    options.max_age = s_.max_span;
-    const auto newest = ramp_attention(ramp_inputs(query, rows), options);
-    const Slots slots(rows.table);
-    if (slots.row.size(1) == 0) return {newest.out, {}, {}};
-    return {joined(query, rows, slots, newest), {}, {}};
+    return {hidden.index_copy(0, on_device(pooled), means), on_device(sample), on_device(time)};
   }
 
   // A slot is read at ages L ... L + (C + 1) c - 1 of its first timestep.
-  Ages ages(const Rows& rows) const override {
-    const Tensor slot = rows.table.time() < -kSlots / 2;
-    return {at::where(slot, kSlots + s_.max_span, shape_.min_age),
-            at::where(slot, kSlots + s_.max_span + (s_.slots() + 1) * s_.rate - 1, s_.max_span)};
+  Tensor first(const RowView& rows) const override {
+    return rows.time + at::where(is_kind(rows.kind, RowKind::pooled), s_.max_span, shape_.min_age);
+  }
+  Tensor until(const RowView& rows) const override {
+    const int64_t last = s_.max_span + (s_.slots() + 1) * s_.rate - 1;
+    return rows.time + 1 + at::where(is_kind(rows.kind, RowKind::pooled), last, s_.max_span);
+  }
+
+  Reading read(const Query& query, const Rows& rows) const override {
+    AttentionInputs inputs = ramp_inputs(query, rows);
+    inputs.until = rows.until.masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
+    const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
+    const Slots slots(rows);
+    if (slots.count == 0) return {newest.out};
+    return {joined(query, rows, slots, newest)};
   }
 
  private:
+  /// Where the first slot from `time` on begins. Slots begin at multiples of c from -L on, so that a query's window
+  /// ends where a slot begins.
+  int64_t slot_from(int64_t time) const {
+    const int64_t c = s_.rate, after = (time + s_.max_span) % c;
+    return time + (c - after) % c;
+  }
+
   /// One softmax over the newest rows, which the operator has read, and the slots.
   Tensor joined(const Query& query, const Rows& rows, const Slots& slots, const RampOutputs& newest) const {
-    const int64_t B = query.q.size(0), K = query.q.size(1), H = shape_.heads, D = shape_.head_dim,
-                  S = slots.row.size(1);
+    const int64_t B = query.q.size(0), K = query.q.size(1), H = shape_.heads, D = shape_.head_dim, S = slots.count;
     const auto at_slots = [&](const Tensor& x) {  // [B, H, S, D]
       return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2);
     };
     const Tensor q = query.q.transpose(1, 2);
     Tensor logits = at::matmul(q, at_slots(rows.key).transpose(2, 3));
     // How many slots have begun after this one when a query reads it: 0 ... C.
-    const Tensor now = (query.start.unsqueeze(1) + at::arange(K, at::kLong)).unsqueeze(2);
+    const Tensor now = (query.start.unsqueeze(1) + at::arange(K, query.start.options())).unsqueeze(2);
     const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
-    const Tensor visible = at::logical_and(since >= 0, since <= s_.slots()).unsqueeze(1);  // [B, 1, K, S]
+    const Tensor visible = at::logical_and(since >= 0, now < slots.until.unsqueeze(1)).unsqueeze(1);  // [B, 1, K, S]
     if (query.position.defined()) {
       const Tensor by_rank = at::matmul(q, query.position.narrow(0, s_.max_span, s_.slots() + 1).t());
       const Tensor rank = since.clamp(0, s_.slots()).unsqueeze(1).expand({B, H, K, S});

@@ -16,40 +16,37 @@ Columns Eviction::state(at::IntArrayRef shape, const at::TensorOptions& real) co
 
 Reading Eviction::read(const Query& query, const Rows& rows) const {
   RampOptions options = standard_options(query, shape_, max_age_);
-  options.max_age = max_age_;
-  options.received = !query.training;
+  options.received = rows.stored == Stored::projections;
   const auto y = ramp_attention(ramp_inputs(query, rows), options);
-  if (query.training) return {y.out, {}, {{"score", rows.described.at("score")}}};
-  return {y.out, {}, {{"score", score(rows.described.at("score"), y.received)}}};
-}
-
-Ages Eviction::ages(const Rows& rows) const {
-  const Tensor& time = rows.table.time();
-  return {at::full_like(time, shape_.min_age), at::full_like(time, max_age_)};
+  if (!options.received) return {y.out};
+  Reading reading{y.out};
+  reading.state["score"] = score(rows.described.at("score"), y.received);
+  if (budget_ > 0) reading.until = evict(rows, query.start, reading.state["score"]);
+  return reading;
 }
 
 // Where tokens attend themselves the next one counts in the budget, and among the newest rows that are never dropped.
-Tensor Eviction::keep(const Rows& rows, const Tensor& next) const {
-  Tensor kept = Method::keep(rows, next);
-  if (rows.training || budget_ == 0) return kept;
+Tensor Eviction::evict(const Rows& rows, const Tensor& now, const Tensor& scores) const {
   const int64_t own = shape_.min_age == 0 ? 1 : 0;
   const int64_t room = budget_ - own;
   const int64_t newest = std::min(room, safe(budget_) - own);
-  const Tensor scores = rows.described.at("score").to(at::kDouble).contiguous();
-  const double* score = scores.const_data_ptr<double>();
-  bool* keeps = kept.mutable_data_ptr<bool>();
+  const Tensor wide = scores.to(at::kCPU, at::kDouble).contiguous(), start = now.to(at::kCPU).contiguous();
+  const Tensor until = rows.until.to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true);
+  const double* score = wide.const_data_ptr<double>();
+  int64_t* ends = until.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < rows.table.samples(); ++b) {
+    const int64_t next = start.const_data_ptr<int64_t>()[b] + 1;
     std::vector<int64_t> held;
     for (int64_t i = rows.table.first_row(b); i < rows.table.first_row(b + 1); ++i)
-      if (keeps[i]) held.push_back(i);
+      if (ends[i] > next) held.push_back(i);
     const auto excess = static_cast<int64_t>(held.size()) - room;
     if (excess <= 0) continue;
     held.resize(std::max(excess, static_cast<int64_t>(held.size()) - newest));
     // The least scores go; of equals the oldest.
     std::stable_sort(held.begin(), held.end(), [&](int64_t i, int64_t j) { return score[i] < score[j]; });
-    for (int64_t i = 0; i < excess; ++i) keeps[held[i]] = false;
+    for (int64_t i = 0; i < excess; ++i) ends[held[i]] = next;
   }
-  return kept;
+  return until.to(rows.until.device());
 }
 
 namespace {

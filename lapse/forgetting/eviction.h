@@ -18,8 +18,8 @@ class Eviction : public Method {
   void set_budget(int64_t rows) override { budget_ = rows; }
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override;
   Reading read(const Query& query, const Rows& rows) const override;
-  Ages ages(const Rows& rows) const override;
-  at::Tensor keep(const Rows& rows, const at::Tensor& next) const override;
+  at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  at::Tensor until(const RowView& rows) const override { return rows.time + max_age_ + 1; }
   Columns tell(const Rows& rows) const override { return {{"score", rows.described.at("score")}}; }
 
  protected:
@@ -30,6 +30,9 @@ class Eviction : public Method {
   virtual int64_t safe(int64_t budget) const = 0;
 
  private:
+  /// Rows::until once those that the budget drops end with the query at time now[b].
+  at::Tensor evict(const Rows& rows, const at::Tensor& now, const at::Tensor& scores) const;
+
   ModelShape shape_;
   int64_t budget_, max_age_;
 };

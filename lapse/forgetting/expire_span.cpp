@@ -1,11 +1,13 @@
 #include "lapse/forgetting/expire_span.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/golden_value.h"
+#include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/few_rows.h"
 #include "lapse/ops/vector.h"
 
@@ -51,32 +53,30 @@ class ExpireSpan : public Method {
 
   Reading read(const Query& query, const Rows& rows) const override {
     RampOptions options = ramp_options(query, shape_);
-    Tensor span = spans(rows);
-    if (query.training && s_.random_drop) span = span.clamp_max(query.uniform * s_.max_span);
+    Tensor span = spans(rows.described);
+    AttentionInputs inputs = ramp_inputs(query, rows);
+    if (query.uniform < 1 && s_.random_drop) {
+      span = span.clamp_max(query.uniform * s_.max_span);
+      inputs.until = at::minimum(rows.until, ramp_until(rows.table.time(), span, s_.ramp));
+    }
     options.row_span = span;
     options.ramp = s_.ramp;
-    const auto y = ramp_attention(ramp_inputs(query, rows), options);
-    Reading reading{y.out, {}, {}};
+    const auto y = ramp_attention(inputs, options);
+    Reading reading{y.out};
     // Eq. 7: the operator sums r over the ramp; alpha / (R K), mean over the batch.
-    if (query.training) reading.cost = y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)));
+    if (at::GradMode::is_enabled()) reading.cost = y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)));
     return reading;
   }
 
-  // m = 1 + (e - a) / R > 0 for integers a.
-  Ages ages(const Rows& rows) const override {
-    return {at::full_like(rows.table.time(), shape_.min_age), ((spans(rows) + s_.ramp).ceil() - 1).to(at::kLong)};
-  }
+  Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  // While m = 1 + (e - a) / R > 0, in the operator's own arithmetic.
+  Tensor until(const RowView& rows) const override { return ramp_until(rows.time, spans(rows.described), s_.ramp); }
 
-  // The operator's own arithmetic, so that no row is deleted that it would still read.
-  Tensor keep(const Rows& rows, const Tensor& next) const override {
-    return (spans(rows) - (next - rows.table.time())) / s_.ramp + 1 > 0;
-  }
-
-  Columns tell(const Rows& rows) const override { return {{"span", spans(rows)}}; }
+  Columns tell(const Rows& rows) const override { return {{"span", spans(rows.described)}}; }
 
  private:
-  Tensor spans(const Rows& rows) const {
-    const Tensor& span = rows.described.at("span");
+  Tensor spans(const Columns& described) const {
+    const Tensor& span = described.at("span");
     return s_.evaluated_span > 0 ? span.clamp_max(s_.evaluated_span) : span;
   }
 

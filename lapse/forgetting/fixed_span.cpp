@@ -14,15 +14,11 @@ class FixedSpan : public Method {
  public:
   FixedSpan(int64_t span, const ModelShape& shape) : span_(span), shape_(shape) {}
 
-  Reading read(const Query& query, const Rows& rows) const override {
-    RampOptions options = ramp_options(query, shape_);
-    options.max_age = span_;
-    return {ramp_attention(ramp_inputs(query, rows), options).out, {}, {}};
-  }
+  at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  at::Tensor until(const RowView& rows) const override { return rows.time + span_ + 1; }
 
-  Ages ages(const Rows& rows) const override {
-    const Tensor& time = rows.table.time();
-    return {at::full_like(time, shape_.min_age), at::full_like(time, span_)};
+  Reading read(const Query& query, const Rows& rows) const override {
+    return {ramp_attention(ramp_inputs(query, rows), ramp_options(query, shape_)).out};
   }
 
  private:

@@ -6,10 +6,6 @@
 
 namespace lapse {
 
-at::Tensor Method::keep(const Rows& rows, const at::Tensor& next) const {
-  return next - rows.table.time() <= ages(rows).last;
-}
-
 void Method::set_budget(int64_t) { fail("this forgetting method has no budgets"); }
 
 void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
@@ -30,7 +26,7 @@ RampOptions ramp_options(const Query& query, const ModelShape& shape) {
 }
 
 RampInputs ramp_inputs(const Query& query, const Rows& rows) {
-  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time()};
+  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), rows.until};
 }
 
 }  // namespace lapse

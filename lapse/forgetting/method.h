@@ -31,35 +31,46 @@ struct Query {
   at::Tensor start;     ///< [B] int64: time of each sample's first query
   at::Tensor position;  ///< [P, D], the model's shared table of ages 1 ... P; undefined if the model has none
   at::Tensor lengths;   ///< [B] int64: queries of each sample before the padding on its right; undefined: no padding
-  bool training = false;
-  double uniform = 1;  ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 outside training
+  double uniform = 1;   ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 without draws
   double dropout = 0;
   at::Tensor seed;  ///< of the dropout, differs between layers; defined if dropout > 0
 };
 
+/// What a table stores of each row.
+enum class Stored {
+  inputs,       ///< what the layer read: keys and values follow from it with the present weights, and learn from it
+  projections,  ///< keys and values, made once: weights are fixed while this memory lasts
+};
+
+/// Rows as a method describes them, in a table or on their way there.
+struct RowView {
+  at::Tensor time, kind;     ///< [n] int64 and uint8 (RowKind)
+  const Columns& described;  ///< what `describe` said of them, and the method's own columns
+  Stored stored;
+};
+
 /// All rows that a block may read, the block's own (the newest K of each sample) included.
 struct Rows {
-  const MemoryTable& table;  ///< offsets and times, and the method's own columns
+  const MemoryTable& table;  ///< offsets, times and kinds
   at::Tensor key, value;     ///< [N, H, D]
-  Columns described;         ///< what `describe` said of every row, and the method's own columns
-  bool training = false;     ///< weights still move
+  at::Tensor until;          ///< [N] int64: time of the first query that no longer reads the row
+  Columns described;         ///< as in RowView
+  Stored stored;
+
+  RowView view() const { return {table.time(), table.kind(), described, stored}; }
 };
 
 struct Reading {
-  at::Tensor out;   ///< [B, K, H, D]
-  at::Tensor cost;  ///< a scalar to add to the loss, already weighted; undefined if there is none
-  Columns state;    ///< new values [N, ...] of columns that Method::state named
-};
-
-/// At which ages each row can be read: [N] int64 each.
-struct Ages {
-  at::Tensor first, last;
+  at::Tensor out;         ///< [B, K, H, D]
+  at::Tensor cost = {};   ///< a scalar to add to the loss, already weighted; undefined if there is none
+  Columns state = {};     ///< new values [N, ...] of columns that Method::state named
+  at::Tensor until = {};  ///< [N] int64: Rows::until, sooner where reading made rows go; undefined: as it was
 };
 
 /// Rows that stand for others.
 struct PooledRows {
   at::Tensor hidden;        ///< [M, width]: layer inputs; undefined if there are none
-  at::Tensor sample, time;  ///< [M] int64; no row of the table has this time
+  at::Tensor sample, time;  ///< [M] int64; no pooled row of the sample has this time
 };
 
 /// A learned tensor and its name within the layer. The tensor is a leaf that its owner made and initialised.
@@ -76,40 +87,41 @@ class Method {
   virtual void after_update() {}
 
   /// Columns of rows with layer inputs x [n, width], for instance the span of each: [n]. Must depend on each row alone.
-  /// Computed anew for every row in each training block (with gradients); with fixed weights once per row, and kept in
-  /// the table.
+  /// With Stored::inputs computed anew for every row in each block, with gradients; else once per row, and stored.
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
+  /// Rows can be read by the queries at times first <= t < until: both [n] int64. The one place that says so: what
+  /// attention reads, what is deleted and what is reported follow from it.
+  virtual at::Tensor first(const RowView& rows) const = 0;
+  virtual at::Tensor until(const RowView& rows) const = 0;
+  /// Rows whose `until` may still be put off, by an update of the weights, stay in the table so much longer.
+  virtual int64_t spare(Stored stored) const { return (void)stored, 0; }
+  /// For memory sizes |C_t|: as `until`, but where a row has no weight any more for any head.
+  virtual at::Tensor weightless(const Rows& rows) const { return rows.until; }
+
   /// Columns [shape] of the method's own, as new rows have them; `read` gives them new values. They carry no gradients
-  /// and are kept in training too. `real`: the model's dtype.
+  /// and are stored whatever else is. `real`: the model's dtype.
   virtual Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const {
     return (void)shape, (void)real, Columns{};
   }
 
-  /// Whether the table keeps layer inputs (the column "hidden") with fixed weights too, for `pool`.
+  /// Whether the table keeps layer inputs (the column "hidden") beside projections too, for `pool`.
   virtual bool keeps_hidden() const { return false; }
   /// New rows made of old ones, which come into the table before queries start[b] ... start[b] + length - 1 read it.
   virtual PooledRows pool(const MemoryTable& table, const at::Tensor& start, int64_t length) const {
     return (void)table, (void)start, (void)length, PooledRows{};
   }
 
-  /// Outside training at most so many rows, the newest included, from now on; 0: no limit. Error if the method has no
-  /// budgets (MethodOptions::budgets).
+  /// With Stored::projections at most so many rows, the newest included, from now on; 0: no limit. Error if the method
+  /// has no budgets (MethodOptions::budgets).
   virtual void set_budget(int64_t rows);
 
-  /// Whether, outside training, queries must come one at a time, and rows be deleted after each: where what a query
-  /// reads decides what the next may.
+  /// Whether, with Stored::projections, queries must come one at a time, and rows be deleted after each: where what a
+  /// query reads decides what the next may.
   virtual bool one_by_one() const { return false; }
 
-  /// How queries read rows, and what that costs.
+  /// How queries read rows, and, where gradients flow (at::GradMode), what that costs.
   virtual Reading read(const Query& query, const Rows& rows) const = 0;
-
-  /// At which ages rows can be read. Gives memory sizes |C_t|.
-  virtual Ages ages(const Rows& rows) const = 0;
-
-  /// Which rows stay, given the time of each row's next query [N]: false only if no later query could read the row.
-  /// [N] bool.
-  virtual at::Tensor keep(const Rows& rows, const at::Tensor& next) const;
 
   /// What an observer may see of each row: name -> [N], for instance "span".
   virtual Columns tell(const Rows& rows) const { return (void)rows, Columns{}; }
@@ -160,7 +172,7 @@ class MethodOptions {
 /// What every reading by ramp_attention takes from the query.
 RampOptions ramp_options(const Query& query, const ModelShape& shape);
 
-/// The operator's view of a block and its rows.
+/// The operator's view of a block and its rows, each until its time.
 RampInputs ramp_inputs(const Query& query, const Rows& rows);
 
 }  // namespace lapse

@@ -15,19 +15,8 @@ RampOptions standard_options(const Query& query, const ModelShape& shape, int64_
   return options;
 }
 
-// As spans with a ramp shorter than a timestep: m is 1 up to the last age, and 0 after it.
 Reading Pattern::read(const Query& query, const Rows& rows) const {
-  constexpr double kFar = 1 << 23;  // spans are float32: whole up to here
-  RampOptions options = standard_options(query, shape_, max_span_);
-  const auto exact = rows.key.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  options.row_span = last_age(rows.table.time()).clamp_max(static_cast<int64_t>(kFar)).to(exact);
-  options.ramp = 0.5;
-  return {ramp_attention(ramp_inputs(query, rows), options).out, {}, {}};
-}
-
-Ages Pattern::ages(const Rows& rows) const {
-  const Tensor& time = rows.table.time();
-  return {at::full_like(time, shape_.min_age), last_age(time)};
+  return {ramp_attention(ramp_inputs(query, rows), standard_options(query, shape_, max_span_)).out};
 }
 
 Tensor Window::last_age(const Tensor& time) const { return at::full_like(time, last_age_); }

@@ -1,6 +1,7 @@
 #include "lapse/forgetting/selective_attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 constexpr double kNormEpsilon = 1e-5;
 
 struct Settings {
@@ -61,36 +61,26 @@ class SelectiveAttention : public Method {
 
   void set_budget(int64_t rows) override { budget_ = rows; }
 
-  // F of each row so far, and, under a budget, the time of the first query that no longer sees it.
+  // F of each row so far.
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
-    Columns columns = {{"masking", at::zeros(shape, real)}};
-    if (budget_ > 0) columns["until"] = at::full(shape, kNever, at::kLong);
-    return columns;
-  }
-
-  Reading read(const Query& query, const Rows& rows) const override {
-    const RampInputs ramp = ramp_inputs(query, rows);
-    const SelectiveInputs inputs{ramp.q, ramp.k, ramp.v, ramp.offsets, ramp.start, ramp.time};
-    SelectiveOptions options = this->options(query, rows);
-    Reading reading;
-    if (budget_ > 0 && !query.training) {
-      options.until = rows.described.at("until");
-      options.until = at::minimum(*options.until, selective_prune(inputs, options, budget_));
-      reading.state["until"] = *options.until;
-    }
-    const auto y = selective_attention(inputs, options);
-    reading.out = y.out;
-    reading.state["masking"] = y.masking;
-    if (query.training && s_.memory_loss > 0) reading.cost = cost(y.memory, query, rows.table);
-    return reading;
+    return {{"masking", at::zeros(shape, real)}};
   }
 
   // Tokens attend themselves, whatever the base model does.
-  Ages ages(const Rows& rows) const override {
-    const Tensor& time = rows.table.time();
-    Tensor last = at::full_like(time, s_.max_span - 1);
-    if (budget_ > 0) last = at::minimum(last, rows.described.at("until") - 1 - time);
-    return {at::zeros_like(time), last};
+  Tensor first(const RowView& rows) const override { return rows.time; }
+  Tensor until(const RowView& rows) const override { return rows.time + s_.max_span; }
+
+  Reading read(const Query& query, const Rows& rows) const override {
+    AttentionInputs inputs = ramp_inputs(query, rows);
+    const SelectiveOptions options = this->options(query, rows);
+    Reading reading;
+    if (budget_ > 0 && rows.stored == Stored::projections)
+      inputs.until = reading.until = selective_prune(inputs, options, budget_);
+    const auto y = selective_attention(inputs, options);
+    reading.out = y.out;
+    reading.state["masking"] = y.masking;
+    if (s_.memory_loss > 0 && at::GradMode::is_enabled()) reading.cost = cost(y.memory, query, rows);
+    return reading;
   }
 
   Columns tell(const Rows& rows) const override { return {{"masking", rows.described.at("masking")}}; }
@@ -113,7 +103,7 @@ class SelectiveAttention : public Method {
       options.select_q = selected(query.x, select_query_, query_scale_).to(query.q.scalar_type());
       options.select_k = rows.described.at("select_key").to(query.q.scalar_type());
     }
-    options.max_age = s_.max_span - 1;
+    options.first = is_kind(rows.table.kind(), RowKind::first);
     options.dropout = query.dropout;
     if (query.dropout > 0) options.seed = query.seed;
     options.cap = s_.cap;
@@ -123,17 +113,19 @@ class SelectiveAttention : public Method {
   }
 
   /// Section 4: epsilon / (layers n) max_t M_t, the mean over the batch. n: how many tokens the sample's last query
-  /// reads. Padding counts neither as query nor in n: no token before it reads it.
-  Tensor cost(const Tensor& memory, const Query& query, const MemoryTable& table) const {
+  /// that is no padding reads.
+  Tensor cost(const Tensor& memory, const Query& query, const Rows& rows) const {
     const int64_t K = query.q.size(1);
-    Tensor n = at::diff(table.offsets());
-    Tensor held = memory;
+    Tensor last = query.start + K - 1, held = memory;
     if (query.lengths.defined()) {
-      const Tensor padding = at::arange(K, at::kLong) >= query.lengths.unsqueeze(1);
-      n = n - padding.sum(1);
-      held = memory.masked_fill(padding, -std::numeric_limits<double>::infinity());
+      last = query.start + query.lengths - 1;
+      held = memory.masked_fill(at::arange(K, last.options()) >= query.lengths.unsqueeze(1),
+                                -std::numeric_limits<double>::infinity());
     }
-    const Tensor share = std::get<0>(held.max(1)) / n.clamp(1, s_.max_span).to(memory.scalar_type());
+    const Tensor sample = rows.table.sample(), now = last.index_select(0, sample);
+    const Tensor read = at::logical_and(rows.table.time() <= now, rows.until > now);
+    const Tensor n = at::zeros_like(last).index_add(0, sample, read.to(at::kLong));
+    const Tensor share = std::get<0>(held.max(1)) / n.clamp_min(1).to(memory.scalar_type());
     return share.mean() * (s_.memory_loss / static_cast<double>(shape_.layers));
   }
 

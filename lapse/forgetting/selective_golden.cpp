@@ -42,7 +42,8 @@ Tensor masking(const Tensor& q, const Tensor& k, const Tensor& v) {
   for (int64_t n = 0; n < N; ++n) {
     sums = at::cat({sums, at::zeros({B, 1}, q.options())}, 1);
     all.select(1, n).narrow(1, 0, n + 1).copy_(sums);
-    sums = selective_attention(tokens(q, k, v, n, 1), {.masking = sums.flatten()}).masking.view({B, n + 1});
+    const SelectiveInputs x = tokens(q, k, v, n, 1);
+    sums = selective_attention(x, {.masking = sums.flatten(), .first = x.time == 0}).masking.view({B, n + 1});
   }
   return all;
 }
@@ -53,9 +54,10 @@ Columns selective_golden(const Columns& inputs, const std::vector<int64_t>& budg
   const auto leaf = [&](const char* name) { return input(inputs, name).detach().requires_grad_(true); };
   const Tensor q = leaf("q"), k = leaf("k"), v = leaf("v");
   const int64_t B = q.size(0), N = q.size(2);
-  const SelectiveInputs all = tokens(q, k, v, 0, N);
+  SelectiveInputs all = tokens(q, k, v, 0, N);
+  const Tensor first = all.time == 0;
   Columns result;
-  const auto y = selective_attention(all, {.cap = cap});
+  const auto y = selective_attention(all, {.first = first, .cap = cap});
   const Tensor largest = std::get<0>(y.memory.max(1)).mean();
   at::Tensor loss = (input(inputs, "weight") * turned(y.out)).sum() + epsilon * largest / N;
   loss.backward();
@@ -63,16 +65,18 @@ Columns selective_golden(const Columns& inputs, const std::vector<int64_t>& budg
   result = {{"out", turned(y.out)},        {"memory_per_token", y.memory}, {"memory_max", largest.view(1)},
             {"masking", masking(q, k, v)}, {"grad_q", q.grad()},           {"grad_k", k.grad()},
             {"grad_v", v.grad()}};
-  result["out_no_shift"] = turned(selective_attention(all, {.shift = false}).out);
-  result["out_mask_bos"] = turned(selective_attention(all, {.mask_first = true}).out);
-  result["out_mask_self"] = turned(selective_attention(all, {.mask_self = true}).out);
+  result["out_no_shift"] = turned(selective_attention(all, {.first = first, .shift = false}).out);
+  result["out_mask_bos"] = turned(selective_attention(all, {.first = first, .mask_first = true}).out);
+  result["out_mask_self"] = turned(selective_attention(all, {.first = first, .mask_self = true}).out);
   const Tensor time = at::arange(N, at::kLong);
   for (const int64_t budget : budgets) {
-    const Tensor until = selective_prune(all, {}, budget);
+    all.until.reset();
+    const Tensor until = selective_prune(all, {.first = first}, budget);
     const Tensor query = time.view({1, N, 1});
     const Tensor held = at::logical_and(time.view({1, 1, N}) <= query, query < until.view({B, 1, N}));
     result[fmt::format("held.{}", budget)] = held.to(at::kLong);
-    result[fmt::format("out_budget.{}", budget)] = turned(selective_attention(all, {.until = until}).out);
+    all.until = until;
+    result[fmt::format("out_budget.{}", budget)] = turned(selective_attention(all, {.first = first}).out);
   }
   return result;
 }

@@ -12,7 +12,7 @@ namespace lapse {
 using at::Tensor;
 
 Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
-    : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, false)) {}
+    : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, Stored::projections)) {}
 
 void Generator::feed(const std::vector<int32_t>& tokens) {
   at::NoGradGuard no_grad;
@@ -38,7 +38,7 @@ int32_t Generator::next() {
 }
 
 void Generator::reset() {
-  memory_ = model_.begin(1, false);
+  memory_ = model_.begin(1, Stored::projections);
   logits_.reset();
   seen_ = 0;
 }
@@ -46,7 +46,7 @@ void Generator::reset() {
 std::vector<int64_t> Generator::memory_sizes() const {
   std::vector<Tensor> sizes;
   for (size_t l = 0; l < memory_.layers.size(); ++l)
-    sizes.push_back(model_.layers()[l].alive(memory_.layers[l], memory_.clock).sum());
+    sizes.push_back(model_.layers()[l].attention().alive(memory_.layers[l], memory_.clock).sum());
   const Tensor all = at::stack(sizes).to(at::kCPU);  // in one read
   return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
 }
@@ -56,7 +56,8 @@ std::vector<int32_t> Generator::remembered() const {
   for (size_t l = 0; l < memory_.layers.size(); ++l) {
     const auto& table = memory_.layers[l];
     if (table.rows() == 0) continue;
-    const Tensor alive = at::logical_and(model_.layers()[l].alive(table, memory_.clock), table.time() >= 0);
+    const Tensor alive =
+        at::logical_and(model_.layers()[l].attention().alive(table, memory_.clock), is_token(table.kind()));
     const Tensor times = table.time().masked_select(alive).to(at::kCPU);
     counts.index_add_(0, times, at::ones_like(times, at::kInt));
   }

@@ -51,7 +51,8 @@ Tensor MemoryTable::offsets() const {
 
 Tensor MemoryTable::sample() const {
   const Tensor counts = at::diff(offsets());
-  return at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
+  const Tensor all = at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
+  return rows() == 0 ? all : all.to(time().device());
 }
 
 const Tensor& MemoryTable::column(const std::string& name) const {
@@ -70,6 +71,10 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
     auto shape = old.sizes().vec();
     shape[0] = n + more;
     view.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+    if (!view.device().is_cpu()) {
+      view.narrow(0, n, more).copy_(block[0]);
+      return view;
+    }
     const Tensor from = block.contiguous();
     std::memcpy(static_cast<char*>(view.mutable_data_ptr()) + n * row_bytes(old), from.const_data_ptr(),
                 more * row_bytes(old));
@@ -108,13 +113,14 @@ void MemoryTable::check(const Columns& block, int64_t K) const {
   check_rows(block, 2);
 }
 
-void MemoryTable::append(const Tensor& start, Columns block) {
-  TORCH_CHECK(!block.empty() && samples() > 0, "append needs at least one column and one sample");
-  TORCH_CHECK(start.dim() == 1 && start.size(0) == samples() && start.scalar_type() == at::kLong,
-              "append: start must be int64 of ", samples(), " elements, got ", start.scalar_type(), " ", start.sizes());
-  const Tensor& any = block.begin()->second;
-  const int64_t K = any.dim() > 1 ? any.size(1) : 0;
-  block["time"] = K == 1 ? start.unsqueeze(1) : start.unsqueeze(1) + at::arange(K, at::kLong);
+void MemoryTable::append(Columns block) {
+  const auto time = block.find("time");
+  TORCH_CHECK(time != block.end() && block.count("kind") && samples() > 0,
+              "append needs the columns 'time' and 'kind', and at least one sample");
+  const int64_t K = time->second.dim() > 1 ? time->second.size(1) : 0;
+  TORCH_CHECK(time->second.dim() == 2 && time->second.scalar_type() == at::kLong && block["kind"].dim() == 2 &&
+                  block["kind"].scalar_type() == at::kByte,
+              "append: 'time' must be int64 and 'kind' uint8, both [B, K]");
   check(block, K);
   for (auto& [name, values] : block) {
     const auto found = columns_.find(name);
@@ -134,7 +140,7 @@ void MemoryTable::keep(const Tensor& mask) {
   if (kept.size(0) == rows()) return;
   for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
   room_.take();
-  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
+  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0}).to(at::kCPU);
   const auto* before = counts.const_data_ptr<int64_t>();
   for (auto& offset : offsets_) offset = before[offset];
 }
@@ -152,13 +158,16 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   for (const auto& [name, values] : more)
     TORCH_CHECK(values.dim() >= 1 && values.size(0) == M, "insert: column '", name, "' must have ", M, " rows, got ",
                 values.sizes());
-  TORCH_CHECK(more.count("time"), "insert: column 'time' is missing");
+  TORCH_CHECK(more.count("time") && more.count("kind"), "insert: column 'time' or 'kind' is missing");
   check_rows(more, 1);
-  // Stable sorts, the least significant key first: by time, then by sample.
-  const Tensor samples_of = at::cat({this->sample(), sample});
-  const Tensor times = rows() == 0 ? more.at("time") : at::cat({time(), more.at("time")});
-  const Tensor by_time = at::argsort(times, true, 0, false);
-  const Tensor order = by_time.index_select(0, at::argsort(samples_of.index_select(0, by_time), true, 0, false));
+  // Stable sorts, the least significant key first: by time, then by sample and whether the row is pooled.
+  const auto all_of = [&](const char* name) {
+    return rows() == 0 ? more.at(name) : at::cat({column(name), more.at(name)});
+  };
+  const Tensor samples_of = rows() == 0 ? sample : at::cat({this->sample(), sample});
+  const Tensor group = samples_of * 2 + at::logical_not(is_kind(all_of("kind"), RowKind::pooled));
+  const Tensor by_time = at::argsort(all_of("time"), true, 0, false);
+  const Tensor order = by_time.index_select(0, at::argsort(group.index_select(0, by_time), true, 0, false));
   Columns all;
   for (const auto& [name, values] : more) {
     const auto found = columns_.find(name);
@@ -168,14 +177,14 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   }
   columns_ = std::move(all);
   room_.take();
-  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0);
+  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0).to(at::kCPU);
   for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] += counts.const_data_ptr<int64_t>()[b];
   unsifted_ += M;
 }
 
 void MemoryTable::reset(int64_t sample) {
   if (rows() == 0) return;
-  Tensor mask = at::ones({rows()}, at::kBool);
+  Tensor mask = at::ones({rows()}, time().options().dtype(at::kBool));
   mask.narrow(0, offsets_[sample], rows_of(sample)).fill_(false);
   keep(mask);
 }
@@ -200,17 +209,19 @@ MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
   TORCH_CHECK(offsets.dim() == 1 && offsets.size(0) >= 1 && offsets.scalar_type() == at::kLong,
               "offsets must be int64 [B + 1]");
   MemoryTable table(offsets.size(0) - 1);
-  const Tensor contiguous = offsets.contiguous();
+  const Tensor contiguous = offsets.to(at::kCPU).contiguous();
   std::copy_n(contiguous.const_data_ptr<int64_t>(), table.offsets_.size(), table.offsets_.begin());
   TORCH_CHECK(table.offsets_.front() == 0 && std::is_sorted(table.offsets_.begin(), table.offsets_.end()),
               "offsets must begin with 0 and not decrease");
   for (const auto& [name, values] : columns)
     TORCH_CHECK(values.dim() >= 1 && values.size(0) == table.rows(), "column '", name, "' must have ", table.rows(),
                 " rows");
-  const auto time = columns.find("time");
-  TORCH_CHECK(table.rows() == 0 || time != columns.end(), "column 'time' is missing");
-  TORCH_CHECK(time == columns.end() || (time->second.dim() == 1 && time->second.scalar_type() == at::kLong),
-              "column 'time' must be int64 [N]");
+  for (const auto& [name, type] : {std::pair{"time", at::kLong}, {"kind", at::kByte}}) {
+    const auto found = columns.find(name);
+    TORCH_CHECK(table.rows() == 0 || found != columns.end(), "column '", name, "' is missing");
+    TORCH_CHECK(found == columns.end() || (found->second.dim() == 1 && found->second.scalar_type() == type), "column '",
+                name, "' must be ", type, " [N]");
+  }
   table.columns_ = std::move(columns);
   return table;
 }

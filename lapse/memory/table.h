@@ -8,14 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "lapse/memory/row_kind.h"
+
 namespace lapse {
 
 /// Named tensors whose leading dimension is rows ([N, ...]), or a block's ([B, K, ...]).
 using Columns = std::map<std::string, at::Tensor>;
 
-/// Rows of B samples, packed and ragged: sample b owns rows offsets[b] ... offsets[b+1]-1, sorted by time; offsets[0] =
-/// 0 and nothing is padded to the longest sample. Every column has N = offsets[B] rows, and all move together. "time"
-/// is a column that is always there; the others are whatever `append` brings, the same at every call. Copies are cheap,
+/// Rows of B samples, packed and ragged: sample b owns rows offsets[b] ... offsets[b+1]-1; offsets[0] = 0 and nothing
+/// is padded to the longest sample. A sample's pooled rows come first, by ascending time; then all its others, by
+/// ascending time. Every column has N = offsets[B] rows, and all move together. "time" and "kind" are columns that are
+/// always there; the others are whatever `append` brings, the same at every call, and on its device. Copies are cheap,
 /// and independent.
 class MemoryTable {
  public:
@@ -25,17 +28,18 @@ class MemoryTable {
   int64_t rows() const { return offsets_.back(); }
   int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
   int64_t first_row(int64_t sample) const { return offsets_[sample]; }  ///< sample B: the number of rows
-  at::Tensor offsets() const;                                           ///< [B + 1] int64, a copy
+  at::Tensor offsets() const;                                           ///< [B + 1] int64 on the CPU, a copy
   at::Tensor sample() const;                                            ///< [N] int64: the sample of each row
   const at::Tensor& time() const { return column("time"); }             ///< [N] int64
+  const at::Tensor& kind() const { return column("kind"); }             ///< [N] uint8: RowKind
   const at::Tensor& column(const std::string& name) const;              ///< [N, ...]; c10::Error if absent
   const Columns& columns() const { return columns_; }
 
-  /// K new rows per sample, at times start[b] ... start[b] + K - 1, after the sample's older rows. block: [B, K, ...]
-  /// each. Differentiable: gradients flow into the block's tensors, and into older rows until `detach`. For one sample
-  /// without gradients the columns grow in place, so that a stream costs what it adds; tensors taken from the table
-  /// before keep their rows and values. c10::Error, and the table as it was, if the columns do not fit.
-  void append(const at::Tensor& start, Columns block);
+  /// K new rows per sample, after its older rows. block: [B, K, ...] each, with "time" and "kind". Differentiable:
+  /// gradients flow into the block's tensors, and into older rows until `detach`. For one sample without gradients the
+  /// columns grow in place, so that a stream costs what it adds; tensors taken from the table before keep their rows
+  /// and values. c10::Error, and the table as it was, if the columns do not fit.
+  void append(Columns block);
 
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
   void keep(const at::Tensor& mask);
@@ -43,8 +47,9 @@ class MemoryTable {
   /// New values [N, ...] of a column, without gradients. c10::Error if there is no such column, or its rows are others.
   void replace(const std::string& name, const at::Tensor& values);
 
-  /// M rows at their places by time: sample [M] int64 and columns [M, ...], the table's own with "time". No row of the
-  /// sample may have the same time. Differentiable as `append`; c10::Error if the columns do not fit.
+  /// M rows at their places: sample [M] int64 and columns [M, ...], the table's own with "time" and "kind". No row of
+  /// the sample, pooled or not as the new one is, may have the same time. Differentiable as `append`; c10::Error if the
+  /// columns do not fit.
   void insert(const at::Tensor& sample, const Columns& rows);
 
   /// How many rows have come since `keep` was last called.
@@ -59,7 +64,8 @@ class MemoryTable {
   /// Bytes held by the columns' storage, spare room included.
   int64_t bytes() const;
 
-  /// A table from saved parts: offsets [B + 1] int64 and columns with "time". c10::Error if they do not fit together.
+  /// A table from saved parts: offsets [B + 1] int64 and columns with "time" and "kind". c10::Error if they do not fit
+  /// together.
   static MemoryTable restore(const at::Tensor& offsets, Columns columns);
 
  private:

@@ -51,19 +51,19 @@ TEST(MemoryTableStorage, StaysBoundedWhileRowsComeAndGo) {
 TEST(MemoryTableStorage, CountsRowsSinceTheLastKeep) {
   MemoryTable table(2);
   const at::Tensor start = at::zeros({2}, at::kLong);
-  table.append(start, {{"x", at::ones({2, 3, 1})}});
-  table.append(start + 3, {{"x", at::ones({2, 1, 1})}});
+  append_at(table, start, {{"x", at::ones({2, 3, 1})}});
+  append_at(table, start + 3, {{"x", at::ones({2, 1, 1})}});
   EXPECT_EQ(table.unsifted(), 8);
   table.keep(at::ones({8}, at::kBool));
   EXPECT_EQ(table.unsifted(), 0);
-  table.append(start + 4, {{"x", at::ones({2, 1, 1})}});
+  append_at(table, start + 4, {{"x", at::ones({2, 1, 1})}});
   EXPECT_EQ(table.unsifted(), 2);
 }
 
 TEST(MemoryTableStorage, KeepReleasesWhatRowsHeld) {
   for (int64_t B : {1, 2}) {
     MemoryTable table(B);
-    table.append(at::zeros({B}, at::kLong), {{"x", at::ones({B, 1000, 64})}});
+    append_at(table, at::zeros({B}, at::kLong), {{"x", at::ones({B, 1000, 64})}});
     const int64_t before = table.bytes();
     table.keep(table.time() >= 990);
     EXPECT_LT(table.bytes() * 20, before) << B;
@@ -100,11 +100,11 @@ TEST(MemoryTableGradient, ReachesEveryBlockUntilDetach) {
     auto leaf = [&](int64_t K) { return at::ones({B, K, 2}, at::kDouble).requires_grad_(true); };
     const Tensor old = leaf(2), first = leaf(2), second = leaf(3);
     MemoryTable table(B);
-    table.append(at::zeros({B}, at::kLong), {{"x", old}});
+    append_at(table, at::zeros({B}, at::kLong), {{"x", old}});
     table.detach();
-    table.append(at::full({B}, 2, at::kLong), {{"x", first * 2}});
+    append_at(table, at::full({B}, 2, at::kLong), {{"x", first * 2}});
     table.keep(table.time() != 3);  // the second row of `first` goes
-    table.append(at::full({B}, 4, at::kLong), {{"x", second * 3}});
+    append_at(table, at::full({B}, 4, at::kLong), {{"x", second * 3}});
     ASSERT_EQ(table.rows(), B * 6);
     const Tensor weight = at::arange(B * 6 * 2, at::kDouble).view({B, 6, 2}) + 1;
     (table.column("x").view({B, 6, 2}) * weight).sum().backward();

@@ -75,7 +75,8 @@ class RandomTable {
       clock_[b] += static_cast<int64_t>(random_.below(3));  // a gap, or none
       for (int64_t i = 0; i < K; ++i) naive_[b].push_back({clock_[b] + i, next_ + b * K + i});
     }
-    table_.append(at::tensor(clock_, at::kLong), columns_of(at::arange(next_, next_ + B * K, at::kLong).view({B, K})));
+    append_at(table_, at::tensor(clock_, at::kLong),
+              columns_of(at::arange(next_, next_ + B * K, at::kLong).view({B, K})));
     for (auto& clock : clock_) clock += K;
     next_ += B * K;
   }
@@ -123,7 +124,7 @@ TEST(MemoryTable, InsertsRowsAtTheirPlaces) {
     for (int64_t B : {1, 3}) {
       MemoryTable table(B);
       Columns rows = columns_of(at::arange(100, 100 + B * 2, at::kLong));
-      if (filled) table.append(at::full({B}, 10, at::kLong), columns_of(at::arange(B * 4, at::kLong).view({B, 4})));
+      if (filled) append_at(table, at::full({B}, 10, at::kLong), columns_of(at::arange(B * 4, at::kLong).view({B, 4})));
       std::vector<int64_t> sample, time;
       NaiveTable naive(B);
       for (int64_t b = 0; b < B; ++b) {
@@ -135,9 +136,10 @@ TEST(MemoryTable, InsertsRowsAtTheirPlaces) {
       for (int64_t b = 0; b < B; ++b) sample.push_back(b), time.push_back(-5 - b);
       for (int64_t b = 0; b < B; ++b) sample.push_back(b), time.push_back(50 + b);
       rows["time"] = at::tensor(time, at::kLong);
+      rows["kind"] = at::zeros({2 * B}, at::kByte);
       table.insert(at::tensor(sample, at::kLong), rows);
       expect_equal(table, naive);
-      table.append(at::full({B}, 60, at::kLong), columns_of(at::arange(200, 200 + B, at::kLong).view({B, 1})));
+      append_at(table, at::full({B}, 60, at::kLong), columns_of(at::arange(200, 200 + B, at::kLong).view({B, 1})));
       for (int64_t b = 0; b < B; ++b) naive[b].push_back({60, 200 + b});
       expect_equal(table, naive);
     }
@@ -177,11 +179,11 @@ TEST(MemoryTable, BeginsEmpty) {
 TEST(MemoryTable, LosesAllRowsAndFillsAgain) {
   for (int64_t B : {1, 2}) {
     MemoryTable table(B);
-    table.append(at::zeros({B}, at::kLong), {{"x", at::ones({B, 3})}});
+    append_at(table, at::zeros({B}, at::kLong), {{"x", at::ones({B, 3})}});
     table.keep(at::zeros({3 * B}, at::kBool));
     EXPECT_EQ(table.rows(), 0);
     EXPECT_EQ(table.column("x").numel(), 0);
-    table.append(at::full({B}, 7, at::kLong), {{"x", at::full({B, 2}, 5.)}});
+    append_at(table, at::full({B}, 7, at::kLong), {{"x", at::full({B, 2}, 5.)}});
     EXPECT_TRUE(table.column("x").equal(at::full({2 * B}, 5.)));
     EXPECT_EQ(integers(table.time().narrow(0, 0, 2)), (std::vector<int64_t>{7, 8}));
   }
@@ -191,10 +193,24 @@ TEST(MemoryTable, DoesNotShareTheBlock) {
   for (int64_t B : {1, 2}) {
     MemoryTable table(B);
     const Tensor block = at::ones({B, 3});
-    table.append(at::zeros({B}, at::kLong), {{"x", block}});
+    append_at(table, at::zeros({B}, at::kLong), {{"x", block}});
     block.zero_();
     EXPECT_TRUE(table.column("x").equal(at::ones({3 * B})));
   }
+}
+
+TEST(MemoryTable, PooledRowsComeFirst) {
+  MemoryTable table(2);
+  append_at(table, at::zeros({2}, at::kLong), {{"x", at::arange(6, at::kFloat).view({2, 3})}});
+  const auto pooled = at::full({3}, static_cast<int64_t>(RowKind::pooled), at::kByte);
+  table.insert(
+      at::tensor({1, 0, 1}, at::kLong),
+      {{"time", at::tensor({2, 1, 0}, at::kLong)}, {"kind", pooled}, {"x", at::tensor({12., 11., 10.}, at::kFloat)}});
+  EXPECT_TRUE(table.column("x").equal(at::tensor({11., 0., 1., 2., 10., 12., 3., 4., 5.}, at::kFloat)));
+  EXPECT_EQ(integers(table.time()), (std::vector<int64_t>{1, 0, 1, 2, 0, 2, 0, 1, 2}));
+  EXPECT_EQ(integers(is_kind(table.kind(), RowKind::pooled).to(at::kLong)),
+            (std::vector<int64_t>{1, 0, 0, 0, 1, 1, 0, 0, 0}));
+  EXPECT_TRUE(is_token(table.kind()).equal(at::logical_not(is_kind(table.kind(), RowKind::pooled))));
 }
 
 // ----- errors and restore
@@ -221,12 +237,15 @@ TEST(MemoryTableErrors, ReplaceAndInsertWantTheTablesColumns) {
   EXPECT_THROW(table.replace("y", at::ones({6, 4})), c10::Error);
   EXPECT_THROW(table.replace("x", at::ones({5, 4})), c10::Error);
   EXPECT_THROW(table.replace("x", at::ones({6, 4}, at::kDouble)), c10::Error);
-  const Tensor sample = at::zeros({1}, at::kLong), time = at::full({1}, 90, at::kLong);
-  EXPECT_THROW(table.insert(sample, {{"x", at::ones({1, 4})}}), c10::Error);
-  EXPECT_THROW(table.insert(sample, {{"time", time}}), c10::Error);
-  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({2, 4})}}), c10::Error);
-  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({1, 5})}}), c10::Error);
-  EXPECT_THROW(table.insert(sample, {{"time", time}, {"x", at::ones({1, 4})}, {"y", time}}), c10::Error);
+  const Tensor sample = at::zeros({1}, at::kLong), time = at::full({1}, 90, at::kLong),
+               kind = at::zeros({1}, at::kByte);
+  EXPECT_THROW(table.insert(sample, {{"x", at::ones({1, 4})}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"x", at::ones({1, 4})}, {"time", time}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"kind", kind}, {"x", at::ones({2, 4})}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"kind", kind}, {"x", at::ones({1, 5})}}), c10::Error);
+  EXPECT_THROW(table.insert(sample, {{"time", time}, {"kind", kind}, {"x", at::ones({1, 4})}, {"y", time}}),
+               c10::Error);
   EXPECT_EQ(table.rows(), 6);
 }
 
@@ -246,17 +265,20 @@ TEST(MemoryTableErrors, AppendWantsTheSameColumnsAndLeavesTheTableIfItFails) {
     MemoryTable table = filled(B);
     const Tensor x = table.column("x").clone();
     for (size_t i = 0; i < std::size(faults); ++i) {
-      EXPECT_THROW(table.append(at::full({B}, 3, at::kLong), faults[i]), c10::Error) << B << ", fault " << i;
+      EXPECT_THROW(append_at(table, at::full({B}, 3, at::kLong), faults[i]), c10::Error) << B << ", fault " << i;
       ASSERT_TRUE(table.column("x").equal(x) && table.time().size(0) == 3 * B) << B << ", fault " << i;
-      ASSERT_EQ(table.columns().size(), 2u);
+      ASSERT_EQ(table.columns().size(), 3u);
     }
-    EXPECT_THROW(table.append(at::zeros({B + 1}, at::kLong), {{"x", at::ones({B, 2, 4})}}), c10::Error);
-    EXPECT_THROW(table.append(at::zeros({B}), {{"x", at::ones({B, 2, 4})}}), c10::Error);
+    EXPECT_THROW(append_at(table, at::zeros({B + 1}, at::kLong), {{"x", at::ones({B, 2, 4})}}), c10::Error);
+    EXPECT_THROW(append_at(table, at::zeros({B}), {{"x", at::ones({B, 2, 4})}}), c10::Error);
+    const Tensor time = at::zeros({B, 2}, at::kLong), more = at::ones({B, 2, 4});
+    EXPECT_THROW(table.append({{"time", time}, {"x", more}}), c10::Error);
+    EXPECT_THROW(table.append({{"time", time}, {"kind", time}, {"x", more}}), c10::Error);
     append_one(table, 3);
     EXPECT_EQ(table.rows(), 4 * B);
   }
   MemoryTable none(0);
-  EXPECT_THROW(none.append(at::zeros({0}, at::kLong), {{"x", at::ones({0, 2})}}), c10::Error);
+  EXPECT_THROW(append_at(none, at::zeros({0}, at::kLong), {{"x", at::ones({0, 2})}}), c10::Error);
 }
 
 TEST(MemoryTableRestore, ContinuesWhereItWasSaved) {
@@ -275,8 +297,9 @@ TEST(MemoryTableRestore, ContinuesWhereItWasSaved) {
 // A restored column may be a view of a larger tensor, which must not be written.
 TEST(MemoryTableRestore, WritesOnlyItsOwnStorage) {
   const Tensor x = at::zeros({10, 4}), time = at::arange(10, at::kLong);
-  MemoryTable table =
-      MemoryTable::restore(at::tensor({0, 3}, at::kLong), {{"x", x.narrow(0, 2, 3)}, {"time", time.narrow(0, 0, 3)}});
+  MemoryTable table = MemoryTable::restore(
+      at::tensor({0, 3}, at::kLong),
+      {{"x", x.narrow(0, 2, 3)}, {"time", time.narrow(0, 0, 3)}, {"kind", at::zeros({3}, at::kByte)}});
   append_one(table, 50);
   append_one(table, 51);
   EXPECT_EQ(x.abs().max().item<float>(), 0);
@@ -286,21 +309,23 @@ TEST(MemoryTableRestore, WritesOnlyItsOwnStorage) {
 }
 
 TEST(MemoryTableRestore, RefusesPartsThatDoNotFit) {
-  const Tensor time = at::arange(3, at::kLong), x = at::ones({3, 2});
+  const Tensor time = at::arange(3, at::kLong), kind = at::zeros({3}, at::kByte), x = at::ones({3, 2});
   auto restore = [&](const Tensor& offsets, const Columns& columns) { MemoryTable::restore(offsets, columns); };
   auto offsets = [](std::vector<int64_t> values) { return at::tensor(values, at::kLong); };
-  EXPECT_NO_THROW(restore(offsets({0, 1, 3}), {{"time", time}, {"x", x}}));
+  EXPECT_NO_THROW(restore(offsets({0, 1, 3}), {{"time", time}, {"kind", kind}, {"x", x}}));
   EXPECT_NO_THROW(restore(offsets({0, 0}), {}));
-  EXPECT_THROW(restore(offsets({0, 2}), {{"time", time}, {"x", x}}), c10::Error);
-  EXPECT_THROW(restore(offsets({1, 3}), {{"time", time}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 2, 1, 3}), {{"time", time}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 2}), {{"time", time}, {"kind", kind}, {"x", x}}), c10::Error);
+  EXPECT_THROW(restore(offsets({1, 3}), {{"time", time}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 2, 1, 3}), {{"time", time}, {"kind", kind}}), c10::Error);
   EXPECT_THROW(restore(offsets({}), {}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}).to(at::kInt), {{"time", time}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}).unsqueeze(0), {{"time", time}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}), {{"x", x}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time}, {"x", at::ones({})}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time.to(at::kFloat)}}), c10::Error);
-  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time.unsqueeze(1)}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}).to(at::kInt), {{"time", time}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}).unsqueeze(0), {{"time", time}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"kind", kind}, {"x", x}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time}, {"x", x}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time}, {"kind", time}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time}, {"kind", kind}, {"x", at::ones({})}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time.to(at::kFloat)}, {"kind", kind}}), c10::Error);
+  EXPECT_THROW(restore(offsets({0, 3}), {{"time", time.unsqueeze(1)}, {"kind", kind}}), c10::Error);
 }
 
 }  // namespace

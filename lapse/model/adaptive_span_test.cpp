@@ -48,10 +48,9 @@ TEST(AdaptiveSpan, ReadsAsFarAsItsLongestHeadAndKeepsNoMore) {
   fractions(*model)[0]->detach()[1].fill_(0.2);
   at::NoGradGuard no_grad;
   for (bool training : {true, false}) {
-    ModelMemory memory = model->begin(1, training);
+    ModelMemory memory = model->begin(1, stored_of(training));
     Transformer::Result y;
-    for (int64_t i = 0; i < 50; ++i)
-      y = model->forward(random_tokens(1, kBlock, i), memory, {.training = training, .observe = true});
+    for (int64_t i = 0; i < 50; ++i) y = model->forward(random_tokens(1, kBlock, i), memory, {.observe = true});
     // m > 0 while a < z L + 1 + R.
     EXPECT_EQ(y.reports[0].memory_max, 0.2 * 300 + 5);
     EXPECT_EQ(y.reports[1].memory_max, 0.1 * 300 + 5);
@@ -64,8 +63,8 @@ TEST(AdaptiveSpan, ReadsAsFarAsItsLongestHeadAndKeepsNoMore) {
 
 TEST(AdaptiveSpan, CostsTheMeanOfItsSpans) {
   const auto model = model_with_spans(0.25, {{"max_span", "20"}, {"loss", "0.01"}});
-  ModelMemory memory = model->begin(2, true);
-  const auto y = model->forward(random_tokens(2, kBlock), memory, {.training = true});
+  ModelMemory memory = model->begin(2, Stored::inputs);
+  const auto y = model->forward(random_tokens(2, kBlock), memory, {});
   EXPECT_NEAR(y.cost.item<double>(), 2 * 0.01 * 20 * 0.25, 1e-7);  // z is a float32 0.25 in float64: exact; loss is not
   y.cost.backward();
   for (const Tensor* z : fractions(*model)) EXPECT_LE((z->grad() - 0.01 * 20 / 3).abs().max().item<double>(), 1e-9);

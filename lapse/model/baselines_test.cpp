@@ -7,6 +7,7 @@
 #include <set>
 
 #include "lapse/core/error.h"
+#include "lapse/memory/table_testing.h"
 #include "lapse/model/transformer_testing.h"
 
 namespace lapse {
@@ -47,15 +48,19 @@ struct Stream {
       const Tensor start = at::full({1}, t, at::kLong);
       Columns block = {{"key", k.narrow(0, t, K).unsqueeze(0)}, {"value", v.narrow(0, t, K).unsqueeze(0)}};
       block.merge(method.state({1, K}, k.options()));
-      table.append(start, block);
+      const Tensor time = start + at::arange(K, at::kLong);
+      block["until"] = method.until({time, at::zeros({K}, at::kByte), {}, Stored::projections}).unsqueeze(0);
+      append_at(table, start, block);
       Columns described = table.columns();
-      for (const char* own : {"time", "key", "value"}) described.erase(own);
-      Rows rows{table, table.column("key"), table.column("value"), described};
+      for (const char* own : {"time", "kind", "until", "key", "value"}) described.erase(own);
+      Rows rows{table,     table.column("key"), table.column("value"), table.column("until"),
+                described, Stored::projections};
       const auto y = method.read({{}, q.narrow(0, t, K).unsqueeze(0), start, {}}, rows);
       all.push_back(y.out[0]);
-      for (const auto& [name, values] : y.state) table.replace(name, values), rows.described[name] = values;
+      for (const auto& [name, values] : y.state) table.replace(name, values);
+      if (y.until.defined()) table.replace("until", y.until);
       t += K;
-      table.keep(method.keep(rows, (start + K).expand({table.rows()})));
+      table.keep(table.column("until") > t);
       if (held != nullptr) held->push_back(table.rows());
     }
     return at::cat(all);

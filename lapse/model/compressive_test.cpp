@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/memory/table_testing.h"
 #include "lapse/model/transformer_testing.h"
 
 namespace lapse {
@@ -21,6 +22,12 @@ Tensor random_normal(at::IntArrayRef shape, Random& random) {
   Tensor x = at::empty(shape, at::kDouble);
   for (int64_t i = 0; i < x.numel(); ++i) x.data_ptr<double>()[i] = random.normal();
   return x;
+}
+
+void insert(MemoryTable& table, const PooledRows& pooled) {
+  if (!pooled.hidden.defined()) return;
+  const Tensor kind = at::full_like(pooled.time, static_cast<int64_t>(RowKind::pooled), at::kByte);
+  table.insert(pooled.sample, {{"hidden", pooled.hidden}, {"time", pooled.time}, {"kind", kind}});
 }
 
 /// Query t of a stream that began empty: its newest L timesteps, and slots tau = -L mod c whose first timestep is L ...
@@ -54,17 +61,17 @@ TEST(Compressive, ReadsAveragesByTheRule) {
   int64_t t = 0;
   for (const int64_t K : {8, 8, 1, 1, 5, 1, 16, 2, 1, 1, 1, 13, 6}) {
     const Tensor start = at::full({1}, t, at::kLong);
-    table.append(start, {{"hidden", hidden.narrow(0, t, K).unsqueeze(0)}});
-    if (const auto pooled = method->pool(table, start, K); pooled.hidden.defined())
-      table.insert(pooled.sample, {{"hidden", pooled.hidden}, {"time", pooled.time}});
+    append_at(table, start, {{"hidden", hidden.narrow(0, t, K).unsqueeze(0)}});
+    insert(table, method->pool(table, start, K));
     const Tensor x = table.column("hidden");
     const auto heads = [&](const Tensor& w) { return at::linear(x, w).view({-1, kHeads, kDim}); };
-    const Rows rows{table, heads(wk), heads(wv), {}};
+    Rows rows{table, heads(wk), heads(wv), {}, {}, Stored::inputs};
+    rows.until = method->until(rows.view());
     const auto y = method->read({{}, q.narrow(0, t, K).unsqueeze(0), start, position}, rows);
     for (int64_t i = 0; i < K; ++i)
       EXPECT_LE(difference(y.out[0][i], read_slowly(q[t + i], hidden, wk, wv, position, t + i)), 1e-12) << t + i;
     t += K;
-    table.keep(method->keep(rows, (start + K).expand({table.rows()})));
+    table.keep(rows.until > t);
     EXPECT_LE(table.rows(), kSpan + kSlots + 2) << "the newest, and slots that the next query may read";
   }
 }
@@ -78,15 +85,16 @@ TEST(Compressive, IsTheSameOnAverageWithDropout) {
   const int64_t T = kSpan + kSlots * kRate;
   const Tensor start = at::full({1}, T - 1, at::kLong);
   MemoryTable table(1);
-  table.append(at::zeros({1}, at::kLong), {{"hidden", random_normal({1, T, kWidth}, random)}});
+  append_at(table, at::zeros({1}, at::kLong), {{"hidden", random_normal({1, T, kWidth}, random)}});
   const auto pooled = method->pool(table, start, 1);
   ASSERT_TRUE(pooled.hidden.defined());
-  table.insert(pooled.sample, {{"hidden", pooled.hidden}, {"time", pooled.time}});
+  insert(table, pooled);
   const Tensor key = random_normal({table.rows(), kHeads, kDim}, random) * 0.3;
-  const Rows rows{table, key, at::ones_like(key), {}};  // values of 1: what is read is the sum of the weights
+  Rows rows{table, key, at::ones_like(key), {}, {}, Stored::inputs};  // values of 1: what is read sums the weights
+  rows.until = method->until(rows.view());
   Query query{{}, random_normal({1, 1, kHeads, kDim}, random), start, {}};
   EXPECT_NEAR(method->read(query, rows).out.mean().item<double>(), 1, 1e-12);
-  query.training = true, query.dropout = 0.4;
+  query.dropout = 0.4;
   Tensor sum = at::zeros({kHeads, kDim}, at::kDouble);
   constexpr int64_t kDraws = 1000;
   for (int64_t seed = 0; seed < kDraws; ++seed) {

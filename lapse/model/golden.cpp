@@ -116,7 +116,7 @@ class GoldenRun {
   std::vector<GoldenError> run() {
     const auto blocks = size_of(file_.metadata(), "blocks");
     batch_ = size_of(file_.metadata(), "batch");
-    auto memory = model_->begin(batch_, true);
+    auto memory = model_->begin(batch_, Stored::inputs);
     for (int64_t k = 0; k < blocks; ++k) run_block(k, k + 1 == blocks, memory);
     return comparison_.errors();
   }
@@ -136,10 +136,9 @@ class GoldenRun {
 
   void run_block(int64_t k, bool last, ModelMemory& memory) {
     const auto suffix = fmt::format(".{}", k);
-    at::AutoGradMode gradients(last);
     BlockDraws draws;
     if (has("noise" + suffix)) draws.uniform = load("noise" + suffix).item<double>();
-    const auto y = model_->forward(load_tokens("input" + suffix), memory, {.training = true, .observe = true}, draws);
+    const auto y = model_->forward(load_tokens("input" + suffix), memory, {.observe = true, .exact = true}, draws);
     const Tensor log_prob = at::log_softmax(y.logits, 2);
     const Tensor loss = at::nll_loss(log_prob.flatten(0, 1), load_tokens("target" + suffix).flatten());
     comparison_.compare("log_prob", "log_prob" + suffix, log_prob, load("log_prob" + suffix));

@@ -1,5 +1,5 @@
 // Fresh weights have the distributions that docs/equations.md gives ("Initialisation").
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

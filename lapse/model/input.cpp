@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
 
 namespace lapse {
 namespace {

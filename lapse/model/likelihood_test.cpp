@@ -12,7 +12,7 @@ using at::Tensor;
 
 Likelihood of(const Tensor& logits, const Tensor& target) {
   const Tensor places = scored_places(target);
-  return likelihood(BlockOptions{.places = places}.wanted(logits), target, places, /*answers=*/true);
+  return likelihood(BlockOptions{.places = places}.at_places(logits), target, places, /*answers=*/true);
 }
 
 TEST(Likelihood, IsOfTheScoredPositions) {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
 #include "lapse/ops/linear.h"
 
 namespace lapse {

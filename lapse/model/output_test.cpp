@@ -30,9 +30,9 @@ TEST(Output, LikelihoodIsThatOfTheLogits) {
     for (const bool training : {true, false}) {
       at::AutoGradMode gradients(training);
       for (const Tensor& target : {all, some}) {
-        auto memory = model.begin(3, training), again = model.begin(3, training);
-        const Tensor logits = model.forward(tokens, memory, {.training = training}).logits;
-        const auto y = model.forward(tokens, again, {.training = training, .target = target, .answers = true});
+        auto memory = model.begin(3, stored_of(training)), again = model.begin(3, stored_of(training));
+        const Tensor logits = model.forward(tokens, memory, {}).logits;
+        const auto y = model.forward(tokens, again, {.target = target, .answers = true});
         EXPECT_FALSE(y.logits.defined());
         const Tensor scored = (target != kNoTarget).flatten();
         const Tensor log = logits.log_softmax(2).flatten(0, 1);

@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "lapse/forgetting/registry.h"
-#include "lapse/model/initialise.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/nn/initialise.h"
 
 namespace lapse {
 namespace {

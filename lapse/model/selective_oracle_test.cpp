@@ -213,8 +213,8 @@ void compare_training(const Variant& variant, const Sizes& s, at::ScalarType typ
   const Tensor tokens = tokens_of(s, 1),
                real = at::tensor(lengths, at::kLong).unsqueeze(1) > at::arange(s.window, at::kLong);
   const Tensor targets = tokens_of(s, 2).masked_fill(~real, -100).flatten();  // -100: not scored
-  ModelMemory memory = model->begin(s.batch, true);
-  const auto y = model->forward(tokens, memory, {.training = true, .lengths = at::tensor(lengths, at::kLong)});
+  ModelMemory memory = model->begin(s.batch, Stored::inputs);
+  const auto y = model->forward(tokens, memory, {.lengths = at::tensor(lengths, at::kLong)});
   const auto z = dense.forward(tokens, lengths);
   const Tensor scored = real.flatten().nonzero().squeeze(1);
   auto of = [&](const Tensor& logits) { return logits.flatten(0, 1).index_select(0, scored); };
@@ -258,7 +258,7 @@ TEST_P(SelectiveOracle, AgreesInEvaluationHoweverTheWindowIsCut) {
     const Tensor tokens = tokens_of(s, 3);
     const auto z = dense.forward(tokens, std::vector<int64_t>(s.batch, s.window));
     for (const int64_t block : {s.window, int64_t{1}, int64_t{7}}) {
-      ModelMemory memory = model->begin(s.batch, false);
+      ModelMemory memory = model->begin(s.batch, Stored::projections);
       for (int64_t t = 0; t < s.window; t += block) {
         const int64_t K = std::min(block, s.window - t);
         const auto y = model->forward(tokens.narrow(1, t, K), memory, {});
@@ -276,11 +276,11 @@ TEST_P(SelectiveOracle, AgreesUnderABudget) {
       SCOPED_TRACE(testing::Message() << "batch " << s.batch << ", window " << s.window << ", budget " << budget);
       const auto model = model_of(GetParam(), s);
       model->to(at::kDouble);
-      for (auto& layer : model->layers()) layer.method().set_budget(budget);
+      for (auto& layer : model->layers()) layer.attention().method().set_budget(budget);
       DenseModel dense(GetParam(), s, *model);
       const Tensor tokens = tokens_of(s, 4);
       const auto z = dense.forward(tokens, std::vector<int64_t>(s.batch, s.window), budget);
-      ModelMemory memory = model->begin(s.batch, false);
+      ModelMemory memory = model->begin(s.batch, Stored::projections);
       EXPECT_LE(difference(model->forward(tokens, memory, {}).logits, z.logits), 1e-10);
     }
 }

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
 #include "lapse/ops/team.h"
 
 namespace lapse {
@@ -78,19 +78,27 @@ void Transformer::to_bfloat16() {
 }
 
 void Transformer::after_update() {
-  for (auto& layer : layers_) layer.method().after_update();
+  for (auto& layer : layers_) layer.attention().method().after_update();
 }
 
-ModelMemory Transformer::begin(int64_t streams, bool training) const {
-  ModelMemory memory{{}, at::zeros({streams}, at::TensorOptions(device_).dtype(at::kLong)), training};
-  for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, training));
+ModelMemory Transformer::begin(int64_t streams, Stored stored) const {
+  ModelMemory memory{{}, at::zeros({streams}, at::TensorOptions(device_).dtype(at::kLong)), stored};
+  for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, stored));
   return memory;
 }
 
-MemoryTable Transformer::begin_layer(int64_t layer, int64_t streams, bool training) const {
+MemoryTable Transformer::begin_layer(int64_t layer, int64_t streams, Stored stored) const {
   MemoryTable table(streams);
-  layers_[layer].begin(table, initial_rows_, training);
+  layers_[layer].attention().begin(table, initial_rows_, stored);
   return table;
+}
+
+ModelMemory Transformer::projected(const ModelMemory& inputs) const {
+  TORCH_CHECK(inputs.stored == Stored::inputs, "only a memory of inputs can be projected");
+  ModelMemory memory{{}, inputs.clock, Stored::projections};
+  for (size_t l = 0; l < layers_.size(); ++l)
+    memory.layers.push_back(layers_[l].attention().projected(inputs.layers[l]));
+  return memory;
 }
 
 BlockDraws Transformer::draw(Random& random) const {
@@ -103,7 +111,8 @@ BlockDraws Transformer::draw(Random& random) const {
 
 Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const {
   const BlockOptions options{.places = scored_places(target)};
-  return output_->likelihood(norm_(options.wanted(h)), target, options.places, /*answers=*/false, /*bfloat16=*/false);
+  return output_->likelihood(norm_(options.at_places(h)), target, options.places, /*answers=*/false,
+                             /*bfloat16=*/false);
 }
 
 // A block of K, token by token; its reports are those of all its tokens.
@@ -115,6 +124,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
   Result result;
   for (int64_t i = 0; i < K; ++i) {
     if (options.lengths.defined()) each.lengths = (options.lengths - i).clamp(0, 1);
+    if (options.begins.defined()) each.begins = options.begins.narrow(1, i, 1);
     Result one = forward(tokens.narrow(1, i, 1), memory, each);
     all.push_back(one.logits);
     if (i == 0) {
@@ -123,7 +133,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
     }
     for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
-  result.logits = options.wanted(at::cat(all, 1));
+  result.logits = options.at_places(at::cat(all, 1));
   if (options.target.defined()) {
     result.likelihood = lapse::likelihood(result.logits, options.target, options.places, options.answers);
     result.logits.reset();
@@ -135,13 +145,14 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
                                          const BlockDraws& draws) {
   BlockOptions options = given;
   if (options.target.defined()) options.places = scored_places(options.target);
-  TORCH_CHECK(memory.training == options.training,
-              "memory made for training and for evaluation hold different columns");
-  TORCH_CHECK(!options.bfloat16 || options.training, "bfloat16 is for training; evaluation computes in float32");
+  const bool stored = memory.stored == Stored::projections;
+  TORCH_CHECK(!options.bfloat16 || !stored, "bfloat16 products are for memories of inputs");
+  TORCH_CHECK(!options.begins.defined() || (initial_rows_ == 0 && context() == 0),
+              "episodes cannot begin within a block where streams start from zeros, or positions are absolute");
   // Token by token libtorch's bookkeeping for autograd would cost as much as the arithmetic.
   std::optional<at::AutoDispatchBelowADInplaceOrView> below;
-  if (!options.training && !at::GradMode::is_enabled()) below.emplace();
-  if (!options.training && tokens.size(1) > 1 && layers_[0].method().one_by_one())
+  if (!at::GradMode::is_enabled()) below.emplace();
+  if (stored && tokens.size(1) > 1 && layers_[0].attention().method().one_by_one())
     return one_by_one(tokens, memory, options);
   Result result;
   const auto read = [&] { result = block(tokens, memory, options, draws); };
@@ -159,15 +170,15 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
   result.cost = at::zeros({}, h.options());
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();
+  const BlockTimes times(memory.clock, tokens.size(1), options.begins);
+  const Tensor ages = this->ages();
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const bool last = l + 1 == layers_.size();
-    LayerDraws layer_draws;
-    if (options.training)
-      layer_draws = {draws.uniform, mix64(draws.seed + l), !draws.dropped.empty() && draws.dropped[l]};
-    auto layer = layers_[l].forward(h, memory.clock, ages(), memory.layers[l], last ? options : inner, layer_draws);
-    h = layer.h;
-    if (layer.cost.defined()) result.cost = result.cost + layer.cost;
-    if (options.observe) result.reports.push_back(std::move(layer.report));
+    LayerPass pass{times, l + 1 < layers_.size() ? inner : options, ages, memory.stored, memory.layers[l]};
+    pass.draws.uniform = draws.uniform, pass.draws.dropped = !draws.dropped.empty() && draws.dropped[l];
+    if (draws.seed) pass.draws.seed = mix64(*draws.seed + l);
+    h = layers_[l](h, pass);
+    if (pass.cost.defined()) result.cost = result.cost + pass.cost;
+    if (options.observe) result.reports.push_back(std::move(pass.report));
   }
   const Tensor last = norm_(h);
   if (options.target.defined())

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lapse/model/input.h"
@@ -15,8 +16,8 @@ namespace lapse {
 /// The state of B streams: one table per layer and each stream's clock, the time of its next token.
 struct ModelMemory {
   std::vector<MemoryTable> layers;
-  at::Tensor clock;       ///< [B] int64
-  bool training = false;  ///< which columns the tables hold
+  at::Tensor clock;                     ///< [B] int64
+  Stored stored = Stored::projections;  ///< what the tables hold
 
   int64_t bytes() const;
 };
@@ -24,11 +25,12 @@ struct ModelMemory {
 /// [P, features] of the table of positions: ages for attention, or times for the embedding (model.positions).
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape);
 
-/// The random draws of one training block, made in a fixed order so that a resumed run repeats them.
+/// The random draws of one block, made in a fixed order so that a resumed run repeats them. By default there are none:
+/// no dropout, no layer drop, whole spans.
 struct BlockDraws {
   double uniform = 1;
-  uint64_t seed = 0;
-  std::vector<bool> dropped;  ///< per layer; empty: none
+  std::optional<uint64_t> seed = {};
+  std::vector<bool> dropped = {};  ///< per layer; empty: none
 };
 
 /// How many parameters a Transformer of these arguments has, without making it.
@@ -48,9 +50,9 @@ class Transformer {
     at::Tensor cost;        ///< the methods' costs, summed over layers: a scalar, 0 if there are none
     std::vector<LayerReport> reports;
   };
-  /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. Outside training K is free, 1 for
+  /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. With stored projections K is free, 1 for
   /// instance, and the outputs do not depend on it. Error if the model has absolute positions and a stream grows longer
-  /// than their table.
+  /// than their table; also if an episode begins (BlockOptions::begins) and the model has them, or starts from zeros.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
@@ -63,8 +65,10 @@ class Transformer {
   Likelihood likelihood(const at::Tensor& h, const at::Tensor& target) const;
 
   /// Streams that have seen nothing.
-  ModelMemory begin(int64_t streams, bool training) const;
-  MemoryTable begin_layer(int64_t layer, int64_t streams, bool training = false) const;  ///< one layer's table of them
+  ModelMemory begin(int64_t streams, Stored stored) const;
+  MemoryTable begin_layer(int64_t layer, int64_t streams, Stored stored) const;  ///< one layer's table of them
+  /// Memory of inputs as memory of projections, made with the present weights: to read with weights that learn.
+  ModelMemory projected(const ModelMemory& inputs) const;
   BlockDraws draw(Random& random) const;
 
   /// Names such as "layers.0.key", stable: checkpoints use them.

@@ -20,11 +20,10 @@ struct Trained {
 Trained train(Transformer& model, bool bfloat16) {
   for (auto& [name, parameter] : model.parameters()) parameter->mutable_grad() = Tensor();
   const Tensor tokens = random_tokens(4, 3 * kBlock);
-  ModelMemory memory = model.begin(4, true);
+  ModelMemory memory = model.begin(4, Stored::inputs);
   Trained result;
   for (int64_t block = 0; block < 3; ++block) {
-    const auto y =
-        model.forward(tokens.narrow(1, block * kBlock, kBlock), memory, {.training = true, .bfloat16 = bfloat16});
+    const auto y = model.forward(tokens.narrow(1, block * kBlock, kBlock), memory, {.bfloat16 = bfloat16});
     (at::log_softmax(y.logits, 2).select(2, 1).mean() + y.cost).backward();
     result.logits = y.logits.detach();
   }
@@ -57,14 +56,14 @@ TEST(TransformerBfloat16, AgreesWithFloat32ToItsPrecision) {
 TEST(TransformerBfloat16, IsForTrainingOnly) {
   const auto options = method_options(default_method().name);
   const auto model = tiny_model(tiny_config("post"), *options, at::kFloat);
-  ModelMemory memory = model->begin(1, false);
+  ModelMemory memory = model->begin(1, Stored::projections);
   EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.bfloat16 = true}), c10::Error);
 }
 
 /// Logits of three blocks' tokens, read in blocks of `block`.
 Tensor read(Transformer& model, const Tensor& tokens, int64_t block) {
   const at::NoGradGuard no_grad;
-  ModelMemory memory = model.begin(tokens.size(0), false);
+  ModelMemory memory = model.begin(tokens.size(0), Stored::projections);
   std::vector<Tensor> logits;
   for (int64_t i = 0; i < tokens.size(1); i += block)
     logits.push_back(model.forward(tokens.narrow(1, i, std::min(block, tokens.size(1) - i)), memory, {}).logits);
@@ -96,7 +95,7 @@ TEST(TransformerBfloat16, KeepsHalfTheBytesForEachRow) {
              rounded = tiny_model(tiny_config("post"), *options, at::kFloat);
   rounded->to_bfloat16();
   const at::NoGradGuard no_grad;
-  ModelMemory wide = exact->begin(2, false), narrow = rounded->begin(2, false);
+  ModelMemory wide = exact->begin(2, Stored::projections), narrow = rounded->begin(2, Stored::projections);
   const Tensor tokens = random_tokens(2, kBlock);
   exact->forward(tokens, wide, {}), rounded->forward(tokens, narrow, {});
   for (const char* name : {"key", "value"})
@@ -107,8 +106,8 @@ TEST(TransformerBfloat16, ThatReadsCannotTrain) {
   const auto options = method_options(default_method().name);
   const auto model = tiny_model(tiny_config("post"), *options, at::kFloat);
   model->to_bfloat16();
-  ModelMemory memory = model->begin(1, true);
-  EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.training = true}), c10::Error);
+  ModelMemory memory = model->begin(1, Stored::inputs);
+  EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {}), c10::Error);
 }
 
 }  // namespace

@@ -115,12 +115,10 @@ struct Trained {
   ModelMemory memory;
 };
 
-/// The last of three training blocks.
+/// The last of three training blocks, with gradients.
 Trained train(Transformer& model, const BlockDraws& draws) {
-  at::NoGradGuard no_grad;
-  Trained t{{}, model.begin(2, true)};
-  for (int64_t i = 0; i < 3; ++i)
-    t.y = model.forward(random_tokens(2, kBlock, i), t.memory, {.training = true, .observe = true}, draws);
+  Trained t{{}, model.begin(2, Stored::inputs)};
+  for (int64_t i = 0; i < 3; ++i) t.y = model.forward(random_tokens(2, kBlock, i), t.memory, {.observe = true}, draws);
   return t;
 }
 

@@ -45,9 +45,9 @@ TEST_P(FewTokens, AreChosenAfterAttentionAsWell) {
   for (const auto& places : {at::tensor({0, 9, 23}, at::kLong), at::empty({0}, at::kLong)})
     for (const bool training : {false, true}) {
       at::AutoGradMode gradients(training);
-      ModelMemory memory = m->begin(3, training), other = m->begin(3, training);
-      const auto got = m->forward(tokens, memory, {.training = training, .places = places}).logits;
-      const auto whole = m->forward(tokens, other, {.training = training}).logits;
+      ModelMemory memory = m->begin(3, stored_of(training)), other = m->begin(3, stored_of(training));
+      const auto got = m->forward(tokens, memory, {.places = places}).logits;
+      const auto whole = m->forward(tokens, other, {}).logits;
       const auto expected = whole.flatten(0, 1).index_select(0, places);
       ASSERT_EQ(got.sizes(), expected.sizes());
       if (got.numel() > 0) {
@@ -65,7 +65,7 @@ TEST(FewTokensOfExpireSpan, HaveTheSpansOfBlocks) {
                               *method_options("expire_span", {{"divisor", "1.7"}, {"divide", divide}}), at::kFloat);
     at::NoGradGuard no_grad;
     const at::Tensor tokens = random_tokens(2, 24);
-    ModelMemory memory = m->begin(2, false), other = m->begin(2, false);
+    ModelMemory memory = m->begin(2, Stored::projections), other = m->begin(2, Stored::projections);
     const auto whole = m->forward(tokens, memory, {.observe = true}).reports;
     for (int64_t t = 0; t < 24; ++t) {
       const auto one = m->forward(tokens.narrow(1, t, 1), other, {.observe = true}).reports;

@@ -181,10 +181,10 @@ TEST_P(DenseOracle, AgreesInTrainingWithCostsAndGradients) {
   const auto model = tiny_model(tiny_config(GetParam().norm), *options_of(GetParam()), at::kDouble);
   DenseModel dense(GetParam(), *model);
   const bool learns_spans = GetParam().method == "expire_span";
-  ModelMemory memory = model->begin(3, true);
+  ModelMemory memory = model->begin(3, Stored::inputs);
   for (int64_t i = 0; i < 6; ++i) {
     const Tensor tokens = random_tokens(3, kBlock, i), targets = random_tokens(3, kBlock, 100 + i).flatten();
-    const auto y = model->forward(tokens, memory, {.training = true}, {.uniform = kUniform[i]});
+    const auto y = model->forward(tokens, memory, {}, {.uniform = kUniform[i]});
     const auto z = dense.forward(tokens, kUniform[i]);
     EXPECT_LE(difference(y.logits, z.logits), kTolerance) << "block " << i;
     EXPECT_LE(difference(y.cost, z.cost), kTolerance) << "block " << i;
@@ -206,11 +206,10 @@ TEST_P(DenseOracle, AgreesInEvaluation) {
   const auto model = tiny_model(tiny_config(GetParam().norm), *options_of(GetParam()), at::kDouble);
   DenseModel dense(GetParam(), *model);
   at::NoGradGuard no_grad;
-  ModelMemory memory = model->begin(3, false);
+  ModelMemory memory = model->begin(3, Stored::projections);
   for (int64_t K : {8, 5, 1, 1, 16, 2, 1, 13, 1}) {
     const Tensor tokens = random_tokens(3, K, K);
-    // What training draws must not matter here.
-    const auto y = model->forward(tokens, memory, {}, {.uniform = 0.1, .seed = 1, .dropped = {true, true}});
+    const auto y = model->forward(tokens, memory, {});
     EXPECT_LE(difference(y.logits, dense.forward(tokens, 1).logits), kTolerance);
   }
 }
@@ -221,12 +220,12 @@ TEST_P(DenseOracle, CountsTheReportedMemories) {
   at::NoGradGuard no_grad;
   for (bool training : {true, false}) {
     DenseModel dense(GetParam(), *model);
-    ModelMemory memory = model->begin(3, training);
+    ModelMemory memory = model->begin(3, stored_of(training));
     Tensor readable[2];  // before the block, [B, T]
     for (auto& mask : readable) mask = at::ones({3, dense.initial()}, at::kBool);
     for (int64_t K : {8, 5, 1, 1, 1, 16, 2, 1, 13, 1}) {
       const Tensor tokens = random_tokens(3, K, K);
-      const auto y = model->forward(tokens, memory, {.training = training, .observe = true});
+      const auto y = model->forward(tokens, memory, {.observe = true});
       dense.forward(tokens, 1);
       ASSERT_EQ(y.reports.size(), 2u);
       for (int64_t l = 0; l < 2; ++l) {
@@ -250,9 +249,9 @@ TEST(SpansAtTheirLimit, AreCountedAndDeletedToTheTimestep) {
     for (auto& [name, tensor] : model->parameters())
       if (name.ends_with("span.bias")) tensor->detach().fill_(60);
     at::NoGradGuard no_grad;
-    ModelMemory memory = model->begin(2, true);
+    ModelMemory memory = model->begin(2, Stored::inputs);
     for (int64_t i = 0; i < 4; ++i) {
-      const auto y = model->forward(random_tokens(2, kBlock, i), memory, {.training = true, .observe = true});
+      const auto y = model->forward(random_tokens(2, kBlock, i), memory, {.observe = true});
       for (const auto& report : y.reports) {
         EXPECT_TRUE(report.told.at("span").equal(at::full({2, kBlock}, 9., type)));
         EXPECT_EQ(report.memory_max, std::min<double>(9 + 4 - 1, kBlock * (i + 1) - 1));

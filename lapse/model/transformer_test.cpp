@@ -62,7 +62,8 @@ TEST_P(EveryMethod, DoesNotDependOnTheOtherStreams) {
 }
 
 TEST_P(EveryMethod, TrainsOnWhatItEvaluates) {
-  if (model(at::kFloat)->layers()[0].method().one_by_one()) return;  // they evict rows outside training only
+  if (model(at::kFloat)->layers()[0].attention().method().one_by_one())
+    return;  // they evict rows outside training only
   for (const auto& [type, tolerance] : {std::pair(at::kDouble, 1e-10), std::pair(at::kFloat, 1e-4)}) {
     const auto m = model(type);
     const Tensor tokens = random_tokens(kStreams, kLength);
@@ -86,9 +87,10 @@ TEST_P(EveryMethod, GivesTheLogitsOfSomePositionsOnly) {
   for (const bool training : {true, false})
     for (const auto& places : {at::tensor({0, 7, 8, 21}, at::kLong), at::empty({0}, at::kLong)}) {
       const auto some = model(at::kDouble), all = model(at::kDouble);
-      ModelMemory memory = some->begin(kStreams, training), other = all->begin(kStreams, training);
-      const Tensor got = some->forward(tokens, memory, {.training = training, .places = places}).logits;
-      const Tensor whole = all->forward(tokens, other, {.training = training}).logits;
+      ModelMemory memory = some->begin(kStreams, stored_of(training)),
+                  other = all->begin(kStreams, stored_of(training));
+      const Tensor got = some->forward(tokens, memory, {.places = places}).logits;
+      const Tensor whole = all->forward(tokens, other, {}).logits;
       const Tensor expected = whole.flatten(0, 1).index_select(0, places);
       ASSERT_EQ(got.sizes(), expected.sizes());
       if (got.numel() > 0) {
@@ -121,7 +123,9 @@ class KeepAll : public Method {
   void after_update() override { inner_->after_update(); }
   Columns describe(const Tensor& x) const override { return inner_->describe(x); }
   Reading read(const Query& query, const Rows& rows) const override { return inner_->read(query, rows); }
-  Ages ages(const Rows& rows) const override { return inner_->ages(rows); }
+  Tensor first(const RowView& rows) const override { return inner_->first(rows); }
+  Tensor until(const RowView& rows) const override { return inner_->until(rows); }
+  int64_t spare(Stored) const override { return int64_t{1} << 40; }
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
     return inner_->state(shape, real);
   }
@@ -130,7 +134,6 @@ class KeepAll : public Method {
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
     return inner_->pool(table, start, length);
   }
-  Tensor keep(const Rows& rows, const Tensor&) const override { return at::ones({rows.table.rows()}, at::kBool); }
   Columns tell(const Rows& rows) const override { return inner_->tell(rows); }
 
  private:
@@ -166,8 +169,10 @@ TEST_P(EveryMethod, NeverMissesWhatItDeleted) {
   const Tensor tokens = random_tokens(kStreams, kLength);
   for (bool training : {false, true})
     for (const auto& lengths : {blocks_of(kBlock), kMixed}) {
-      if (!training && m->layers()[0].method().one_by_one()) continue;  // they delete what could still be read
-      ModelMemory memory = m->begin(kStreams, training), complete = all->begin(kStreams, training);
+      if (!training && m->layers()[0].attention().method().one_by_one())
+        continue;  // they delete what could still be read
+      ModelMemory memory = m->begin(kStreams, stored_of(training)),
+                  complete = all->begin(kStreams, stored_of(training));
       EXPECT_LE(difference(run(*m, memory, tokens, lengths), run(*all, complete, tokens, lengths)), 1e-10);
       EXPECT_EQ(timesteps_in(complete), 2 * kStreams * kLength);
       EXPECT_LT(timesteps_in(memory), 2 * kStreams * 40);  // spans of up to 33 and a ramp of 6.5
@@ -177,13 +182,13 @@ TEST_P(EveryMethod, NeverMissesWhatItDeleted) {
 TEST_P(EveryMethod, DeletesExactlyWhatNoLaterQueryCanRead) {
   const auto m = model(at::kDouble);
   const Tensor tokens = random_tokens(kStreams, kLength);
-  ModelMemory memory = m->begin(kStreams, true);
+  ModelMemory memory = m->begin(kStreams, Stored::inputs);
   run(*m, memory, tokens, blocks_of(kBlock));
   for (size_t l = 0; l < memory.layers.size(); ++l) {
     const auto& table = memory.layers[l];
-    EXPECT_TRUE(m->layers()[l].alive(table, memory.clock).all().item<bool>());
+    EXPECT_TRUE(m->layers()[l].attention().alive(table, memory.clock).all().item<bool>());
     // But for what stays for ever: the first rows of a stream, of which there are four.
-    const Tensor later = m->layers()[l].alive(table, memory.clock + 1000);
+    const Tensor later = m->layers()[l].attention().alive(table, memory.clock + 1000);
     EXPECT_FALSE(at::logical_and(later, table.time() >= 4).any().item<bool>());
     EXPECT_TRUE((table.time() < kLength).all().item<bool>());
   }
@@ -196,7 +201,7 @@ TEST_P(EveryMethod, CopiesOfAMemoryGoTheirOwnWays) {
   const auto m = model(at::kDouble);
   for (int64_t B : {1, 2}) {
     const Tensor prompt = random_tokens(B, 21, 5), one = random_tokens(B, 9, 6), two = random_tokens(B, 9, 7);
-    ModelMemory memory = m->begin(B, false);
+    ModelMemory memory = m->begin(B, Stored::projections);
     run(*m, memory, prompt, {8, 8, 5});
     ModelMemory copy = memory;
     std::vector<Tensor> ones, twos;
@@ -217,7 +222,7 @@ TEST_P(EveryMethod, BeginsWithItsInitialRows) {
   };
   EXPECT_EQ(rows > 0, std::get<2>(GetParam()) == "zeros" && has_choice(options()->fields()));
   for (bool training : {false, true}) {
-    const ModelMemory memory = m->begin(2, training);
+    const ModelMemory memory = m->begin(2, stored_of(training));
     EXPECT_TRUE(memory.clock.equal(at::zeros({2}, at::kLong)));
     for (const auto& table : memory.layers) {
       ASSERT_EQ(table.rows(), 2 * rows);
@@ -230,19 +235,13 @@ TEST_P(EveryMethod, BeginsWithItsInitialRows) {
   }
 }
 
-TEST_P(EveryMethod, RefusesAMemoryOfTheOtherKind) {
-  const auto m = model(at::kFloat);
-  ModelMemory memory = m->begin(1, true);
-  EXPECT_THROW(m->forward(random_tokens(1, 3), memory, {.training = false}), c10::Error);
-}
-
 TEST_P(EveryMethod, KeepsNoGraphOfEarlierBlocks) {
   const auto m = model(at::kFloat);
   for (int64_t B : {1, 2}) {
-    ModelMemory memory = m->begin(B, true);
+    ModelMemory memory = m->begin(B, Stored::inputs);
     Tensor last;
     for (int64_t i = 0; i < 4; ++i) {
-      const auto y = m->forward(random_tokens(B, kBlock, i), memory, {.training = true});
+      const auto y = m->forward(random_tokens(B, kBlock, i), memory, {});
       // One block late: the graph of a block must survive the next one's changes of the memory.
       if (last.defined()) last.backward();
       last = y.logits.square().mean() + y.cost;

@@ -52,6 +52,9 @@ inline ModelConfig tiny_config(const std::string& norm) {
   return config;
 }
 
+/// What memory holds while weights learn, or are read only.
+inline Stored stored_of(bool training) { return training ? Stored::inputs : Stored::projections; }
+
 /// Spans over the whole range, many of them short, where the method learns them.
 inline void vary_spans(Transformer& model, Random random) {
   for (auto& [name, tensor] : model.parameters()) {
@@ -89,7 +92,7 @@ inline at::Tensor run(Transformer& model, ModelMemory& memory, const at::Tensor&
   std::vector<at::Tensor> all;
   int64_t from = 0;
   for (const int64_t length : lengths) {
-    const auto y = model.forward(tokens.narrow(1, from, length), memory, {.training = memory.training});
+    const auto y = model.forward(tokens.narrow(1, from, length), memory, {});
     all.push_back(at::log_softmax(y.logits, 2));
     from += length;
   }
@@ -98,7 +101,7 @@ inline at::Tensor run(Transformer& model, ModelMemory& memory, const at::Tensor&
 
 inline at::Tensor run(Transformer& model, bool training, const at::Tensor& tokens,
                       const std::vector<int64_t>& lengths) {
-  ModelMemory memory = model.begin(tokens.size(0), training);
+  ModelMemory memory = model.begin(tokens.size(0), stored_of(training));
   return run(model, memory, tokens, lengths);
 }
 

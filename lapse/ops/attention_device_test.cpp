@@ -16,7 +16,7 @@ std::vector<std::optional<Tensor>*> optional(RampOptions& o) {
   return {&o.row_span, &o.head_span, &o.position, &o.logit, &o.seed};
 }
 std::vector<std::optional<Tensor>*> optional(SelectiveOptions& o) {
-  return {&o.masking, &o.until, &o.select_q, &o.select_k, &o.position, &o.seed};
+  return {&o.masking, &o.first, &o.select_q, &o.select_k, &o.position, &o.seed};
 }
 
 /// All but the offsets.
@@ -24,7 +24,9 @@ template <class Case>
 Case on_second_device(Case c) {
   auto& x = c.inputs;
   for (Tensor* each : {&x.q, &x.k, &x.v, &x.start, &x.time}) *each = each->to(second_device());
-  for (auto* each : optional(c.options))
+  auto optionals = optional(c.options);
+  optionals.push_back(&x.until);
+  for (auto* each : optionals)
     if (*each) *each = (*each)->to(second_device());
   return c;
 }

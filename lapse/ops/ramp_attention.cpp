@@ -22,9 +22,9 @@ using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Ten
 #define LAPSE_RAMP_ARGUMENTS                                                                                         \
   const Tensor &q, const Tensor &k, const Tensor &v, const Tensor &offsets, const Tensor &start, const Tensor &time, \
       const Optional &row_span, const Optional &head_span, const Optional &position, const Optional &logit,          \
-      const Optional &seed, double ramp, int64_t min_age, int64_t max_age, double dropout
+      const Optional &seed, double ramp, int64_t min_age, int64_t max_age, double dropout, const Optional &until
 #define LAPSE_RAMP_VALUES \
-  q, k, v, offsets, start, time, row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout
+  q, k, v, offsets, start, time, row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, until
 
 using Forward = Outputs(LAPSE_RAMP_ARGUMENTS, bool received);
 using Backward = Gradients(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats,
@@ -46,7 +46,7 @@ Tensor or_empty(const Optional& x, const Tensor& like) {
 }
 
 Outputs meta(LAPSE_RAMP_ARGUMENTS, bool received) {
-  check_ramp_attention({q, k, v, offsets, start, time},
+  check_ramp_attention({q, k, v, offsets, start, time, until},
                        {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout});
   const auto B = q.sym_size(0), K = q.sym_size(1), H = q.sym_size(2), N = k.sym_size(0);
   const auto wide = q.options().dtype(at::toOpMathType(q.scalar_type()));
@@ -56,7 +56,7 @@ Outputs meta(LAPSE_RAMP_ARGUMENTS, bool received) {
 
 Gradients meta_backward(const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats,
                         LAPSE_RAMP_ARGUMENTS, const Optional& grad_lse) {
-  check_ramp_attention_backward(grad_out, grad_ramp_sum, {q, k, v, offsets, start, time},
+  check_ramp_attention_backward(grad_out, grad_ramp_sum, {q, k, v, offsets, start, time, until},
                                 {row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout},
                                 {out, {}, {}, stats}, grad_lse.value_or(Tensor()));
   return {at::empty_symint(q.sym_sizes(), q.options()),
@@ -75,8 +75,8 @@ class Function : public torch::autograd::Function<Function> {
     at::AutoDispatchBelowADInplaceOrView below;
     auto [out, ramp_sum, got, stats] = forward_operator().call(LAPSE_RAMP_VALUES, received);
     ctx->save_for_backward({q, k, v, offsets, start, time, row_span.value_or(Tensor()), head_span.value_or(Tensor()),
-                            position.value_or(Tensor()), logit.value_or(Tensor()), seed.value_or(Tensor()), out,
-                            stats});
+                            position.value_or(Tensor()), logit.value_or(Tensor()), seed.value_or(Tensor()),
+                            until.value_or(Tensor()), out, stats});
     ctx->saved_data["ramp"] = ramp;
     ctx->saved_data["min_age"] = min_age;
     ctx->saved_data["max_age"] = max_age;
@@ -92,17 +92,32 @@ class Function : public torch::autograd::Function<Function> {
                                                  torch::autograd::variable_list grads) {
     const auto s = ctx->get_saved_variables();
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
-    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[11]);
-    const Tensor grad_ramp_sum = grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0)}, s[12].options());
+    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[12]);
+    const Tensor grad_ramp_sum = grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0)}, s[13].options());
     const Optional grad_lse = grads[3].defined() ? Optional(grads[3].select(3, 0)) : std::nullopt;
     auto [dq, dk, dv, drow, dhead, dposition, dlogit] = backward_operator().call(
-        grad_out, grad_ramp_sum, s[11], s[12], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7),
+        grad_out, grad_ramp_sum, s[12], s[13], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7),
         optional(8), optional(9), optional(10), ctx->saved_data["ramp"].toDouble(), ctx->saved_data["min_age"].toInt(),
-        ctx->saved_data["max_age"].toInt(), ctx->saved_data["dropout"].toDouble(), grad_lse);
+        ctx->saved_data["max_age"].toInt(), ctx->saved_data["dropout"].toDouble(), optional(11), grad_lse);
     auto given = [&](size_t i, const Tensor& gradient) { return s[i].defined() ? gradient : Tensor(); };
     const Tensor none;
-    return {dq,   dk,   dv,   none, none, none, given(6, drow), given(7, dhead), given(8, dposition), given(9, dlogit),
-            none, none, none, none, none, none};
+    return {dq,
+            dk,
+            dv,
+            none,
+            none,
+            none,
+            given(6, drow),
+            given(7, dhead),
+            given(8, dposition),
+            given(9, dlogit),
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -114,12 +129,12 @@ Outputs autograd(LAPSE_RAMP_ARGUMENTS, bool received) {
 #define LAPSE_RAMP_SCHEMA                                                                                 \
   "Tensor q, Tensor k, Tensor v, Tensor offsets, Tensor start, Tensor time, Tensor? row_span=None, "      \
   "Tensor? head_span=None, Tensor? position=None, Tensor? logit=None, Tensor? seed=None, float ramp=1., " \
-  "int min_age=1, int max_age=9223372036854775807, float dropout=0."
+  "int min_age=1, int max_age=9223372036854775807, float dropout=0., Tensor? until=None"
 
 }  // namespace
 
 void check_ramp_attention(const RampInputs& x, const RampOptions& o) {
-  const auto& [q, k, v, offsets, start, time] = x;
+  const auto& [q, k, v, offsets, start, time, until] = x;
   TORCH_CHECK(q.dim() == 4, "ramp_attention: q must be [B, K, H, D], got ", q.sizes());
   const auto B = q.sym_size(0), H = q.sym_size(2), D = q.sym_size(3);
   TORCH_CHECK(k.dim() == 3 && k.sym_size(1) == H && k.sym_size(2) == D, "ramp_attention: k must be [N, H, D] = [N, ", H,
@@ -136,6 +151,7 @@ void check_ramp_attention(const RampInputs& x, const RampOptions& o) {
   integers(offsets, B + 1, "offsets");
   integers(start, B, "start");
   integers(time, N, "time");
+  if (until) integers(*until, N, "until");
   auto floats = [&](const Optional& t, c10::SymIntArrayRef shape, const char* name) {
     if (!t) return;
     TORCH_CHECK(t->sym_sizes() == shape && at::isFloatingType(t->scalar_type()), "ramp_attention: ", name,
@@ -196,7 +212,7 @@ TORCH_LIBRARY_IMPL(lapse, Meta, m) {
 TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("ramp_attention", autograd); }
 
 RampOutputs ramp_attention(const RampInputs& x, const RampOptions& o) {
-  // Token by token, a way through the dispatcher with its sixteen arguments is long beside the arithmetic.
+  // Token by token, a way through the dispatcher with its many arguments is long beside the arithmetic.
   if (!at::GradMode::is_enabled() && ramp_attention_decodes(x, o)) {
     check_ramp_attention(x, o);
     check_ramp_attention_offsets(x);
@@ -204,7 +220,7 @@ RampOutputs ramp_attention(const RampInputs& x, const RampOptions& o) {
   }
   auto [out, ramp_sum, received, stats] =
       forward_operator().call(x.q, x.k, x.v, x.offsets, x.start, x.time, o.row_span, o.head_span, o.position, o.logit,
-                              o.seed, o.ramp, o.min_age, o.max_age, o.dropout, o.received);
+                              o.seed, o.ramp, o.min_age, o.max_age, o.dropout, x.until, o.received);
   return {out, ramp_sum, received, stats};
 }
 
@@ -213,7 +229,7 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
   auto [q, k, v, row, head, position, logit] =
       backward_operator().call(grad_out, grad_ramp_sum, y.out, y.stats, x.q, x.k, x.v, x.offsets, x.start, x.time,
                                o.row_span, o.head_span, o.position, o.logit, o.seed, o.ramp, o.min_age, o.max_age,
-                               o.dropout, grad_lse.defined() ? Optional(grad_lse) : std::nullopt);
+                               o.dropout, x.until, grad_lse.defined() ? Optional(grad_lse) : std::nullopt);
   return {q, k, v, row, head, position, logit};
 }
 

@@ -3,24 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <limits>
 #include <optional>
+
+#include "lapse/ops/attention/rows.h"
 
 namespace lapse {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-
-/// B samples of K queries at consecutive times read N packed rows. Rows of sample b are offsets[b] ... offsets[b+1]-1,
-/// by strictly ascending time; rows from offsets[B] on are spare and never read. Ages are counted in timesteps: a =
-/// (time of query)
-/// - (time of row).
-struct RampInputs {
-  at::Tensor q;        ///< [B, K, H, D] float32, float64 or bfloat16
-  at::Tensor k, v;     ///< [N, H, D], dtype of q
-  at::Tensor offsets;  ///< [B + 1] int64, on the CPU; all else may be on another device
-  at::Tensor start;    ///< [B] int64: time of each sample's first query
-  at::Tensor time;     ///< [N] int64
-};
+using RampInputs = AttentionInputs;
 
 struct RampOptions {
   std::optional<at::Tensor> row_span;   ///< [N]: span e_i of each row in timesteps
@@ -48,7 +37,8 @@ struct RampOutputs {
 ///
 ///   logit_ti = (q_t . k_i + q_t . p_a [a <= P]) / sqrt(D) + logit_i
 ///   m_ti     = clamp(1 + (span - a) / R, 0, 1), or 1 without spans
-///   a_ti     = softmax of logit over the visible rows: min_age <= a <= max_age, and m > 0 with row spans
+///   a_ti     = softmax of logit over the visible rows: min_age <= a <= max_age, and t < until if that is given,
+///              else m > 0 with row spans
 ///   a'_ti    = m a / (Z_t + 1e-8), Z_t = sum_i m a  (a' = a without spans)
 ///   out_t    = sum_i dropout(a'_ti) v_i, exactly 0 where nothing is visible
 ///
@@ -56,7 +46,7 @@ struct RampOutputs {
 /// see them. `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span,
 /// head_span, position and logit, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0. Errors
 /// (c10::Error) name the ill-shaped input. A row whose span is NaN may count as one that nobody sees; a logit below
-/// -1e28 as -inf.
+/// -1e28 as -inf. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
 RampOutputs ramp_attention(const RampInputs& inputs, const RampOptions& options);
 
 struct RampGradients {

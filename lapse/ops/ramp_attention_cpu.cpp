@@ -28,8 +28,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(const Tensor& q, const Tensor
                                                    const Optional& row_span, const Optional& head_span,
                                                    const Optional& position, const Optional& logit,
                                                    const Optional& seed, double ramp, int64_t min_age, int64_t max_age,
-                                                   double dropout, bool received) {
-  const RampInputs x{q, k, v, offsets, start, time};
+                                                   double dropout, const Optional& until, bool received) {
+  const RampInputs x{q, k, v, offsets, start, time, until};
   const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, received};
   if (!tiled(x)) {
     auto y = ramp_attention_reference(x, o);
@@ -50,8 +50,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> backward(
     const Tensor& grad_out, const Tensor& grad_ramp_sum, const Tensor& out, const Tensor& stats, const Tensor& q,
     const Tensor& k, const Tensor& v, const Tensor& offsets, const Tensor& start, const Tensor& time,
     const Optional& row_span, const Optional& head_span, const Optional& position, const Optional& logit,
-    const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout, const Optional& grad_lse) {
-  const RampInputs x{q, k, v, offsets, start, time};
+    const Optional& seed, double ramp, int64_t min_age, int64_t max_age, double dropout, const Optional& until,
+    const Optional& grad_lse) {
+  const RampInputs x{q, k, v, offsets, start, time, until};
   const RampOptions o{row_span, head_span, position, logit, seed, ramp, min_age, max_age, dropout, false};
   const RampOutputs y{out, {}, {}, stats};
   const Tensor lse = grad_lse.value_or(Tensor());

@@ -32,6 +32,7 @@ const std::pair<const char*, void (*)(RampCase&)> kBlinds[] = {
     {"rows of this very time", [](RampCase& c) { c.inputs.time.fill_(3), c.inputs.start.fill_(2); }},
     {"rows beyond max_age", [](RampCase& c) { c.inputs.start += 50, c.options.max_age = 9; }},
     {"rows that have expired", [](RampCase& c) { c.options.row_span = at::full({6}, -1.5, c.inputs.q.options()); }},
+    {"rows that ended", [](RampCase& c) { c.inputs.until = at::full({6}, 3, at::kLong); }},
     {"heads that see no further", [](RampCase& c) { c.options.head_span = at::full({3}, -1.5, c.inputs.q.options()); }},
     {"no rows",
      [](RampCase& c) {
@@ -155,6 +156,8 @@ const Fault kFaults[] = {
     {"start", [](RampCase& c) { c.inputs.start = c.inputs.start.to(at::kFloat); }},
     {"time", [](RampCase& c) { c.inputs.time = at::zeros({5}, at::kLong); }},
     {"time", [](RampCase& c) { c.inputs.time = c.inputs.time.unsqueeze(1); }},
+    {"until", [](RampCase& c) { c.inputs.until = at::zeros({5}, at::kLong); }},
+    {"until", [](RampCase& c) { c.inputs.until = at::zeros({6}); }},
     {"row_span", [](RampCase& c) { c.options.row_span = at::zeros({5}); }},
     {"row_span", [](RampCase& c) { c.options.row_span = at::zeros({6}, at::kLong); }},
     {"row_span",

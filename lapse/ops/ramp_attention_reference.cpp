@@ -37,7 +37,7 @@ struct Sample {
   Tensor mask, on_ramp;             // m and [0 < m < 1]: [K, n], with head spans [H, K, n]; undefined without spans
   Tensor remaining;                 // r = span - a, as mask
   Tensor position, position_index;  // [P + 1, D] with a zero row for "no age"; [K, near]
-  int64_t near = 0;                 // the newest rows, those that some query may see at an age <= P
+  int64_t near = 0;                 // the last rows, from the first that some query may see at an age <= P
   Tensor keep;                      // [H, K, n] dropout's factors; undefined without
 
   Sample(const RampInputs& x, const RampOptions& o, int64_t b) {
@@ -51,7 +51,8 @@ struct Sample {
     const Tensor query_time = x.start[b] + at::arange(K, x.time.options());
     age = query_time.unsqueeze(1) - rows(x.time).unsqueeze(0);
     visible = at::logical_and(age >= o.min_age, age <= o.max_age);
-    if (o.row_span || o.head_span) add_mask(o, type);
+    if (x.until) visible = at::logical_and(visible, query_time.unsqueeze(1) < rows(*x.until));
+    if (o.row_span || o.head_span) add_mask(x, o, type);
     sees = visible.any(1);
     if (o.position) add_position(*o.position, type);
     if (o.dropout > 0) add_dropout(o, x.q, b);
@@ -59,21 +60,21 @@ struct Sample {
 
   Tensor rows(const Tensor& x) const { return x.narrow(0, first, n); }
 
-  void add_mask(const RampOptions& o, at::ScalarType type) {
+  void add_mask(const RampInputs& x, const RampOptions& o, at::ScalarType type) {
     const Tensor span = o.row_span ? rows(*o.row_span).to(type) : o.head_span->to(type).view({-1, 1, 1});
     remaining = span - age;
     mask = (remaining / o.ramp + 1).clamp(0, 1);
     on_ramp = at::logical_and(at::logical_and(mask > 0, mask < 1), visible);
-    if (o.row_span) visible = at::logical_and(visible, mask > 0);
+    if (o.row_span && !x.until) visible = at::logical_and(visible, mask > 0);
   }
 
   void add_position(const Tensor& table, at::ScalarType type) {
     const int64_t P = table.size(0);
     position = at::constant_pad_nd(table.to(type), {0, 0, 0, 1});
-    // Rows are sorted by time and a row is youngest for the first query.
-    near = n == 0 || age.size(0) == 0 ? 0 : (age[0] <= P).sum().item<int64_t>();
-    const Tensor a = age.narrow(1, n - near, near);
-    position_index = at::where(at::logical_and(a >= 1, a <= P), a - 1, P);
+    const Tensor has = at::logical_and(at::logical_and(age >= 1, age <= P), visible);
+    const Tensor columns = has.any(0).nonzero();
+    near = columns.numel() == 0 ? 0 : n - columns[0].item<int64_t>();
+    position_index = at::where(has, age - 1, P).narrow(1, n - near, near);
   }
 
   void add_dropout(const RampOptions& o, const Tensor& all_q, int64_t b) {
@@ -216,7 +217,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
     s.rows(g.k).copy_(at::bmm(d.transpose(1, 2), s.q).transpose(0, 1));
     Tensor dq = at::bmm(d, s.k);
     if (s.near > 0) {
-      // Within a query ages differ, so that only the column for "no age", which is dropped, is written twice.
+      // Ages of visible rows differ, so that only the column for "no age", which is dropped, is written twice.
       Tensor by_age = at::zeros({H, dq.size(1), P + 1}, wide);
       by_age.scatter_(2, s.position_index.expand({H, -1, -1}), d.narrow(2, s.n - s.near, s.near));
       by_age = by_age.narrow(2, 0, P);

@@ -78,10 +78,12 @@ TEST(RampAttentionCases, CoverTheCorners) {
     seen["logit"] += o.logit.has_value();
     seen["min_age 0"] += o.min_age == 0;
     seen["min_age 1"] += o.min_age == 1;
+    seen["until"] += x.until.has_value();
+    seen["until with row spans"] += x.until && o.row_span;
     seen["window"] += o.max_age < 20;
     seen["query that sees nothing"] += std::any_of(y.stats.begin(), y.stats.end(), [](double s) { return s < -1e300; });
   }
-  EXPECT_EQ(seen.size(), 21u);
+  EXPECT_EQ(seen.size(), 23u);
   for (const auto& [what, count] : seen) EXPECT_GE(count, 5) << what;
 }
 

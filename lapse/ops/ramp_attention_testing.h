@@ -86,6 +86,27 @@ inline void add_times(std::vector<int64_t>& times, int64_t rows, int64_t last_qu
   std::reverse(times.begin() + first, times.end());
 }
 
+/// `until` of rows at random: never, or within the block. In half of the samples some rows at the front are seen by no
+/// query and have any time.
+inline void draw_until(AttentionInputs& x, Random& random) {
+  const auto offsets = integers(x.offsets), start = integers(x.start);
+  const int64_t K = x.q.size(1);
+  x.time = x.time.clone(), x.until = at::full(x.time.sizes(), kNoLimit, at::kLong);
+  auto *time = x.time.data_ptr<int64_t>(), *until = x.until->data_ptr<int64_t>();
+  for (size_t b = 0; b < start.size(); ++b) {
+    const int64_t rows = offsets[b + 1] - offsets[b];
+    const int64_t front = random.below(2) ? static_cast<int64_t>(random.below(rows + 1)) : 0;
+    for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
+      if (i < offsets[b] + front) {
+        time[i] = start[b] + static_cast<int64_t>(random.below(K + 5)) - 5;
+        until[i] = start[b] - static_cast<int64_t>(random.below(3));
+      } else if (random.below(3) == 0) {
+        until[i] = start[b] + static_cast<int64_t>(random.below(K + 4)) - 2;
+      }
+    }
+  }
+}
+
 /// Everything drawn at random, the presence of options too. Small cases suit numeric derivatives. Spans are float32 for
 /// bfloat16 inputs, which could not tell them apart. What lies in spare rows is NaN.
 inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small, double clear) {
@@ -131,9 +152,10 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   if (random.below(2)) o.logit = rows_of(random_normal({N, H}, random)).to(type);
   o.min_age = static_cast<int64_t>(random.below(2));
   o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(most));
+  if (random.below(3) == 0) draw_until(c.inputs, random);
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) + ", spans " +
-           std::to_string(spans) + ", R " + std::to_string(o.ramp);
+           std::to_string(spans) + ", R " + std::to_string(o.ramp) + (c.inputs.until ? ", until" : "");
   return c;
 }
 
@@ -168,6 +190,7 @@ class RampOracle {
         offsets_(integers(x.offsets)),
         start_(integers(x.start)),
         time_(integers(x.time)) {
+    if (x.until) until_ = integers(*x.until);
     if (o.row_span) row_span_ = doubles(*o.row_span);
     if (o.head_span) head_span_ = doubles(*o.head_span);
     if (o.position) position_ = doubles(*o.position);
@@ -209,10 +232,11 @@ class RampOracle {
     for (int64_t i = offsets_[b]; i < offsets_[b + 1]; ++i) {
       const int64_t age = start_[b] + t - time_[i];
       if (age < o_.min_age || age > o_.max_age) continue;
+      if (!until_.empty() && start_[b] + t >= until_[i]) continue;
       double m = 1;
       if (spans()) m = std::clamp(1 + remaining(i, h, age) / o_.ramp, 0., 1.);
-      if (!row_span_.empty() && m == 0) continue;
-      if (!row_span_.empty() && m < 1 && h == 0) y.ramp_sum[b] += remaining(i, h, age);
+      if (!row_span_.empty() && m == 0 && until_.empty()) continue;
+      if (!row_span_.empty() && m > 0 && m < 1 && h == 0) y.ramp_sum[b] += remaining(i, h, age);
       visible.push_back({i, logit(&q_[at * D], i, h, age), m});
       largest = std::max(largest, visible.back().logit);
     }
@@ -233,6 +257,7 @@ class RampOracle {
   const RampOptions o_;
   const std::vector<double> q_, k_, v_;
   const std::vector<int64_t> offsets_, start_, time_;
+  std::vector<int64_t> until_;
   std::vector<double> row_span_, head_span_, position_, logit_;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_cpu.h"
 #include "lapse/ops/ramp_decode.h"
@@ -41,6 +42,7 @@ class Decode {
         start_(x.start.contiguous()),
         time_(x.time.contiguous()),
         offsets_(x.offsets.const_data_ptr<int64_t>()) {
+    if (x.until) until_ = x.until->contiguous();
     if (o.row_span) row_span_ = as(*o.row_span, at::kFloat).contiguous();
     if (o.position) position_ = as(*o.position, x.k.scalar_type()).contiguous();
     if (o.logit) logit_ = as(*o.logit, at::kFloat).contiguous();
@@ -90,19 +92,20 @@ class Decode {
     const int64_t n = c.end - c.begin, now = start_.const_data_ptr<int64_t>()[c.sample] + c.query;
     const auto* time = time_.const_data_ptr<int64_t>() + c.begin;
     const float* span = row_span_.defined() ? row_span_.const_data_ptr<float>() + c.begin : nullptr;
+    const auto* until = until_.defined() ? until_.const_data_ptr<int64_t>() + c.begin : nullptr;
     const auto ramp = static_cast<float>(o_.ramp);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t a = now - time[i];
       age[i] = static_cast<int32_t>(std::clamp<int64_t>(a, -1, int64_t{1} << 30));
-      weight[i] = a >= o_.min_age && a <= o_.max_age ? 1.f : -1.f;
+      const int64_t ends = until != nullptr  ? until[i]
+                           : span != nullptr ? ramp_until(time[i], span[i], ramp)
+                                             : kNoLimit;
+      weight[i] = a >= o_.min_age && a <= o_.max_age && now < ends ? 1.f : -1.f;
       if (span == nullptr || weight[i] < 0) continue;
       const float r = span[i] - static_cast<float>(a);
-      if (!(r > -ramp)) {
-        weight[i] = -1;
-      } else if (r < 0) {
-        weight[i] = std::max(0.f, 1 + r / ramp);
-        ramp_sum += r;
-      }
+      if (r >= 0) continue;
+      weight[i] = r > -ramp ? std::max(0.f, 1 + r / ramp) : 0;
+      if (r > -ramp) ramp_sum += r;
     }
     const int64_t stride = H_ * D_;
     ramp_rows_forward(RampRowBlock<T>{n, H_, D_, q_.const_data_ptr<float>() + (c.sample * K_ + c.query) * stride,
@@ -150,7 +153,7 @@ class Decode {
   const int64_t B_, K_, H_, D_;
   const Tensor q_, k_, v_, start_, time_;
   const int64_t* offsets_;
-  Tensor row_span_, position_, logit_;
+  Tensor until_, row_span_, position_, logit_;
   RampOutputs y_;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/ramp_tile.h"
 
 namespace lapse {
@@ -12,17 +13,6 @@ namespace {
 
 constexpr int64_t kFar = int64_t{1} << 30;      // beyond every block; sums of two fit 32 bits
 constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
-
-/// The greatest age with span - age > -R in float32, which is when the reference finds m > 0.
-int64_t last_age(float span, float ramp) {
-  if (std::isnan(span)) return -kFar;
-  const double estimate = std::ceil(static_cast<double>(span) + ramp) - 1;
-  auto age = static_cast<int64_t>(std::clamp(estimate, -static_cast<double>(kFar), static_cast<double>(kFar)));
-  auto readable = [&](int64_t a) { return span - static_cast<float>(a) > -ramp; };
-  while (age < kFar && readable(age + 1)) ++age;
-  while (age > -kFar && !readable(age)) --age;
-  return age < kFar ? age : kForEver;
-}
 
 void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
   auto narrow = [](int64_t x) { return static_cast<int32_t>(std::clamp(x, -kFar, kFar)); };
@@ -42,13 +32,12 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
     const int64_t age = start - time[i];
     const int64_t first = o.min_age - age;
     int64_t last = std::min(o.max_age, kForEver) - age, full = kFar;
-    if (span != nullptr) {
-      last = std::min(last, last_age(span[i], ramp) - age);
+    if (span != nullptr)
       full = std::isnan(span[i]) ? -kFar
                                  : static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
-    }
     last = std::min(last, K - 1);
-    if (until != nullptr && until[i] <= start + last) last = std::max(until[i], start) - 1 - start;
+    const int64_t ends = until != nullptr ? until[i] : span != nullptr ? ramp_until(time[i], span[i], ramp) : kNoLimit;
+    if (ends <= start + last) last = std::max(ends, start) - 1 - start;
     if (std::max<int64_t>(first, 0) > last) continue;
     add(rows, i, age, first, last, full, span != nullptr ? span[i] : 0);
   }
@@ -59,18 +48,18 @@ RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time,
 
 }  // namespace
 
-RampPlan plan_ramp(const RampInputs& x, const RampOptions& o, const std::optional<at::Tensor>& until) {
+RampPlan plan_ramp(const RampInputs& x, const RampOptions& o) {
   RampPlan plan;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2);
   const at::Tensor start = x.start.contiguous(), time = x.time.contiguous();
   const at::Tensor span = o.row_span ? o.row_span->to(at::kFloat).contiguous() : at::Tensor();
-  const at::Tensor ends = until ? until->contiguous() : at::Tensor();
+  const at::Tensor until = x.until ? x.until->contiguous() : at::Tensor();
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   int64_t sum = 0;
   for (int64_t b = 0; b < B; ++b) {
     plan.rows.push_back(rows_of(offsets[b], offsets[b + 1], start.const_data_ptr<int64_t>()[b],
                                 time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr,
-                                until ? ends.const_data_ptr<int64_t>() : nullptr, K, o));
+                                x.until ? until.const_data_ptr<int64_t>() : nullptr, K, o));
     sum += static_cast<int64_t>(plan.rows.back().index.size());
   }
   // Some 32 tasks or more, so that ragged samples and few heads still use all cores, unless that makes them tiny.

@@ -33,8 +33,6 @@ struct RampPlan {
   std::vector<RampTask> tasks;  ///< the chunks of a sample and head follow each other
   int64_t largest = 0;          ///< most rows of a task
 };
-/// until [N] int64: the time of the first query that no longer sees the row.
-RampPlan plan_ramp(const RampInputs& inputs, const RampOptions& options,
-                   const std::optional<at::Tensor>& until = std::nullopt);
+RampPlan plan_ramp(const RampInputs& inputs, const RampOptions& options);
 
 }  // namespace lapse

@@ -41,8 +41,10 @@ RampCase large_case(uint64_t seed, bool dropout) {
   o.max_age = random.below(2) ? kNoLimit : 1 + static_cast<int64_t>(random.below(500));
   o.received = random.below(2);
   if (dropout) o.dropout = 0.25, o.seed = at::full({1}, static_cast<int64_t>(seed), at::kLong);
+  if (random.below(3) == 0) draw_until(c.inputs, random);
   c.text = "seed " + std::to_string(seed) + ": K " + std::to_string(K) + ", H " + std::to_string(H) + ", D " +
-           std::to_string(D) + ", N " + std::to_string(N) + ", spans " + std::to_string(spans);
+           std::to_string(D) + ", N " + std::to_string(N) + ", spans " + std::to_string(spans) +
+           (c.inputs.until ? ", until" : "");
   return c;
 }
 

@@ -13,7 +13,7 @@ at::ScalarType type_of(at::BFloat16) { return at::kBFloat16; }
 }  // namespace
 
 template <class T>
-RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o, const std::optional<at::Tensor>& until)
+RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o)
     : options(o), B(x.q.size(0)), K(x.q.size(1)), H(x.q.size(2)), D(x.q.size(3)), N(x.k.size(0)) {
   const auto type = type_of(T());
   q_tensor = x.q.to(type).contiguous(), k_tensor = x.k.to(type).contiguous(), v_tensor = x.v.to(type).contiguous();
@@ -38,7 +38,7 @@ RampCall<T>::RampCall(const RampInputs& x, const RampOptions& o, const std::opti
     head_span.assign(spans.const_data_ptr<float>(), spans.const_data_ptr<float>() + H);
   }
   if (o.dropout > 0) seed = mix64(static_cast<uint64_t>(o.seed->item<int64_t>()));
-  plan = plan_ramp(x, o, until);
+  plan = plan_ramp(x, o);
 }
 
 template struct RampCall<float>;

@@ -21,7 +21,7 @@ constexpr float kRampEpsilon = 1e-8f;  // of the renormalisation
 /// Inputs as contiguous memory of T, float or at::BFloat16, and the plan.
 template <class T>
 struct RampCall {
-  RampCall(const RampInputs& inputs, const RampOptions& options, const std::optional<at::Tensor>& until = std::nullopt);
+  RampCall(const RampInputs& inputs, const RampOptions& options);
 
   const RampOptions& options;
   at::Tensor q_tensor, k_tensor, v_tensor, logit_tensor, position_tensor, position_t_tensor;  // owners

@@ -13,14 +13,14 @@
       const at::Tensor &time, const std::optional<at::Tensor>&masking, const std::optional<at::Tensor>&until,          \
       const std::optional<at::Tensor>&select_q, const std::optional<at::Tensor>&select_k,                              \
       const std::optional<at::Tensor>&position, const std::optional<at::Tensor>&seed, int64_t max_age, double dropout, \
-      double cap, bool shift, bool mask_first, bool mask_self, bool relu
+      double cap, bool shift, bool mask_first, bool mask_self, bool relu, const std::optional<at::Tensor>&first
 #define LAPSE_SELECTIVE_VALUES                                                                                     \
   q, k, v, offsets, start, time, masking, until, select_q, select_k, position, seed, max_age, dropout, cap, shift, \
-      mask_first, mask_self, relu
+      mask_first, mask_self, relu, first
 #define LAPSE_SELECTIVE_INPUTS \
-  { q, k, v, offsets, start, time }
+  { q, k, v, offsets, start, time, until }
 #define LAPSE_SELECTIVE_OPTIONS \
-  { masking, until, select_q, select_k, position, seed, max_age, dropout, cap, shift, mask_first, mask_self, relu }
+  { masking, first, select_q, select_k, position, seed, max_age, dropout, cap, shift, mask_first, mask_self, relu }
 
 namespace lapse {
 

@@ -64,7 +64,7 @@ class Function : public torch::autograd::Function<Function> {
     auto [out, memory, after, stats] = forward_operator().call(LAPSE_SELECTIVE_VALUES);
     ctx->save_for_backward({q, k, v, offsets, start, time, masking.value_or(Tensor()), until.value_or(Tensor()),
                             select_q.value_or(Tensor()), select_k.value_or(Tensor()), position.value_or(Tensor()),
-                            seed.value_or(Tensor()), out, stats});
+                            seed.value_or(Tensor()), first.value_or(Tensor()), out, stats});
     ctx->saved_data["max_age"] = max_age;
     ctx->saved_data["dropout"] = dropout;
     ctx->saved_data["cap"] = cap;
@@ -81,19 +81,36 @@ class Function : public torch::autograd::Function<Function> {
     const auto s = ctx->get_saved_variables();
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
     auto flag = [&](const char* name) { return ctx->saved_data[name].toBool(); };
-    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[12]);
+    const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[13]);
     const Tensor grad_memory =
-        grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0), s[0].sym_size(1)}, s[13].options());
+        grads[1].defined() ? grads[1] : at::zeros_symint({s[0].sym_size(0), s[0].sym_size(1)}, s[14].options());
     auto [dq, dk, dv, dselect_q, dselect_k, dposition] = backward_operator().call(
-        grad_out, grad_memory, s[12], s[13], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7), optional(8),
+        grad_out, grad_memory, s[13], s[14], s[0], s[1], s[2], s[3], s[4], s[5], optional(6), optional(7), optional(8),
         optional(9), optional(10), optional(11), ctx->saved_data["max_age"].toInt(),
         ctx->saved_data["dropout"].toDouble(), ctx->saved_data["cap"].toDouble(), flag("shift"), flag("mask_first"),
-        flag("mask_self"), flag("relu"));
+        flag("mask_self"), flag("relu"), optional(12));
     auto given = [&](size_t i, const Tensor& gradient) { return s[i].defined() ? gradient : Tensor(); };
     const Tensor none;
-    return {
-        dq,   dk,   dv,   none, none, none, none, none, given(8, dselect_q), given(9, dselect_k), given(10, dposition),
-        none, none, none, none, none, none, none, none};
+    return {dq,
+            dk,
+            dv,
+            none,
+            none,
+            none,
+            none,
+            none,
+            given(8, dselect_q),
+            given(9, dselect_k),
+            given(10, dposition),
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none};
   }
 };
 
@@ -106,7 +123,7 @@ SelectiveTensors autograd(LAPSE_SELECTIVE_ARGUMENTS) {
   "Tensor q, Tensor k, Tensor v, Tensor offsets, Tensor start, Tensor time, Tensor? masking=None, "       \
   "Tensor? until=None, Tensor? select_q=None, Tensor? select_k=None, Tensor? position=None, "             \
   "Tensor? seed=None, int max_age=9223372036854775807, float dropout=0., float cap=1., bool shift=True, " \
-  "bool mask_first=False, bool mask_self=False, bool relu=True"
+  "bool mask_first=False, bool mask_self=False, bool relu=True, Tensor? first=None"
 
 }  // namespace
 
@@ -127,8 +144,8 @@ TORCH_LIBRARY_IMPL(lapse, Meta, m) {
 TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("selective_attention", autograd); }
 
 #define LAPSE_SELECTIVE_FIELDS                                                                               \
-  x.q, x.k, x.v, x.offsets, x.start, x.time, o.masking, o.until, o.select_q, o.select_k, o.position, o.seed, \
-      o.max_age, o.dropout, o.cap, o.shift, o.mask_first, o.mask_self, o.relu
+  x.q, x.k, x.v, x.offsets, x.start, x.time, o.masking, x.until, o.select_q, o.select_k, o.position, o.seed, \
+      o.max_age, o.dropout, o.cap, o.shift, o.mask_first, o.mask_self, o.relu, o.first
 
 SelectiveOutputs selective_attention(const SelectiveInputs& x, const SelectiveOptions& o) {
   auto [out, memory, masking, stats] = forward_operator().call(LAPSE_SELECTIVE_FIELDS);

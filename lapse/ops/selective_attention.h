@@ -4,34 +4,27 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <limits>
 #include <optional>
+
+#include "lapse/ops/attention/rows.h"
 
 namespace lapse {
 
-/// B samples of K queries at consecutive times read N packed rows, as in ramp_attention.h: rows of sample b are
-/// offsets[b] ... offsets[b+1]-1, by strictly ascending time; rows from offsets[B] on are spare and never read.
-struct SelectiveInputs {
-  at::Tensor q;        ///< [B, K, H, D] float32, float64 or bfloat16
-  at::Tensor k, v;     ///< [N, H, D], dtype of q
-  at::Tensor offsets;  ///< [B + 1] int64, on the CPU
-  at::Tensor start;    ///< [B] int64: time of each sample's first query
-  at::Tensor time;     ///< [N] int64; the row of time 0 is its stream's first token
-};
+using SelectiveInputs = AttentionInputs;
 
 struct SelectiveOptions {
   std::optional<at::Tensor> masking;   ///< [N]: F of each row from queries before this block; absent: 0. No gradient.
-  std::optional<at::Tensor> until;     ///< [N] int64: time of the first query that no longer sees the row (pruned)
+  std::optional<at::Tensor> first;     ///< [N] bool: the first row of a stream, document or episode; absent: none is
   std::optional<at::Tensor> select_q;  ///< [B, K, E] and [N, E]: S comes from these rather than from head 0
   std::optional<at::Tensor> select_k;
-  std::optional<at::Tensor> position;                     ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
-  std::optional<at::Tensor> seed;                         ///< [1] int64, needed with dropout
-  int64_t max_age = std::numeric_limits<int64_t>::max();  ///< a query reads rows of age 0 ... max_age
-  double dropout = 0;                                     ///< in [0, 1): on the weights, scaled by 1 / (1 - dropout)
-  double cap = 1;                                         ///< tau > 0 of `memory`
+  std::optional<at::Tensor> position;  ///< [P, D]: row a-1 is p_a, the embedding of age a = 1 ... P
+  std::optional<at::Tensor> seed;      ///< [1] int64, needed with dropout
+  int64_t max_age = kNoLimit;          ///< a query reads rows of age 0 ... max_age
+  double dropout = 0;                  ///< in [0, 1): on the weights, scaled by 1 / (1 - dropout)
+  double cap = 1;                      ///< tau > 0 of `memory`
   // Ablations (A.3, A.4).
   bool shift = true;        ///< false: a query masks already for itself
-  bool mask_first = false;  ///< true: rows of time 0 can be masked
+  bool mask_first = false;  ///< true: rows that are `first` can be masked
   bool mask_self = false;   ///< true: a token can mask itself
   bool relu = true;         ///< false: S may be negative
 };
@@ -46,7 +39,7 @@ struct SelectiveOutputs {
 /// Sections 3 and 4. With rows visible where 0 <= a <= max_age and t < until:
 ///
 ///   logit_ti = (q_t . k_i + q_t . p_a [1 <= a <= P]) / sqrt(D) of each head
-///   S_ti     = relu(logit_ti of head 0), or relu(select_q_t . select_k_i / sqrt(E)); 0 for rows of time 0, for a = 0
+///   S_ti     = relu(logit_ti of head 0), or relu(select_q_t . select_k_i / sqrt(E)); 0 for `first` rows, for a = 0
 ///              and where row i is not visible to t
 ///   F_ti     = masking_i + sum of S_ji over the block's queries j < t
 ///   out_t    = sum_i dropout(softmax_i(logit_ti - F_ti)) v_i
@@ -68,10 +61,10 @@ SelectiveGradients selective_attention_backward(const at::Tensor& grad_out, cons
                                                 const SelectiveOutputs& outputs);
 
 /// Context pruning (section 4): the time of the first query that no longer sees each row, [N] int64 (the largest
-/// int64: every query of the block sees it), or options.until where that is sooner. Before query t reads, while it
-/// would see more than `budget` rows, itself included, the one with the largest F_ti (without S_t, shift or not) goes,
-/// ties to the oldest, the row of time 0 last, never t itself. What options.until and max_age already hide takes no
-/// room. No gradient. budget >= 1.
+/// int64: every query of the block sees it), or inputs.until where that is sooner. Before query t reads, while it
+/// would see more than `budget` rows, itself included, the one with the largest F_ti (without S_t, shift or not) goes;
+/// of equals the oldest, `first` rows after the others; never t itself. What inputs.until and max_age already hide
+/// takes no room. No gradient. budget >= 1.
 at::Tensor selective_prune(const SelectiveInputs& inputs, const SelectiveOptions& options, int64_t budget);
 
 /// The references: dense per sample, obviously right, any floating dtype. Kept to test every faster kernel against.

@@ -35,9 +35,9 @@ struct Sample {
     const Tensor query_time = (x.start[b] + at::arange(q.size(1), x.time.options())).unsqueeze(1);
     age = query_time - rows(x.time);
     visible = at::logical_and(age >= 0, age <= o.max_age);
-    if (o.until) visible = at::logical_and(visible, query_time < rows(*o.until));
+    if (x.until) visible = at::logical_and(visible, query_time < rows(*x.until));
     maskable = visible;
-    if (!o.mask_first) maskable = at::logical_and(maskable, rows(x.time) != 0);
+    if (o.first && !o.mask_first) maskable = at::logical_and(maskable, at::logical_not(rows(*o.first)));
     if (!o.mask_self) maskable = at::logical_and(maskable, age > 0);
     logits = at::matmul(q, k.transpose(1, 2));
     if (o.position) add_positions(*o.position);
@@ -175,22 +175,25 @@ Tensor selective_prune_reference(const SelectiveInputs& x, const SelectiveOption
   at::AutoDispatchBelowADInplaceOrView below;
   SelectiveOptions before = o;
   before.shift = true, before.dropout = 0;
-  const auto integers = at::TensorOptions(at::kLong).device(at::kCPU);  // there rows are looked through one by one
-  const Tensor until = o.until ? o.until->to(integers, false, /*copy=*/true, at::MemoryFormat::Contiguous)
-                               : at::full(x.time.sizes(), std::numeric_limits<int64_t>::max(), integers);
+  const auto on_cpu = at::TensorOptions(at::kLong).device(at::kCPU);  // where rows are looked through one by one
+  const Tensor until = x.until ? x.until->to(on_cpu, false, /*copy=*/true, at::MemoryFormat::Contiguous)
+                               : at::full(x.time.sizes(), std::numeric_limits<int64_t>::max(), on_cpu);
   for (int64_t b = 0; b < x.q.size(0); ++b) {
     const Sample s(x, before, b);
-    const Tensor time = s.rows(x.time).to(integers).contiguous();
+    const Tensor time = s.rows(x.time).to(on_cpu).contiguous();
+    const Tensor first_row =
+        o.first ? s.rows(*o.first).to(on_cpu.dtype(at::kBool)).contiguous() : at::zeros({s.n}, on_cpu.dtype(at::kBool));
     const auto* times = time.const_data_ptr<int64_t>();
+    const auto* spared = first_row.const_data_ptr<bool>();
     auto* ends = until.mutable_data_ptr<int64_t>() + s.first;
     const int64_t start = x.start[b].item<int64_t>();
     for (int64_t t = 0; t < s.q.size(1); ++t) {
-      const Tensor F = s.F[t].to(integers.dtype(at::kDouble)).contiguous();
-      const Tensor visible = s.visible[t].to(integers.dtype(at::kBool)).contiguous();
+      const Tensor F = s.F[t].to(on_cpu.dtype(at::kDouble)).contiguous();
+      const Tensor visible = s.visible[t].to(on_cpu.dtype(at::kBool)).contiguous();
       const auto* masking = F.const_data_ptr<double>();
       auto held = [&](int64_t i) { return visible.const_data_ptr<bool>()[i] && start + t < ends[i]; };
       auto goes_before = [&](int64_t i, int64_t j) {  // of rows, i the younger
-        return masking[i] > masking[j] || (masking[i] == masking[j] && times[j] == 0);
+        return masking[i] > masking[j] || (masking[i] == masking[j] && spared[j] && !spared[i]);
       };
       for (;;) {
         int64_t count = 0, first = -1;

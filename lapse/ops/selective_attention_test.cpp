@@ -81,12 +81,12 @@ TEST(SelectiveAttentionCases, CoverTheCorners) {
     seen["sample without rows"] += (x.offsets.diff() == 0).any().item<bool>();
     seen["spare rows"] += x.offsets[-1].item<int64_t>() < x.k.size(0);
     seen["one query"] += x.q.size(1) == 1;
-    seen["first token"] += (x.time == 0).any().item<bool>();
     seen["query that sees nothing"] += (y.stats == -INFINITY).any().item<bool>();
     seen["memory at the cap"] += (y.masking > o.cap).any().item<bool>();
     seen["memory below the cap"] += (y.memory > 0).any().item<bool>();
     seen["masking"] += o.masking.has_value();
-    seen["until"] += o.until.has_value();
+    seen["until"] += x.until.has_value();
+    seen["first rows"] += o.first && o.first->any().item<bool>();
     seen["select"] += o.select_q.has_value();
     seen["position"] += o.position.has_value();
     seen["window"] += o.max_age < 100;
@@ -120,7 +120,9 @@ TEST(SelectiveAttentionGolden, AgreesWithTheFile) {
   for (Tensor* leaf : {&x.q, &x.k, &x.v}) leaf->requires_grad_(true);
   constexpr double kTolerance = 1e-13;
   auto turned = [&](const Tensor& t) { return t.view({B, N, H, D}).transpose(1, 2); };
-  const auto y = selective_attention(x, {});
+  SelectiveOptions o;
+  o.first = x.time == 0;
+  const auto y = selective_attention(x, o);
   EXPECT_LE(error_between(turned(y.out), tensor("out")), kTolerance);
   EXPECT_LE(error_between(y.memory, tensor("memory_per_token")), kTolerance);
   const Tensor largest = y.memory.amax(1).mean();
@@ -131,7 +133,6 @@ TEST(SelectiveAttentionGolden, AgreesWithTheFile) {
   EXPECT_LE(error_between(turned(x.v.grad()), tensor("grad_v")), kTolerance);
 
   at::NoGradGuard no_grad;
-  SelectiveOptions o;
   o.shift = false;
   EXPECT_LE(error_between(turned(selective_attention(x, o).out), tensor("out_no_shift")), kTolerance);
   o.shift = true, o.mask_first = true;
@@ -142,8 +143,9 @@ TEST(SelectiveAttentionGolden, AgreesWithTheFile) {
   const Tensor query = at::arange(N, at::kLong).unsqueeze(1), past = at::arange(N, at::kLong) <= query;
   for (int64_t budget : {24, 16, 8, 4}) {
     const std::string number = std::to_string(budget);
-    o.until = selective_prune(x, {}, budget);
-    const Tensor held = at::logical_and(o.until->view({B, 1, N}) > query, past).to(at::kLong);
+    x.until.reset();
+    x.until = selective_prune(x, o, budget);
+    const Tensor held = at::logical_and(x.until->view({B, 1, N}) > query, past).to(at::kLong);
     EXPECT_TRUE(held.equal(tensor("held." + number))) << budget;
     EXPECT_LE(error_between(turned(selective_attention(x, o).out), tensor("out_budget." + number)), kTolerance);
   }
@@ -161,7 +163,8 @@ SelectiveCase block_of(const SelectiveCase& all, int64_t from, int64_t to, const
   c.inputs.start = all.inputs.start + from;
   c.inputs.time = first(all.inputs.time).view({-1});
   c.options.masking = first(masking).view({-1});
-  c.options.until = first(until).view({-1});
+  c.options.first = first(*all.options.first).view({-1});
+  c.inputs.until = first(until).view({-1});
   return c;
 }
 
@@ -180,7 +183,8 @@ TEST(SelectiveAttentionBlocks, AgreeWithAllAtOnce) {
                     at::arange(n, at::kLong).repeat({B})};
       all.options.masking = random_normal({B * n}, random).abs().to(type);
       all.options.masking->view({B, n}).narrow(1, before, K).zero_();
-      all.options.until = selective_prune(all.inputs, all.options, budget);
+      all.options.first = all.inputs.time == 0;
+      all.inputs.until = selective_prune(all.inputs, all.options, budget);
       const auto y = selective_attention(all.inputs, all.options);
 
       Tensor masking = all.options.masking->clone(), until = at::full({B * n}, int64_t{1} << 60, at::kLong);
@@ -188,17 +192,17 @@ TEST(SelectiveAttentionBlocks, AgreeWithAllAtOnce) {
       for (int64_t from = 0; from < K; from += step) {
         const int64_t to = std::min(from + step, K), rows = before + to;
         SelectiveCase block = block_of(all, from, to, masking, until);
-        block.options.until = selective_prune(block.inputs, block.options, budget);
+        block.inputs.until = selective_prune(block.inputs, block.options, budget);
         const auto z = selective_attention(block.inputs, block.options);
         out.push_back(z.out), memory.push_back(z.memory);
         masking.view({B, n}).narrow(1, 0, rows).copy_(z.masking.view({B, rows}));
-        until.view({B, n}).narrow(1, 0, rows).copy_(block.options.until->view({B, rows}));
+        until.view({B, n}).narrow(1, 0, rows).copy_(block.inputs.until->view({B, rows}));
       }
       const double tolerance = type == at::kDouble ? 1e-13 : 2e-6;
       EXPECT_LE(error_between(at::cat(out, 1), y.out), tolerance) << step;
       EXPECT_LE(error_between(at::cat(memory, 1), y.memory), tolerance) << step;
       EXPECT_LE(error_between(masking, y.masking), tolerance) << step;
-      EXPECT_TRUE(until.clamp_max(1000).equal(all.options.until->clamp_max(1000))) << step;
+      EXPECT_TRUE(until.clamp_max(1000).equal(all.inputs.until->clamp_max(1000))) << step;
       EXPECT_GT((until < 1000).sum().item<int64_t>(), 50);
     }
 }
@@ -214,7 +218,7 @@ TEST(SelectiveAttentionForward, TakesStridedAndExpandedTensors) {
     x.k = at::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
     x.v = x.v.select(0, 0).expand_as(x.v);
     x.start = twice(x.start), x.time = twice(x.time);
-    for (auto* t : {&strided.options.masking, &strided.options.until, &strided.options.select_q,
+    for (auto* t : {&x.until, &strided.options.masking, &strided.options.first, &strided.options.select_q,
                     &strided.options.select_k, &strided.options.position})
       if (*t) *t = twice(**t);
     same.inputs.v = x.v.contiguous();
@@ -242,7 +246,7 @@ TEST(SelectiveAttentionForward, ShapesAreInferredWithoutData) {
       if (t) t = t->to(at::kMeta);
     };
     for (Tensor* t : {&x.q, &x.k, &x.v, &x.offsets, &x.start, &x.time}) *t = t->to(at::kMeta);
-    for (auto* t : {&o.masking, &o.until, &o.select_q, &o.select_k, &o.position}) to_meta(*t);
+    for (auto* t : {&x.until, &o.masking, &o.first, &o.select_q, &o.select_k, &o.position}) to_meta(*t);
     const auto z = selective_attention(x, o);
     const auto f = selective_attention_backward(z.out, z.memory, x, o, z);
     const std::pair<Tensor, Tensor> pairs[] = {
@@ -269,7 +273,8 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
   EXPECT_NE(error([](X& x, O&) { x.v = x.v.narrow(0, 0, 1); }).find("v must have"), std::string::npos);
   EXPECT_NE(error([](X& x, O&) { x.offsets = x.offsets + 1000; }).find("offsets must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.masking = at::zeros({999}); }).find("masking must"), std::string::npos);
-  EXPECT_NE(error([](X&, O& o) { o.until = at::zeros({1}); }).find("until must"), std::string::npos);
+  EXPECT_NE(error([](X& x, O&) { x.until = at::zeros({1}); }).find("until must"), std::string::npos);
+  EXPECT_NE(error([](X& x, O& o) { o.first = x.time; }).find("first must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.cap = 0; }).find("cap must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.dropout = 1; }).find("dropout must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) {

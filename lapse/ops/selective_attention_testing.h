@@ -15,7 +15,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -71,11 +70,12 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
               at::tensor(times, at::kLong)};
   auto& o = c.options;
   if (random.below(2)) o.masking = rows_of(random_normal({N}, random).abs());
-  if (random.below(3) == 0) {
-    o.until = at::full({N}, std::numeric_limits<int64_t>::max(), at::kLong);
-    for (int64_t b = 0; b < B; ++b)
-      for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i)
-        if (random.below(2)) o.until->data_ptr<int64_t>()[i] = start[b] + static_cast<int64_t>(random.below(K + 4)) - 2;
+  if (random.below(3) == 0) draw_until(c.inputs, random);
+  if (random.below(3) > 0) {
+    // The first row of a stream, and some of documents within.
+    o.first = c.inputs.time == 0;
+    if (random.below(2))
+      for (int64_t i = 0; i < used; ++i) o.first->data_ptr<bool>()[i] |= random.below(8) == 0;
   }
   if (random.below(3) == 0) {
     const auto E = pick<int64_t>(random, {1, 5, 16, 64});
@@ -91,7 +91,7 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
   o.relu = random.below(5) > 0;
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) +
-           (o.select_q ? ", select" : "") + (o.position ? ", position" : "") + (o.until ? ", until" : "") +
+           (o.select_q ? ", select" : "") + (o.position ? ", position" : "") + (c.inputs.until ? ", until" : "") +
            (o.dropout > 0 ? ", dropout" : "") + (o.shift ? "" : ", no shift") + (o.relu ? "" : ", no relu");
   return c;
 }
@@ -135,7 +135,7 @@ inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, cons
       const int64_t now = x.start[b].item<int64_t>() + t;
       const Tensor age = now - rows(x.time), q = x.q[b][t];
       Tensor visible = at::logical_and(age >= 0, age <= o.max_age);
-      if (o.until) visible = at::logical_and(visible, rows(*o.until) > now);
+      if (x.until) visible = at::logical_and(visible, rows(*x.until) > now);
       Tensor logit = at::einsum("hd,nhd->hn", {q, rows(x.k)});
       if (o.position && n > 0) {
         const int64_t P = o.position->size(0);
@@ -148,7 +148,7 @@ inline SelectiveOutputs naive_selective_attention(const SelectiveInputs& x, cons
         S = at::mv(rows(*o.select_k), (*o.select_q)[b][t]) / std::sqrt(static_cast<double>(o.select_q->size(2)));
       if (o.relu) S = S.relu();
       Tensor maskable = visible;
-      if (!o.mask_first) maskable = at::logical_and(maskable, rows(x.time) != 0);
+      if (o.first && !o.mask_first) maskable = at::logical_and(maskable, rows(*o.first) == 0);
       if (!o.mask_self) maskable = at::logical_and(maskable, age != 0);
       S = at::where(maskable, S, 0);
       if (!o.shift) F = F + S;

@@ -9,7 +9,7 @@ using at::Tensor;
 using Optional = std::optional<Tensor>;
 
 void check_selective_attention(const SelectiveInputs& x, const SelectiveOptions& o) {
-  const auto& [q, k, v, offsets, start, time] = x;
+  const auto& [q, k, v, offsets, start, time, until] = x;
   TORCH_CHECK(q.dim() == 4, "selective_attention: q must be [B, K, H, D], got ", q.sizes());
   const auto B = q.sym_size(0), K = q.sym_size(1), H = q.sym_size(2), D = q.sym_size(3);
   TORCH_CHECK(k.dim() == 3 && k.sym_size(1) == H && k.sym_size(2) == D,
@@ -26,7 +26,10 @@ void check_selective_attention(const SelectiveInputs& x, const SelectiveOptions&
   integers(offsets, B + 1, "offsets");
   integers(start, B, "start");
   integers(time, N, "time");
-  if (o.until) integers(*o.until, N, "until");
+  if (until) integers(*until, N, "until");
+  TORCH_CHECK(!o.first || (o.first->dim() == 1 && o.first->sym_size(0) == N && o.first->scalar_type() == at::kBool),
+              "selective_attention: first must be bool of ", N, " elements, got ", o.first->scalar_type(), " ",
+              o.first->sym_sizes());
   auto floats = [](const Optional& t, c10::SymIntArrayRef shape, const char* name) {
     if (!t) return;
     TORCH_CHECK(t->sym_sizes() == shape && at::isFloatingType(t->scalar_type()), "selective_attention: ", name,

@@ -54,7 +54,8 @@ class Decode {
         start_(x.start.contiguous()),
         time_(x.time.contiguous()),
         offsets_(x.offsets.const_data_ptr<int64_t>()) {
-    if (o.until) until_ = o.until->contiguous();
+    if (x.until) until_ = x.until->contiguous();
+    if (o.first && !o.mask_first) first_ = o.first->contiguous();
     const auto type = x.k.scalar_type();
     if (o.position) position_ = o.position->to(type).contiguous();
     if (o.select_q) select_q_ = o.select_q->to(at::kFloat).contiguous(), select_k_ = o.select_k->to(type).contiguous();
@@ -146,6 +147,7 @@ class Decode {
     const int64_t now = start_.const_data_ptr<int64_t>()[c.sample] + t;
     const auto* time = time_.const_data_ptr<int64_t>();
     const auto* until = until_.defined() ? until_.const_data_ptr<int64_t>() : nullptr;
+    const auto* first = first_.defined() ? first_.const_data_ptr<bool>() : nullptr;
     const Selects<T> selects = this->selects(c.sample);
     for (int64_t row = c.begin; row < c.end; ++row) {
       const int64_t i = row - c.begin, a = now - time[row];
@@ -153,7 +155,7 @@ class Decode {
       const bool visible = a >= 0 && a <= o_.max_age && (until == nullptr || now < until[row]);
       weight[i] = visible ? 1.f : -1.f;
       S[i] = 0;
-      if (!visible || (time[row] == 0 && !o_.mask_first) || (a == 0 && !o_.mask_self)) continue;
+      if (!visible || (first != nullptr && first[row]) || (a == 0 && !o_.mask_self)) continue;
       const float s = selects.logit(t, row, a);
       S[i] = o_.relu && s <= 0 ? 0 : s;  // NaN stays NaN
     }
@@ -186,7 +188,7 @@ class Decode {
   const int64_t B_, K_, H_, D_;
   const Tensor q_, k_, v_, start_, time_;
   const int64_t* offsets_;
-  Tensor until_, position_, select_q_, select_k_;
+  Tensor until_, first_, position_, select_q_, select_k_;
   int64_t line_ = 0, logits_at_ = 0;
   SelectiveOutputs y_;
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "lapse/ops/parallel.h"
@@ -19,7 +18,7 @@ using at::Tensor;
 /// What selects as the call's only head.
 SelectiveInputs selecting(const SelectiveInputs& x, const SelectiveOptions& o) {
   const Tensor k = o.select_k ? o.select_k->unsqueeze(1) : x.k.narrow(1, 0, 1);
-  return {o.select_q ? o.select_q->unsqueeze(2) : x.q.narrow(2, 0, 1), k, k, x.offsets, x.start, x.time};
+  return {o.select_q ? o.select_q->unsqueeze(2) : x.q.narrow(2, 0, 1), k, k, x.offsets, x.start, x.time, x.until};
 }
 SelectiveOptions selecting(SelectiveOptions o) {
   if (o.select_q) o.position.reset();
@@ -28,12 +27,23 @@ SelectiveOptions selecting(SelectiveOptions o) {
   return o;
 }
 
+/// What the inputs already hide.
+Tensor until_of(const SelectiveInputs& x) {
+  return x.until ? x.until->clone(at::MemoryFormat::Contiguous) : at::full(x.time.sizes(), kNoLimit, x.time.options());
+}
+
 /// The rows of one sample as its queries come.
 class Held {
  public:
-  Held(const RampRows& rows, int64_t first_token, float* room, int64_t budget)
-      : rows_(rows), first_token_(first_token), held_(room), budget_(budget), by_end_(rows.count) {
-    std::fill_n(held_, rows.index.size(), -INFINITY);
+  /// first [N], or null: which rows go after others of the same F. room: 2 numbers for each row of the plan.
+  Held(const RampRows& rows, const bool* first, float* room, int64_t budget)
+      : rows_(rows),
+        first_(first),
+        held_(room),
+        spared_(room + rows.index.size()),
+        budget_(budget),
+        by_end_(rows.count) {
+    std::fill_n(held_, 2 * rows.index.size(), -INFINITY);
     std::iota(by_end_.begin(), by_end_.end(), 0);
     std::stable_sort(by_end_.begin(), by_end_.end(), [&](int64_t i, int64_t j) { return rows.last[i] < rows.last[j]; });
   }
@@ -41,7 +51,11 @@ class Held {
   /// Calls drop(row) for each that goes before query t, which must come in order; F [rows]: before it.
   template <class Drop>
   void before(int64_t t, const float* F, const Drop& drop) {
-    for (; next_ < rows_.count && rows_.first[next_] < t; ++next_) held_[next_] = 0, ++count_;
+    for (; next_ < rows_.count && rows_.first[next_] < t; ++next_) {
+      const bool first = first_ != nullptr && first_[rows_.index[next_]];
+      (first ? spared_ : held_)[next_] = 0;
+      ++count_, spared_count_ += first;
+    }
     for (; ended_ < rows_.count && rows_.last[by_end_[ended_]] < t; ++ended_) release(by_end_[ended_]);
     const bool self = next_ < rows_.count && rows_.first[next_] == t;
     while (count_ > 0 && count_ + self > budget_) {
@@ -53,34 +67,33 @@ class Held {
 
  private:
   void release(int64_t row) {
-    count_ -= held_[row] == 0;
-    held_[row] = -INFINITY;
+    count_ -= held_[row] == 0 || spared_[row] == 0;
+    spared_count_ -= spared_[row] == 0;
+    held_[row] = spared_[row] = -INFINITY;
   }
 
   int64_t first_to_go(const float* F) {
     const auto n = static_cast<int64_t>(rows_.index.size());
-    if (first_token_ < 0 || held_[first_token_] != 0) return selective_largest(F, held_, n);
-    held_[first_token_] = -INFINITY;
-    const int64_t other = selective_largest(F, held_, n);
-    held_[first_token_] = 0;
-    return other < 0 || F[first_token_] > F[other] ? first_token_ : other;
+    const int64_t row = selective_largest(F, held_, n);
+    if (spared_count_ == 0) return row;
+    const int64_t first = selective_largest(F, spared_, n);
+    return row < 0 || F[first] > F[row] ? first : row;
   }
 
   const RampRows& rows_;
-  const int64_t first_token_;  // its row, or -1
-  float* held_;                // 0, or -inf for a row that is not held, or is the query's own
+  const bool* first_;
+  float *held_, *spared_;  // of rows that are not first, and first: 0, or -inf if not held, or the query's own
   const int64_t budget_;
   std::vector<int64_t> by_end_;
-  int64_t next_ = 0, ended_ = 0, count_ = 0;
+  int64_t next_ = 0, ended_ = 0, count_ = 0, spared_count_ = 0;
 };
 
 class Prune {
  public:
   Prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget)
       : options_(selecting(o)), call_(selecting(x, o), options_), budget_(budget) {
-    start_ = x.start.contiguous(), time_ = x.time.contiguous();
-    until_ = o.until ? o.until->clone(at::MemoryFormat::Contiguous)
-                     : at::full(x.time.sizes(), std::numeric_limits<int64_t>::max(), time_.options());
+    start_ = x.start.contiguous(), until_ = until_of(x);
+    if (o.first) first_ = o.first->contiguous();
   }
 
   Tensor run() {
@@ -103,7 +116,7 @@ class Prune {
     float* score = scratch.take<float>(kTileRows * lanes);
     float* masking = scratch.take<float>(kTileRows * lanes);
     call_.masking_before(b, 0, n, before);
-    Held held(rows, first_token(rows), scratch.take<float>(n), budget_);
+    Held held(rows, first_.defined() ? first_.const_data_ptr<bool>() : nullptr, scratch.take<float>(2 * n), budget_);
     const int64_t start = start_.const_data_ptr<int64_t>()[b];
     for (int64_t j = 0; j < call_.heads.query_blocks(); ++j) {
       const int64_t valid = std::min(lanes, call_.heads.K - j * lanes);
@@ -113,13 +126,6 @@ class Prune {
         held.before(j * lanes + t, F + t * n,
                     [&](int64_t row) { until_.mutable_data_ptr<int64_t>()[rows.index[row]] = start + j * lanes + t; });
     }
-  }
-
-  int64_t first_token(const RampRows& rows) const {
-    const auto* time = time_.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < rows.count; ++i)
-      if (time[rows.index[i]] == 0) return i;
-    return -1;
   }
 
   /// F within block j, and `before` the next one.
@@ -141,17 +147,17 @@ class Prune {
   const SelectiveOptions options_;
   const SelectiveCall<float> call_;
   const int64_t budget_;
-  Tensor start_, time_, until_;
+  Tensor start_, first_, until_;
 };
 
 /// One query: F is what earlier blocks left, and no score is needed.
-void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, const float* masking,
-                  const SelectiveOptions& o, int64_t budget, int64_t* until) {
+void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, const float* masking, const bool* first,
+                  int64_t max_age, int64_t budget, int64_t* until) {
   std::vector<int64_t> held;
   int64_t self = 0;
   for (int64_t i = begin; i < end; ++i) {
     const int64_t age = now - time[i];
-    if (age < 0 || age > o.max_age || now >= until[i]) continue;
+    if (age < 0 || age > max_age || now >= until[i]) continue;
     if (age == 0)
       self = 1;
     else
@@ -164,7 +170,7 @@ void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, 
   };
   std::nth_element(held.begin(), held.begin() + excess - 1, held.end(), [&](int64_t i, int64_t j) {
     if (F(i) != F(j)) return F(i) > F(j);
-    return time[i] != 0 && (time[j] == 0 || i < j);
+    return first == nullptr || first[i] == first[j] ? i < j : first[j];
   });
   for (int64_t i = 0; i < excess; ++i) until[held[i]] = now;
 }
@@ -172,12 +178,13 @@ void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, 
 Tensor prune_one(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
   const Tensor start = x.start.contiguous(), time = x.time.contiguous();
   const Tensor masking = o.masking ? o.masking->to(at::kFloat).contiguous() : Tensor();
-  Tensor until = o.until ? o.until->clone(at::MemoryFormat::Contiguous)
-                         : at::full(time.sizes(), std::numeric_limits<int64_t>::max(), time.options());
+  const Tensor first = o.first ? o.first->contiguous() : Tensor();
+  Tensor until = until_of(x);
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < x.q.size(0); ++b)
     prune_before(start.const_data_ptr<int64_t>()[b], offsets[b], offsets[b + 1], time.const_data_ptr<int64_t>(),
-                 masking.defined() ? masking.const_data_ptr<float>() : nullptr, o, budget,
+                 masking.defined() ? masking.const_data_ptr<float>() : nullptr,
+                 first.defined() ? first.const_data_ptr<bool>() : nullptr, o.max_age, budget,
                  until.mutable_data_ptr<int64_t>());
   return until;
 }

@@ -15,7 +15,9 @@ using at::Tensor;
 // that of the naive formula for a block that ends before the query.
 std::vector<int64_t> naive_prune(const SelectiveInputs& x, const SelectiveOptions& o, int64_t budget) {
   const int64_t N = x.k.size(0), K = x.q.size(1);
-  std::vector<int64_t> until = o.until ? integers(*o.until) : std::vector<int64_t>(N, INT64_MAX);
+  const Tensor first = o.first.value_or(at::zeros({N}, at::kBool)).contiguous();
+  const bool* spared = first.const_data_ptr<bool>();
+  std::vector<int64_t> until = x.until ? integers(*x.until) : std::vector<int64_t>(N, INT64_MAX);
   const auto time = integers(x.time), offsets = integers(x.offsets), start = integers(x.start);
   for (int64_t t = 0; t < K; ++t) {
     std::vector<double> F(N, 0);
@@ -42,7 +44,7 @@ std::vector<int64_t> naive_prune(const SelectiveInputs& x, const SelectiveOption
       }
       std::sort(held.begin(), held.end(), [&](int64_t i, int64_t j) {
         if (F[i] != F[j]) return F[i] > F[j];
-        return time[j] == 0 || (time[i] != 0 && time[i] < time[j]);
+        return spared[i] == spared[j] ? time[i] < time[j] : spared[j];
       });
       for (int64_t i = 0; i < static_cast<int64_t>(held.size()) + self - budget; ++i)
         if (i < static_cast<int64_t>(held.size())) until[held[i]] = now;
@@ -81,8 +83,8 @@ TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
                              at::zeros({1}, at::kLong),
                              at::arange(K, at::kLong)};
   for (int64_t budget : {1, 8, 100, 150}) {
-    const auto until = integers(selective_prune(x, {}, budget));
-    EXPECT_EQ(until, integers(selective_prune_reference(x, {}, budget)));
+    const auto until = integers(selective_prune(x, {.first = x.time == 0}, budget));
+    EXPECT_EQ(until, integers(selective_prune_reference(x, {.first = x.time == 0}, budget)));
     for (int64_t t = 0; t < K; ++t) {
       int64_t held = 0;
       for (int64_t i = 0; i <= t; ++i) held += until[i] > t;
@@ -93,13 +95,23 @@ TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
   }
 }
 
-// Rows that nobody has masked yet are equal: the oldest goes, but the first token.
+// Rows that nobody has masked yet are equal: the oldest goes, those that are first after the others.
 TEST(SelectivePrune, TiesGoToTheOldest) {
-  const int64_t K = 6;
+  constexpr int64_t K = 6;
   const SelectiveInputs x = {at::zeros({1, K, 1, 4}),      at::zeros({K, 1, 4}),      at::zeros({K, 1, 4}),
                              at::arange(2, at::kLong) * K, at::zeros({1}, at::kLong), at::arange(K, at::kLong)};
-  const auto until = integers(selective_prune(x, {}, 3));
-  EXPECT_EQ(until, (std::vector<int64_t>{INT64_MAX, 3, 4, 5, INT64_MAX, INT64_MAX}));
+  auto first = [](std::vector<int64_t> rows) {
+    const Tensor is = at::zeros({K}, at::kBool);
+    for (int64_t i : rows) is[i] = true;
+    return SelectiveOptions{.first = is};
+  };
+  using Until = std::vector<int64_t>;
+  constexpr int64_t never = INT64_MAX;
+  for (auto* prune : {selective_prune, selective_prune_reference}) {
+    EXPECT_EQ(integers(prune(x, {}, 3)), (Until{3, 4, 5, never, never, never}));
+    EXPECT_EQ(integers(prune(x, first({0}), 3)), (Until{never, 3, 4, 5, never, never}));
+    EXPECT_EQ(integers(prune(x, first({0, 1, 2, 4}), 3)), (Until{3, 5, never, 4, never, never}));
+  }
 }
 
 }  // namespace

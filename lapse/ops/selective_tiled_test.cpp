@@ -154,14 +154,15 @@ TEST(SelectiveAttentionTiled, KeepsNaN) {
 TEST(SelectiveAttentionTiled, PrunedRowsChangeNothing) {
   Random random(6, "pruned");
   const int64_t K = 70, n = 500;
-  const SelectiveInputs all = stream(K, n, 2, random);
+  SelectiveInputs all = stream(K, n, 2, random);
   SelectiveOptions o, less;
   o.masking = random_normal({n}, random).abs().to(at::kFloat);
-  o.until = at::full({n}, int64_t{1} << 60, at::kLong);
+  const Tensor until = at::full({n}, int64_t{1} << 60, at::kLong);
   for (int64_t i = 0; i < n - K; ++i)
-    if (random.below(2)) (*o.until)[i] = n - K - static_cast<int64_t>(random.below(3));
-  const Tensor kept = (*o.until > n).nonzero().squeeze(1);
+    if (random.below(2)) until[i] = n - K - static_cast<int64_t>(random.below(3));
+  const Tensor kept = (until > n).nonzero().squeeze(1);
   SelectiveInputs left = all;
+  all.until = until;
   for (Tensor* x : {&left.k, &left.v, &left.time}) *x = x->index_select(0, kept);
   left.offsets = at::tensor({int64_t{0}, kept.numel()}, at::kLong);
   less.masking = o.masking->index_select(0, kept);
@@ -173,7 +174,7 @@ TEST(SelectiveAttentionTiled, PrunedRowsChangeNothing) {
   const auto f = selective_attention_backward(grad, memory, left, less, z);
   EXPECT_LE(error_between(g.q, f.q), 1e-6);  // which rows are summed together differs
   EXPECT_TRUE(g.k.index_select(0, kept).equal(f.k) && g.v.index_select(0, kept).equal(f.v));
-  const Tensor pruned = (*o.until < n).nonzero().squeeze(1);
+  const Tensor pruned = (until < n).nonzero().squeeze(1);
   ASSERT_GT(pruned.numel(), 100);
   for (const Tensor& x : {g.k, g.v}) EXPECT_EQ(x.index_select(0, pruned).count_nonzero().item<int64_t>(), 0);
   EXPECT_TRUE(y.masking.index_select(0, pruned).equal(o.masking->index_select(0, pruned)));

@@ -25,7 +25,7 @@ std::optional<RampCall<T>> form_of(const SelectiveInputs& x, const SelectiveOpti
   if (!o.select_q) return std::nullopt;
   const at::Tensor k = o.select_k->unsqueeze(1);
   return std::optional<RampCall<T>>(
-      std::in_place, RampInputs{o.select_q->unsqueeze(2), k, k, x.offsets, x.start, x.time}, ramp, o.until);
+      std::in_place, RampInputs{o.select_q->unsqueeze(2), k, k, x.offsets, x.start, x.time, x.until}, ramp);
 }
 
 }  // namespace
@@ -35,18 +35,18 @@ SelectiveCall<T>::SelectiveCall(const SelectiveInputs& x, const SelectiveOptions
     : options(o),
       heads_options_(of_heads(o)),
       form_options_(of_form(o)),
-      heads(RampInputs{x.q, x.k, x.v, x.offsets, x.start, x.time}, heads_options_, o.until),
+      heads(x, heads_options_),
       form(form_of<T>(x, o, form_options_)),
       unit(std::sqrt(static_cast<float>(heads.D))) {
   if (o.masking) masking_ = o.masking->to(at::kFloat).contiguous();
-  const at::Tensor time = x.time.contiguous();
+  const at::Tensor first = o.first && !o.mask_first ? o.first->contiguous() : at::Tensor();
   constexpr int32_t kNever = 1 << 30;
   for (const RampRows& rows : heads.plan.rows) {
     std::vector<int32_t> open = rows.first;
     for (size_t i = 0; i < open.size(); ++i) {
       if (rows.index[i] < 0) continue;
       if (!o.mask_self) ++open[i];
-      if (!o.mask_first && time.const_data_ptr<int64_t>()[rows.index[i]] == 0) open[i] = kNever;
+      if (first.defined() && first.const_data_ptr<bool>()[rows.index[i]]) open[i] = kNever;
     }
     open_.push_back(std::move(open));
   }

@@ -54,7 +54,8 @@ void require_columns(const MemoryTable& table, const Method& method) {
   if (table.rows() == 0) return;
   const Tensor& hidden = table.column("hidden");
   Columns wanted = method.state({1, 1}, hidden.options());
-  wanted["time"] = table.time().view({1, -1}), wanted["hidden"] = hidden.unsqueeze(0);
+  wanted["time"] = table.time().view({1, -1}), wanted["kind"] = table.kind().view({1, -1}),
+  wanted["hidden"] = hidden.unsqueeze(0);
   for (const auto& [name, values] : table.columns()) {
     TORCH_CHECK(wanted.count(name), "there is no column '", name, "'");
     TORCH_CHECK(
@@ -62,6 +63,23 @@ void require_columns(const MemoryTable& table, const Method& method) {
         "column '", name, "' has another type or shape");
   }
   for (const auto& [name, values] : wanted) TORCH_CHECK(table.columns().count(name), "column '", name, "' is missing");
+}
+
+// Rows in files written before tables had a kind: pooled rows lay 2^40 timesteps before their time, rows that a stream
+// starts from before 0, and a stream's first token at 0. "until" was what budgets left of it, which training does not
+// use.
+void add_kinds(Columns& columns) {
+  constexpr int64_t kPooledBefore = int64_t{1} << 40;
+  const auto found = columns.find("time");
+  if (columns.count("kind") || found == columns.end() || found->second.scalar_type() != at::kLong) return;
+  Tensor& time = found->second;
+  const auto kinds = [&](RowKind kind) { return at::full({}, static_cast<int64_t>(kind), at::kByte); };
+  const Tensor pooled = time < -kPooledBefore / 2;
+  columns["kind"] = at::where(
+      pooled, kinds(RowKind::pooled),
+      at::where(time < 0, kinds(RowKind::start), at::where(time == 0, kinds(RowKind::first), kinds(RowKind::token))));
+  time = at::where(pooled, time + kPooledBefore, time);
+  columns.erase("until");
 }
 
 // "weight.layers.3.query" is of layer 3; a tensor of no layer counts as one behind the last.
@@ -199,11 +217,11 @@ std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
   for (size_t p = 0; p < parts.size(); ++p) {
     const auto prefix = fmt::format("memory.{}.", p);
     parts[p].clock = to_tensor(file_->tensor(prefix + "clock"));
-    parts[p].training = true;
+    parts[p].stored = Stored::inputs;
     for (int64_t l = 0; l < config_->model.layers; ++l) {
       try {
         parts[p].layers.push_back(table(fmt::format("{}{}.", prefix, l), parts[p].clock));
-        require_columns(parts[p].layers.back(), model.layers()[l].method());
+        require_columns(parts[p].layers.back(), model.layers()[l].attention().method());
       } catch (const c10::Error& error) {
         fail(fmt::format("{}: the memory of layer {}: {}", file_->path().string(), l, error.what_without_backtrace()));
       }
@@ -229,17 +247,19 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) co
   for (const auto& [name, entry] : file_->tensors())
     if (name.rfind(prefix, 0) == 0 && name != prefix + "offsets")
       columns[name.substr(prefix.size())] = to_tensor(entry);
+  add_kinds(columns);
   const auto table = MemoryTable::restore(to_tensor(file_->tensor(prefix + "offsets")), std::move(columns));
   TORCH_CHECK(table.samples() == config_->train.batch / config_->train.parts, "not as many streams as the batch has");
   TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
               "the clock must be int64, one number a stream");
   if (table.rows() == 0) return table;
   const Tensor &time = table.time(), hidden = table.column("hidden"), sample = table.sample();
-  TORCH_CHECK(time.dim() == 1 && time.scalar_type() == at::kLong, "'time' must be int64, one number a row");
+  TORCH_CHECK((table.kind() <= static_cast<int64_t>(RowKind::pooled)).all().item<bool>(), "'kind' must be 0 to 3");
   TORCH_CHECK(hidden.dim() == 2 && hidden.size(1) == config_->model.width && hidden.scalar_type() == at::kFloat,
               "'hidden' must be float32 of the model's width");
-  // Attention relies on the order.
-  const Tensor grows = at::logical_or(at::diff(time) > 0, at::diff(sample) > 0);
+  // Attention relies on the order, in which a sample's pooled rows come first.
+  const Tensor group = sample * 2 + at::logical_not(is_kind(table.kind(), RowKind::pooled));
+  const Tensor grows = at::logical_or(at::logical_and(at::diff(time) > 0, at::diff(group) == 0), at::diff(group) > 0);
   TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
               "times must grow within a stream and lie before its clock");
   TORCH_CHECK((time > -kMostTime).all().item<bool>() && (clock < kMostTime).all().item<bool>(),

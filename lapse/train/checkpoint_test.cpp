@@ -27,9 +27,9 @@ struct Small {
     model = std::make_unique<Transformer>(config.model, config.method(), vocabulary.size(), config.train.block,
                                           Random(1, "weights"));
     optimiser = std::make_unique<Optimiser>(config.optimiser, model->parameters());
-    memory.push_back(model->begin(3, true));
+    memory.push_back(model->begin(3, Stored::inputs));
     const auto tokens = at::arange(12).view({3, 4});
-    const auto y = model->forward(tokens, memory[0], {.training = true});
+    const auto y = model->forward(tokens, memory[0], {});
     (y.logits.sum() + y.cost).backward();
     optimiser->step(1e-2);
   }

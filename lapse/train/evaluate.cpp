@@ -70,7 +70,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   Answers answers;
   TokenBlock block;
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
-    if (block.restart) memory = model.begin(block.batch, false);
+    if (block.restart) memory = model.begin(block.batch, Stored::projections);
     const Batch batch = Batch(block).to(model.device());
     const auto y = model.forward(
         batch.input, memory,

@@ -26,7 +26,7 @@ Transformer small_model(const Source& source, uint64_t seed = 1) {
 
 /// Score::right, answers, right_answers of one block that holds everything.
 Score count(Transformer& model, const TokenBlock& block) {
-  auto memory = model.begin(block.batch, false);
+  auto memory = model.begin(block.batch, Stored::projections);
   const at::Tensor guess = model.forward(Batch(block).input, memory, {}).logits.argmax(2);
   Score score;
   for (int64_t b = 0; b < block.batch; ++b) {

@@ -35,7 +35,7 @@ Learner::Learner(Transformer model, std::unique_ptr<Objective> objective, const 
 void Learner::restart() {
   memory_.clear();
   for (int64_t p = 0; p < options_.parts; ++p)
-    memory_.push_back(model_.begin(options_.batch / options_.parts, /*training=*/true));
+    memory_.push_back(model_.begin(options_.batch / options_.parts, Stored::inputs));
 }
 
 Update Learner::update(const TokenBlock& block, bool observe) {
@@ -47,7 +47,7 @@ Update Learner::update(const TokenBlock& block, bool observe) {
 
 Update Learner::update(const Batch& given, bool observe) {
   const int64_t parts = options_.parts, size = given.input.size(0) / parts;
-  const BlockOptions how{.training = true, .observe = observe, .bfloat16 = options_.bfloat16};
+  const BlockOptions how{.observe = observe, .exact = true, .bfloat16 = options_.bfloat16};
   const BlockDraws draws = model_.draw(draws_);
   Update update;
   update.score.scored = (given.target != kUnscored).sum().item<int64_t>();
@@ -57,7 +57,7 @@ Update Learner::update(const Batch& given, bool observe) {
   optimiser_.zero_gradients();
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
-    own.seed = mix64(draws.seed + p);  // dropout differs between parts, u and layer drop do not
+    own.seed = mix64(*draws.seed + p);  // dropout differs between parts, u and layer drop do not
     PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), scored, how, own);
     (part.value / parts).backward();
     figures.insert(figures.end(), {part.loss, part.cost, part.nats, part.right});

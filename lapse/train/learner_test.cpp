@@ -48,13 +48,13 @@ std::vector<Tensor> copies(Transformer& model) {
 TEST(Learner, UpdatesByTheClippedGradientOfLossAndCost) {
   Learner learner(small_model("expire_span"), language_modelling(), options());
   Transformer model = small_model("expire_span");
-  ModelMemory memory = model.begin(kBatch, true);
+  ModelMemory memory = model.begin(kBatch, Stored::inputs);
   Random draws(1, "blocks");
   for (int n = 1; n <= 3; ++n) {
     const TokenBlock block = random_block(n);
     const Update made = learner.update(block);
     const Batch batch(block);
-    const auto y = model.forward(batch.input, memory, {.training = true}, model.draw(draws));
+    const auto y = model.forward(batch.input, memory, {}, model.draw(draws));
     const Tensor loss = at::cross_entropy_loss(y.logits.flatten(0, 1), batch.target.flatten());
     for (auto& [name, tensor] : model.parameters()) tensor->mutable_grad() = Tensor();
     (loss + y.cost).backward();

@@ -42,7 +42,7 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
   }
   std::vector<Tensor> outputs;
   for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
-    model_.layers()[l].method().set_budget(budgets[l]);
+    model_.layers()[l].attention().method().set_budget(budgets[l]);
     outputs = run_layer(l, inputs_[l]);
     if (l + 1 < layers) inputs_[l + 1] = outputs;
   }
@@ -51,9 +51,9 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
 
 double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
   at::NoGradGuard no_grad;
-  model_.layers()[layer].method().set_budget(budget);
+  model_.layers()[layer].attention().method().set_budget(budget);
   std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
-  model_.layers()[layer].method().set_budget(budgets_[layer]);
+  model_.layers()[layer].attention().method().set_budget(budgets_[layer]);
   for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
   return nats(h);
 }
@@ -65,10 +65,12 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int64_t streams = inputs[i].size(0);
     if (blocks_[i].restart) {
-      table = model_.begin_layer(layer, streams);
+      table = model_.begin_layer(layer, streams, Stored::projections);
       clock = at::zeros({streams}, inputs[i].options().dtype(at::kLong));
     }
-    outputs.push_back(model_.layers()[layer].forward(inputs[i], clock, model_.ages(), table, {}, {}).h);
+    const BlockTimes times(clock, inputs[i].size(1), {});
+    LayerPass pass{times, {}, model_.ages(), Stored::projections, table};
+    outputs.push_back(model_.layers()[layer](inputs[i], pass));
     clock = clock + inputs[i].size(1);
   }
   return outputs;

@@ -31,7 +31,7 @@ std::unique_ptr<Transformer> selective(bool own, Settings settings, int64_t bloc
 }
 
 void set_budgets(Transformer& model, int64_t rows) {
-  for (auto& layer : model.layers()) layer.method().set_budget(rows);
+  for (auto& layer : model.layers()) layer.attention().method().set_budget(rows);
 }
 
 const Tensor kTokens = random_tokens(3, 40);
@@ -76,7 +76,7 @@ TEST(SelectiveAttention, HoldsNoMoreThanItsBudget) {
       EXPECT_LE(difference(run(*model, false, kTokens, std::vector<int64_t>(40, 1)), whole), 1e-10);
       EXPECT_LE(difference(run(*model, false, kTokens, {8, 1, 1, 13, 5, 12}), whole), 1e-10);
       at::NoGradGuard no_grad;
-      ModelMemory memory = model->begin(3, false);
+      ModelMemory memory = model->begin(3, Stored::projections);
       for (int64_t t = 0; t < 40; ++t) {
         const auto y = model->forward(kTokens.narrow(1, t, 1), memory, {.observe = true});
         for (const auto& report : y.reports) EXPECT_EQ(report.memory_max, std::min<int64_t>(t + 1, 7));
@@ -104,12 +104,12 @@ TEST(SelectiveAttention, CostsTheMemoryItHolds) {
   const auto model = selective(true, {{"separate", "true"}, {"memory_loss", "0.1"}, {"max_span", "64"}});
   for (auto& [name, tensor] : model->parameters())
     if (name.ends_with("select.query")) tensor->detach().zero_();
-  ModelMemory memory = model->begin(3, true);
-  const auto free = model->forward(kTokens, memory, {.training = true});
+  ModelMemory memory = model->begin(3, Stored::inputs);
+  const auto free = model->forward(kTokens, memory, {});
   EXPECT_NEAR(free.cost.item<double>(), 0.1, 1e-9);  // max M_t = n in every layer
   const auto masked = selective(true, {{"memory_loss", "0.1"}, {"max_span", "64"}});
-  memory = masked->begin(3, true);
-  const auto y = masked->forward(kTokens, memory, {.training = true});
+  memory = masked->begin(3, Stored::inputs);
+  const auto y = masked->forward(kTokens, memory, {});
   EXPECT_LT(y.cost.item<double>(), 0.1);
   y.cost.backward();
   for (auto& [name, tensor] : masked->parameters()) {
@@ -127,12 +127,12 @@ TEST(SelectiveAttention, CostsNothingForPadding) {
   const std::vector<int64_t> lengths = {40, 13, 1};
   double mean = 0;
   for (int64_t b = 0; b < 3; ++b) {
-    ModelMemory memory = model->begin(1, true);
+    ModelMemory memory = model->begin(1, Stored::inputs);
     const Tensor alone = kTokens.narrow(0, b, 1).narrow(1, 0, lengths[b]);
-    mean += model->forward(alone, memory, {.training = true}).cost.item<double>() / 3;
+    mean += model->forward(alone, memory, {}).cost.item<double>() / 3;
   }
-  ModelMemory memory = model->begin(3, true);
-  const auto y = model->forward(kTokens, memory, {.training = true, .lengths = at::tensor(lengths, at::kLong)});
+  ModelMemory memory = model->begin(3, Stored::inputs);
+  const auto y = model->forward(kTokens, memory, {.lengths = at::tensor(lengths, at::kLong)});
   EXPECT_NEAR(y.cost.item<double>(), mean, 1e-12);
   y.cost.backward();
   for (auto& [name, tensor] : model->parameters())
@@ -166,7 +166,7 @@ TEST(Prune, ReadsLayerByLayerWhatTheModelReads) {
   EvaluationWindows blocks = windows.open();
   LayerwiseText text(*model, blocks, 0);
   const auto expected = [&](std::vector<int64_t> budgets) {
-    for (size_t l = 0; l < budgets.size(); ++l) model->layers()[l].method().set_budget(budgets[l]);
+    for (size_t l = 0; l < budgets.size(); ++l) model->layers()[l].attention().method().set_budget(budgets[l]);
     return windows.loss(*model);
   };
   EXPECT_NEAR(text.loss({40, 40}), expected({40, 40}), 1e-12);

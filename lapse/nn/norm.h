@@ -17,12 +17,14 @@ class Norm {
   Norm(int64_t features, const std::string& kind);
 
   at::Tensor operator()(const at::Tensor& x) const;
-  /// Of x + more, [m][features] each, or of x if more is null; float32, not of a norm that is none.
-  void of_few(const float* x, const float* more, int64_t m, float* y) const;
+  bool defined() const { return weight_.defined(); }
+  at::Tensor of_sum(const at::Tensor& x, const at::Tensor& more) const;  ///< of x + more
   /// Appends NAME.weight and NAME.bias, those that there are.
   void name(const std::string& name, NamedTensors& parameters);
 
  private:
+  at::Tensor few(const at::Tensor& x, const at::Tensor& more) const;
+
   at::Tensor weight_, bias_;
 };
 

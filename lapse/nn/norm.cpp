@@ -1,8 +1,9 @@
-#include "lapse/model/norm.h"
+#include "lapse/nn/norm.h"
 
 #include <ATen/ATen.h>
 
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
+#include "lapse/ops/few_rows.h"
 #include "lapse/ops/layer_passes.h"
 #include "lapse/ops/rms_norm.h"
 
@@ -18,16 +19,24 @@ Norm::Norm(int64_t features, const std::string& kind) : weight_(constant_paramet
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (!weight_.defined()) return x;
+  if (few_rows(x)) return few(x, {});
   if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kEpsilon);
   return lapse::rms_norm(x, weight_, kEpsilon);
 }
 
-void Norm::of_few(const float* x, const float* more, int64_t m, float* y) const {
+at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
+  if (weight_.defined() && few_rows(x) && few_rows(more)) return few(x, more);
+  return (*this)(x + more);
+}
+
+at::Tensor Norm::few(const at::Tensor& x, const at::Tensor& more) const {
   const int64_t n = weight_.size(0);
+  at::Tensor y = at::empty(x.sizes(), x.options());
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
-  for (int64_t i = 0; i < m * n; i += n)
-    normalise_sum(x + i, more == nullptr ? nullptr : more + i, weight_.const_data_ptr<float>(), bias, kEpsilon, n,
-                  y + i);
+  for (int64_t i = 0; i < x.numel(); i += n)
+    normalise_sum(x.const_data_ptr<float>() + i, more.defined() ? more.const_data_ptr<float>() + i : nullptr,
+                  weight_.const_data_ptr<float>(), bias, kEpsilon, n, y.mutable_data_ptr<float>() + i);
+  return y;
 }
 
 void Norm::name(const std::string& name, NamedTensors& parameters) {

@@ -1,4 +1,4 @@
-#include "lapse/model/initialise.h"
+#include "lapse/nn/initialise.h"
 
 #include <ATen/ATen.h>
 

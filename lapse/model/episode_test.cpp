@@ -1,0 +1,119 @@
+// Episodes that begin within a block, and memories of inputs that are projected: for every method.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lapse/model/transformer_testing.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// Two streams and three blocks; in the first stream episodes begin at times 3 (twice in a block), 6 and 19, in the
+/// second at 16, a block's first token.
+constexpr int64_t kStreams = 2, kLength = 3 * kBlock;
+Tensor begins() {
+  Tensor all = at::zeros({kStreams, kLength}, at::kBool);
+  for (const int64_t t : {3, 6, 19}) all[0][t].fill_(true);
+  all[1][16].fill_(true);
+  return all;
+}
+
+class Episodes : public testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Transformer> model(uint64_t seed = 1) const {
+    const auto options = method_options(GetParam(), {{"max_span", "9"}, {"size", "6"}, {"rate", "2"}, {"budget", "5"}});
+    ModelConfig config = tiny_config("pre");
+    config.attend_self = true;
+    return tiny_model(config, *options, at::kDouble, seed);
+  }
+
+  /// Logits [B, T, V] of tokens from time `from` on, in blocks of `length`.
+  static Tensor read(Transformer& model, ModelMemory& memory, const Tensor& tokens, const Tensor& begins,
+                     int64_t length) {
+    std::vector<Tensor> all;
+    for (int64_t t = 0; t < tokens.size(1); t += length) {
+      const int64_t n = std::min(length, tokens.size(1) - t);
+      BlockOptions options;
+      if (begins.defined()) options.begins = begins.narrow(1, t, n);
+      all.push_back(model.forward(tokens.narrow(1, t, n), memory, options).logits);
+    }
+    return at::cat(all, 1);
+  }
+};
+
+// An episode's logits are those of a stream that begins with it, at the same time.
+TEST_P(Episodes, ReadNothingOfWhatWasBefore) {
+  at::NoGradGuard no_grad;
+  const auto m = model();
+  const Tensor tokens = random_tokens(kStreams, kLength), marks = begins();
+  for (const Stored stored : {Stored::inputs, Stored::projections})
+    for (const int64_t length : {kBlock, int64_t{1}, int64_t{5}}) {
+      ModelMemory memory = m->begin(kStreams, stored);
+      const Tensor all = read(*m, memory, tokens, marks, length);
+      for (int64_t b = 0; b < kStreams; ++b)
+        for (int64_t from = 0, t = 1; t <= kLength; ++t) {
+          if (t < kLength && !marks[b][t].item<bool>()) continue;
+          ModelMemory own = m->begin(1, stored);
+          own.clock = own.clock + from;
+          Tensor first = at::zeros({1, t - from}, at::kBool);
+          first[0][0].fill_(true);
+          const Tensor expected = read(*m, own, tokens.narrow(0, b, 1).narrow(1, from, t - from), first, kBlock);
+          EXPECT_LE(difference(all.narrow(0, b, 1).narrow(1, from, t - from), expected), 1e-12)
+              << "stream " << b << ", episode from " << from << " to " << t << ", blocks of " << length;
+          from = t;
+        }
+      if (length == 1) continue;  // then rows may stay for a while
+      for (const auto& table : memory.layers) {
+        if (table.rows() == 0) continue;
+        EXPECT_GE(table.time().min().item<int64_t>(), 16) << "what was before the last episodes is gone";
+      }
+    }
+}
+
+// Token by token with projections what a block of inputs gives, gradients' way; also after the weights moved.
+TEST_P(Episodes, ActAsTheBlockThatLearns) {
+  const auto m = model(2);
+  const Tensor tokens = random_tokens(kStreams, kLength, 2), marks = begins();
+  ModelMemory memory = m->begin(kStreams, Stored::inputs);
+  if (m->layers()[0].attention().method().one_by_one()) GTEST_SKIP() << "budgets hold where rows are projected only";
+  for (int64_t block = 0; block < 3; ++block) {
+    const Tensor own = tokens.narrow(1, block * kBlock, kBlock), mark = marks.narrow(1, block * kBlock, kBlock);
+    Tensor acted;
+    {
+      at::NoGradGuard no_grad;
+      ModelMemory actor = m->projected(memory);
+      acted = read(*m, actor, own, mark, 1);
+    }
+    const auto y = m->forward(own, memory, {.begins = mark});
+    EXPECT_LE(difference(acted, y.logits.detach()), 1e-12) << "block " << block;
+    (y.logits.square().mean() + y.cost).backward();
+    at::NoGradGuard no_grad;
+    for (auto& [name, parameter] : m->parameters())
+      if (parameter->grad().defined()) parameter->sub_(parameter->grad() * 0.1), parameter->mutable_grad().zero_();
+    m->after_update();
+  }
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& row : method_table()) all.push_back(row.name);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(, Episodes, testing::ValuesIn(names()), [](const auto& p) { return p.param; });
+
+TEST(EpisodesErrors, StartsFromZerosAndAbsolutePositionsAreRefused) {
+  const auto zeros = method_options("fixed_span", {{"initial_memory", "zeros"}});
+  const auto m = tiny_model(tiny_config("post"), *zeros, at::kFloat);
+  ModelMemory memory = m->begin(1, Stored::inputs);
+  const Tensor begins = at::ones({1, 3}, at::kBool);
+  EXPECT_THROW(m->forward(random_tokens(1, 3), memory, {.begins = begins}), c10::Error);
+  ModelConfig config = tiny_config("post");
+  config.positions = "absolute";
+  const auto absolute = tiny_model(config, *method_options("fixed_span"), at::kFloat);
+  ModelMemory window = absolute->begin(1, Stored::inputs);
+  EXPECT_THROW(absolute->forward(random_tokens(1, 3), window, {.begins = begins}), c10::Error);
+}
+
+}  // namespace
+}  // namespace lapse

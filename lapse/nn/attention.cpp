@@ -1,0 +1,233 @@
+#include "lapse/nn/attention.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "lapse/ops/linear.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+// Rows that no query reads are skipped by attention anyway. Token by token they are looked for once this share of the
+// table is new, so that a stream that loses one row per token does not copy its memory at every token.
+constexpr int64_t kNewShare = 8;
+
+/// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
+Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
+
+/// |C_t| of each query: [B, K], or [n] without padding.
+Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start, int64_t K,
+                    const Tensor& lengths) {
+  const Tensor sample = table.sample(), begin = start.index_select(0, sample);
+  const Tensor enter = (first - begin).clamp(0, K);
+  constexpr int64_t kFar = int64_t{1} << 60;  // until may be for ever, or never
+  const Tensor leave = at::maximum((until.clamp(-kFar, kFar) - begin).clamp(0, K), enter);
+  const int64_t cells = table.samples() * (K + 1);
+  const Tensor change =
+      at::bincount(sample * (K + 1) + enter, {}, cells) - at::bincount(sample * (K + 1) + leave, {}, cells);
+  const Tensor sizes = change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
+  return lengths.defined() ? sizes.masked_select(at::arange(K, lengths.options()) < lengths.unsqueeze(1)) : sizes;
+}
+
+}  // namespace
+
+Attention::Attention(const MethodOptions& method, const ModelShape& shape, int64_t layer, const AttentionOptions& o,
+                     Norm before, Random& random)
+    : shape_(shape),
+      dropout_(o.dropout),
+      method_(method.make(shape, layer, random)),
+      query_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
+      key_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
+      value_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
+      out_(shape.width, shape.heads * shape.head_dim, false, o.initialisation, random, o.divisor),
+      before_(std::move(before)) {
+  if (shape.normed_heads) query_norm_ = Norm(shape.head_dim, "rms"), key_norm_ = Norm(shape.head_dim, "rms");
+}
+
+void Attention::name(NamedTensors& parameters) {
+  query_.name("query", parameters, /*bare=*/true);
+  key_.name("key", parameters, /*bare=*/true);
+  value_.name("value", parameters, /*bare=*/true);
+  out_.name("out", parameters, /*bare=*/true);
+  query_norm_.name("query_norm", parameters);
+  key_norm_.name("key_norm", parameters);
+}
+
+bool Attention::bfloat16() const { return key_.weight.scalar_type() == at::kBFloat16; }
+
+Attention::Projected Attention::project(const Tensor& h, bool query) const {
+  const Tensor x = before_(h);
+  std::vector<Tensor> weights = {key_.weight, value_.weight};
+  if (query) weights.push_back(query_.weight);
+  const auto made = lapse::linear(x, weights);
+  return {x, query ? made[2] : Tensor(), made[0], made[1]};
+}
+
+Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind) const {
+  Columns columns = method_->state(time.sizes(), h.options().requires_grad(false));
+  columns["time"] = time, columns["kind"] = kind, columns["hidden"] = h;
+  return columns;
+}
+
+Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own) const {
+  Columns columns = this->columns(h, time, kind);
+  if (!method_->keeps_hidden()) columns.erase("hidden");
+  const Columns described = method_->describe(own.x.flatten(0, 1));
+  columns["until"] =
+      method_->until({time.flatten(), kind.flatten(), described, Stored::projections}).view(time.sizes());
+  for (const auto& [name, values] : described) columns[name] = values.unflatten(0, time.sizes());
+  const auto type = bfloat16() ? at::kBFloat16 : h.scalar_type();
+  columns["key"] = as(key_norm_(heads(own.key)), type), columns["value"] = as(heads(own.value), type);
+  return columns;
+}
+
+void Attention::pool(LayerPass& pass, int64_t length) const {
+  const PooledRows pooled = method_->pool(pass.table, pass.times.start, length);
+  if (!pooled.hidden.defined()) return;
+  const Tensor h = pooled.hidden.unsqueeze(0), time = pooled.time.unsqueeze(0);
+  const Tensor kind = at::full_like(time, static_cast<int64_t>(RowKind::pooled), at::kByte);
+  Columns rows =
+      pass.stored == Stored::inputs ? columns(h, time, kind) : columns(h, time, kind, project(h, /*query=*/false));
+  for (auto& [name, values] : rows) values = values.squeeze(0);
+  pass.table.insert(pooled.sample, rows);
+}
+
+Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, bool bfloat16) const {
+  Columns described = table.columns();
+  for (const char* own : {"time", "kind", "until", "hidden", "key", "value"}) described.erase(own);
+  if (stored == Stored::projections)
+    return {table, table.column("key"), table.column("value"), table.column("until"), std::move(described), stored};
+  const Tensor x = before_(table.column("hidden"));
+  LinearOptions options{.bfloat16 = bfloat16};
+  if (!before_.defined() && fresh > 0)  // else the norm learns from all rows
+    for (int64_t b = 0; b < table.samples(); ++b) {
+      const int64_t end = table.first_row(b + 1);
+      options.gradient_rows.emplace_back(end - fresh, end);
+    }
+  const auto projected = lapse::linear(x, {key_.weight, value_.weight}, options);
+  described.merge(method_->describe(x));
+  Rows rows{table, key_norm_(heads(projected[0])), heads(projected[1]), {}, std::move(described), stored};
+  rows.until = method_->until(rows.view());
+  return rows;
+}
+
+Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
+  if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
+  at::NoGradGuard no_grad;
+  const Stored stored = table.columns().count("key") ? Stored::projections : Stored::inputs;
+  return rows(table, stored).until > next.index_select(0, table.sample());
+}
+
+Columns Attention::tell(const MemoryTable& table) const {
+  if (table.rows() == 0) return {};
+  at::NoGradGuard no_grad;
+  return method_->tell(rows(table, table.columns().count("key") ? Stored::projections : Stored::inputs));
+}
+
+void Attention::begin(MemoryTable& table, int64_t n, Stored stored) const {
+  if (n == 0) return;
+  at::NoGradGuard no_grad;
+  const auto real = query_.weight.options().dtype(bfloat16() ? at::kFloat : query_.weight.scalar_type());
+  const Tensor h = at::zeros({table.samples(), n, shape_.width}, real.requires_grad(false));
+  const Tensor time = at::arange(-n, 0, h.options().dtype(at::kLong)).repeat({table.samples(), 1});
+  const Tensor kind = at::full_like(time, static_cast<int64_t>(RowKind::start), at::kByte);
+  table.append(stored == Stored::inputs ? columns(h, time, kind) : columns(h, time, kind, project(h, /*query=*/false)));
+}
+
+MemoryTable Attention::projected(const MemoryTable& inputs) const {
+  if (inputs.rows() == 0) return MemoryTable(inputs.samples());
+  at::NoGradGuard no_grad;
+  const Tensor h = inputs.column("hidden").unsqueeze(0);
+  Columns columns = this->columns(h, inputs.time().unsqueeze(0), inputs.kind().unsqueeze(0), project(h, false));
+  for (auto& [name, values] : columns) values = inputs.columns().count(name) ? inputs.column(name) : values.squeeze(0);
+  return MemoryTable::restore(inputs.offsets(), std::move(columns));
+}
+
+Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const {
+  const bool stored = pass.stored == Stored::projections, rounded = pass.options.bfloat16 || bfloat16();
+  Query query{stored ? own.x : before_(h), {}, pass.times.start, pass.position, pass.options.lengths};
+  query.q = query_norm_(heads(stored ? own.query : query_(query.x, pass.options.bfloat16)));
+  query.uniform = pass.draws.uniform;
+  if (dropout_ > 0 && pass.draws.seed) {
+    query.dropout = dropout_;
+    query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), pass.times.start.options());
+  }
+  if (!rounded) return method_->read(query, rows);
+  Rows all = rows;
+  for (Tensor* x : {&query.q, &query.position, &all.key, &all.value})
+    if (x->defined()) *x = as(*x, at::kBFloat16);
+  return method_->read(query, all);
+}
+
+Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
+  const int64_t K = h.size(1);
+  const bool stored = pass.stored == Stored::projections;
+  MemoryTable& table = pass.table;
+  const BlockTimes& times = pass.times;
+  const Projected own = stored ? project(h, /*query=*/true) : Projected();
+  table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
+  pool(pass, K);
+  Rows rows = this->rows(table, pass.stored, K, pass.options.bfloat16);
+  const Tensor ended = times.ended(table);
+  if (ended.defined()) rows.until = at::minimum(rows.until, ended);
+  Reading reading;
+  // A dropped layer remembers all the same; what the method writes into its columns follows from reading.
+  if (!pass.draws.dropped || !method_->state({0}, h.options()).empty()) {
+    at::AutoGradMode gradients(at::GradMode::is_enabled() && !pass.draws.dropped);
+    reading = read(h, own, pass, rows);
+  }
+  for (const auto& [name, values] : reading.state) {
+    table.replace(name, values);
+    rows.described[name] = values;
+  }
+  if (reading.until.defined()) rows.until = reading.until;
+  if (stored && (reading.until.defined() || ended.defined())) table.replace("until", rows.until);
+  Tensor result;
+  if (!pass.draws.dropped) {
+    pass.cost = reading.cost;
+    const Tensor attended = pass.options.at_places(as(reading.out, h.scalar_type()).flatten(2));
+    result = out_(attended, pass.options.bfloat16);
+  }
+  forget(pass, rows, ended, K);
+  return result;
+}
+
+void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, int64_t K) const {
+  at::NoGradGuard no_grad;
+  MemoryTable& table = pass.table;
+  table.detach();
+  const bool now = pass.options.exact || pass.options.observe || method_->one_by_one();
+  if (!now && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
+  const Tensor next = (pass.times.start + K).index_select(0, table.sample());
+  const int64_t spare = method_->spare(pass.stored);
+  Tensor kept = rows.until > (spare == 0 ? next : next - spare);
+  if (spare > 0 && ended.defined()) kept = at::logical_and(kept, ended > next);
+  if (pass.options.observe) report(pass, rows, kept, K);
+  table.keep(kept);
+}
+
+void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, int64_t K) const {
+  const MemoryTable& table = pass.table;
+  LayerReport& report = pass.report;
+  report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless(rows);
+  const Tensor sizes =
+      memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K, pass.options.lengths);
+  const Tensor start = pass.times.start.index_select(0, table.sample());
+  const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
+  // Without the rows that were dead before the block and have yet to be released.
+  const Tensor readable = at::logical_or(rows.until > start, recent);
+  const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
+  const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), kept.sum()}).to(at::kCPU);  // in one read
+  const auto* count = all.const_data_ptr<int64_t>();
+  report.memory_sum = static_cast<double>(count[0]), report.queries = sizes.numel();
+  report.memory_max = static_cast<double>(count[1]);
+  report.deleted = static_cast<double>(count[2] - count[3]) / static_cast<double>(count[2]);
+  for (const auto& [name, values] : method_->tell(rows))
+    report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
+}
+
+}  // namespace lapse

@@ -1,0 +1,45 @@
+#include "lapse/nn/block.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace lapse {
+
+using at::Tensor;
+
+Tensor BlockOptions::at_places(const Tensor& x) const {
+  return places.defined() ? x.flatten(0, 1).index_select(0, places) : x;
+}
+
+BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& begins)
+    : start(clock), time(clock.unsqueeze(1)) {
+  static_assert(static_cast<int>(RowKind::token) == 0 && static_cast<int>(RowKind::first) == 1);
+  if (length != 1) time = time + at::arange(length, clock.options());
+  Tensor first = time == 0;  // of a stream that has read nothing
+  if (begins.defined()) {
+    first = at::logical_or(first, begins);
+    const Tensor at_begin =
+        at::constant_pad_nd(time.masked_fill(at::logical_not(begins), kNever), {0, 1}, static_cast<double>(kNever));
+    next_ = std::get<0>(at::cummin(at_begin.flip(1), 1)).flip(1);
+  }
+  kind = first.to(at::kByte);
+}
+
+Tensor BlockTimes::ended(const MemoryTable& table) const {
+  if (!next_.defined()) return {};
+  const Tensor sample = table.sample();
+  // Of the block's row at column c the columns after it count, of older rows all.
+  const Tensor column = (table.time() - start.index_select(0, sample) + 1).clamp(0, next_.size(1) - 1);
+  return next_.flatten().index_select(0, sample * next_.size(1) + column);
+}
+
+void LayerReport::join(const LayerReport& next) {
+  memory_sum += next.memory_sum, queries += next.queries;
+  memory_max = std::max(memory_max, next.memory_max);
+  deleted = next.deleted;
+  time = next.time, kind = next.kind, until = next.until;
+  for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
+}
+
+}  // namespace lapse

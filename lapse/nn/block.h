@@ -1,0 +1,79 @@
+// What one block of tokens asks of every layer, and what the layers say of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "lapse/forgetting/method.h"
+
+namespace lapse {
+
+/// What one block asks of every layer.
+struct BlockOptions {
+  /// Of x [B, K, ...] the positions whose logits are asked for: [P, ...], or x.
+  at::Tensor at_places(const at::Tensor& x) const;
+
+  bool observe = false;  ///< fill LayerReport
+  /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
+  /// they take room, but change nothing.
+  bool exact = false;
+  at::Tensor lengths;     ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
+  at::Tensor begins;      ///< [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere
+  at::Tensor places;      ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
+  at::Tensor target;      ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
+  bool answers = false;   ///< with a target: fill Likelihood::right
+  bool bfloat16 = false;  ///< with Stored::inputs: multiply in bfloat16 and sum in float32; all else stays float32
+};
+
+/// When the tokens of a block are: the same for every layer.
+struct BlockTimes {
+  BlockTimes(const at::Tensor& clock, int64_t length, const at::Tensor& begins);
+
+  at::Tensor start;  ///< [B] int64: of the first token
+  at::Tensor time;   ///< [B, K] int64
+  at::Tensor kind;   ///< [B, K] uint8: RowKind::token or RowKind::first
+
+  /// Of each row of a table that holds the block [N] int64: when an episode that begins in the block hides it; kNever.
+  /// Undefined if none begins.
+  at::Tensor ended(const MemoryTable& table) const;
+
+ private:
+  at::Tensor
+      next_;  // [B, K + 1]: when the first episode begins that begins at column j or later; undefined if none does
+};
+
+/// A layer's random draws in a block.
+struct LayerDraws {
+  double uniform = 1;              ///< Query::uniform
+  std::optional<uint64_t> seed{};  ///< of the dropout; none: no dropout
+  bool dropped = false;            ///< layer drop: the table is updated, h and the cost are not
+};
+
+/// What a layer did in one block; filled if BlockOptions::observe.
+struct LayerReport {
+  double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
+  int64_t queries = 0;                    ///< how many those are
+  double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
+  Columns told;                  ///< what the method tells of the block's own rows, padding's too: name -> [B, K]
+  at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
+
+  double memory_mean() const { return queries > 0 ? memory_sum / static_cast<double>(queries) : 0; }
+  /// Appends the report of the next timestep.
+  void join(const LayerReport& next);
+};
+
+/// One layer's share of a block on its way through the layer's parts.
+struct LayerPass {
+  const BlockTimes& times;
+  const BlockOptions& options;
+  const at::Tensor& position;  ///< [P, D]: the model's table of ages; may be undefined
+  Stored stored;               ///< what `table` holds
+  MemoryTable& table;          ///< gains the block's rows, loses those that expire
+  LayerDraws draws = {};
+  at::Tensor cost = {};  ///< the method's: a scalar, undefined if there is none
+  LayerReport report = {};
+};
+
+}  // namespace lapse

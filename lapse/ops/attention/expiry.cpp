@@ -1,0 +1,54 @@
+#include "lapse/ops/attention/expiry.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lapse {
+namespace {
+
+constexpr int64_t kFar = int64_t{1} << 30;  // beyond every age
+
+/// The greatest age with span - age > -ramp, and the time after it.
+template <class T>
+int64_t until_of(int64_t time, T span, T ramp) {
+  constexpr int64_t never = std::numeric_limits<int64_t>::max(), always = std::numeric_limits<int64_t>::min();
+  if (std::isnan(span)) return always;
+  const double estimate = std::ceil(static_cast<double>(span) + ramp) - 1;
+  auto age = static_cast<int64_t>(std::clamp(estimate, -static_cast<double>(kFar), static_cast<double>(kFar)));
+  auto readable = [&](int64_t a) { return span - static_cast<T>(a) > -ramp; };
+  while (age < kFar && readable(age + 1)) ++age;
+  while (age > -kFar && !readable(age)) --age;
+  if (age == kFar) return never;
+  return readable(age) ? time + age + 1 : always;
+}
+
+template <class T>
+at::Tensor until_of(const at::Tensor& time, const at::Tensor& span, double ramp) {
+  const at::Tensor until = at::empty(time.sizes(), time.options());
+  const auto* times = time.const_data_ptr<int64_t>();
+  const T* spans = span.const_data_ptr<T>();
+  auto* to = until.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < time.numel(); ++i) to[i] = until_of(times[i], spans[i], static_cast<T>(ramp));
+  return until;
+}
+
+}  // namespace
+
+int64_t ramp_until(int64_t time, float span, float ramp) { return until_of(time, span, ramp); }
+int64_t ramp_until(int64_t time, double span, double ramp) { return until_of(time, span, ramp); }
+
+at::Tensor ramp_until(const at::Tensor& time, const at::Tensor& span, double ramp) {
+  TORCH_CHECK(time.scalar_type() == at::kLong && time.sizes() == span.sizes(),
+              "ramp_until: time must be int64 of span's shape ", span.sizes(), ", got ", time.scalar_type(), " ",
+              time.sizes());
+  if (!time.device().is_cpu()) return ramp_until(time.to(at::kCPU), span.to(at::kCPU), ramp).to(time.device());
+  const at::Tensor times = time.contiguous();
+  if (span.scalar_type() == at::kDouble) return until_of<double>(times, span.contiguous(), ramp);
+  const bool narrow = span.scalar_type() != at::kFloat;
+  return until_of<float>(times, (narrow ? span.to(at::kFloat) : span).contiguous(), ramp);
+}
+
+}  // namespace lapse

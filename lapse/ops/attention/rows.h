@@ -1,0 +1,26 @@
+// What every attention operator reads: queries at consecutive times, before packed rows of which each has a time.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <limits>
+#include <optional>
+
+namespace lapse {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();  ///< as an age or a time: none, never
+
+/// B samples of K queries at consecutive times read N packed rows. Rows of sample b are offsets[b] ... offsets[b+1]-1;
+/// rows from offsets[B] on are spare and never read. Of a sample's rows those that some query sees come by strictly
+/// ascending time; the others may have any time, and cost nothing beyond one pass over times. Ages are counted in
+/// timesteps: a = (time of query) - (time of row).
+struct AttentionInputs {
+  at::Tensor q;                     ///< [B, K, H, D] float32, float64 or bfloat16
+  at::Tensor k, v;                  ///< [N, H, D], dtype of q
+  at::Tensor offsets;               ///< [B + 1] int64, on the CPU; all else may be on another device
+  at::Tensor start;                 ///< [B] int64: time of each sample's first query
+  at::Tensor time;                  ///< [N] int64
+  std::optional<at::Tensor> until;  ///< [N] int64: time of the first query that no longer sees the row
+};
+
+}  // namespace lapse
