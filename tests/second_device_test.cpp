@@ -6,9 +6,14 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "lapse/core/testing.h"
 #include "lapse/generate/generator.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/observe/recorder.h"
+#include "lapse/train/checkpoint.h"
+#include "lapse/train/evaluate.h"
 #include "lapse/train/learner.h"
+#include "lapse/train/trainer.h"
 
 namespace lapse {
 namespace {
@@ -19,6 +24,7 @@ constexpr int64_t kStreams = 3;
 
 struct Kind {
   std::string method, norm;
+  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.method << ", " << kind.norm; }
 };
 
 std::vector<Kind> kinds() {
@@ -33,8 +39,12 @@ class SecondDeviceModel : public testing::TestWithParam<Kind> {
   static Transformer model(const at::Device& device) {
     ModelConfig config = tiny_config(GetParam().norm);
     config.dropout = 0.1;
-    if (config.norm == "pre") config.norm_kind = "rms", config.activation = "swiglu", config.biases = false;
-    Transformer model(config, *method_options(GetParam().method), kVocabulary, kBlock, Random(1, "weights"));
+    Settings settings = {{"loss", "0.01"}, {"memory_loss", "0.1"}, {"random_drop", "true"}};
+    if (config.norm == "pre") {
+      config.norm_kind = "rms", config.activation = "swiglu", config.biases = false, config.normed_heads = true;
+      settings.insert({{"separate", "true"}, {"budgets", "[12, 9]"}, {"initial_memory", "zeros"}});
+    }
+    Transformer model(config, *method_options(GetParam().method, settings), kVocabulary, kBlock, Random(1, "weights"));
     vary_spans(model, Random(1, "spans"));
     model.to(device);
     return model;
@@ -82,12 +92,16 @@ TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
   Transformer there = model(second_device()), here = model(at::kCPU);
   const Tensor tokens = random_tokens(kStreams, 5 * kBlock),
                lengths = at::tensor({int64_t{4}, int64_t{1}, kBlock}, at::kLong);
+  const Tensor begins = at::zeros({kStreams, kBlock}, at::kBool);  // of episodes
+  begins[1][3] = true;
   ModelMemory memory = there.begin(kStreams, Stored::projections), other = here.begin(kStreams, Stored::projections);
   for (const int64_t K : {8, 8, 1, 1, 8}) {
     BlockOptions options{.observe = true};
     if (K == kBlock) options.lengths = lengths;
+    if (K == kBlock && GetParam().norm == "post") options.begins = begins;
     const auto expected = here.forward(tokens.narrow(1, 0, K), other, options);
     if (K == kBlock) options.lengths = lengths.to(second_device());
+    if (options.begins.defined()) options.begins = begins.to(second_device());
     const auto got = there.forward(tokens.narrow(1, 0, K).to(second_device()), memory, options);
     EXPECT_LT(difference(got.logits.to(at::kCPU), expected.logits), 1e-5);
     for (size_t l = 0; l < got.reports.size(); ++l) {
@@ -105,6 +119,56 @@ TEST_P(SecondDeviceModel, GeneratesAsOnTheCpu) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(got.next(), expected.next());
   EXPECT_EQ(got.memory_sizes(), expected.memory_sizes());
   EXPECT_EQ(got.remembered(), expected.remembered());
+}
+
+TEST_P(SecondDeviceModel, IsObservedAsOnTheCpu) {
+  const Threads one(1);
+  Transformer there = model(second_device()), here = model(at::kCPU);
+  const Tensor ids = random_tokens(1, 30);
+  Tokens tokens(kVocabulary);
+  for (int64_t i = 0; i < 30; ++i) tokens.append({static_cast<int32_t>(ids[0][i].item<int64_t>())});
+  EvaluationStreams some(tokens, 1, kBlock, false), same(tokens, 1, kBlock, false);
+  const MemoryRecord got = record_memory(there, some), expected = record_memory(here, same);
+  for (size_t l = 0; l < got.layers.size(); ++l) {
+    EXPECT_EQ(got.layers[l].held, expected.layers[l].held);
+    EXPECT_EQ(got.layers[l].sizes, expected.layers[l].sizes);
+  }
+  EvaluationStreams whole(tokens, 2, kBlock, false), again(tokens, 2, kBlock, false);
+  const EvaluationOptions options{.counts_answers = true};
+  const EvaluationResult read = evaluate(there, whole, options), other = evaluate(here, again, options);
+  EXPECT_NEAR(read.nats, other.nats, 1e-5);
+  EXPECT_EQ(read.score.right_answers, other.score.right_answers);
+}
+
+Config small_run(const fs::path& text, const std::string& device, int64_t updates) {
+  Config config;
+  config.data.path = text.string();
+  config.model = tiny_config("post");
+  config.train.device = device;
+  config.train.batch = 4, config.train.parts = 2, config.train.block = kBlock, config.train.updates = updates;
+  config.train.log_every = 2, config.train.validate_every = 2, config.train.threads = 1;
+  return config;
+}
+
+// A whole run, begun on the CPU, gone on with on the device, and read on either.
+TEST(SecondDeviceRun, GoesOnWhereAnotherDeviceLeftIt) {
+  const Threads one(1);
+  TestFolder folder;
+  std::string text;
+  Random random(1, "text");
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + random.below(5));
+  write_file(folder / "text", text);
+  const auto train_on = [&](const char* device, int64_t updates, const char* run) {
+    Config config = small_run(folder / "text", device, updates);
+    EXPECT_EQ(train(config, folder / run, {.resume = true, .quiet = true}), Outcome::kFinished);
+  };
+  train_on("cpu", 6, "here");
+  train_on("cpu", 3, "there"), train_on("second", 6, "there");
+  const auto here = Checkpoint::open(folder / "here").model(), there = Checkpoint::open(folder / "there").model();
+  const auto expected = here->parameters(), got = there->parameters();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_LT(difference(got[i].second->detach(), expected[i].second->detach()), 1e-4) << got[i].first;
+  train_on("cpu", 7, "there");
 }
 
 }  // namespace

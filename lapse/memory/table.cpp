@@ -199,6 +199,10 @@ void MemoryTable::detach() {
     if (values.requires_grad()) values = values.detach();
 }
 
+void MemoryTable::to(at::Device device) {
+  for (auto& [name, values] : columns_) values = values.to(device);
+}
+
 int64_t MemoryTable::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, values] : columns_) sum += static_cast<int64_t>(values.storage().nbytes());

@@ -60,6 +60,7 @@ class MemoryTable {
   void reset();
 
   void detach();
+  void to(at::Device device);
 
   /// Bytes held by the columns' storage, spare room included.
   int64_t bytes() const;

@@ -30,6 +30,11 @@ int64_t count_parameters(const ModelConfig& config, const MethodOptions& method,
   return Transformer(config, method, vocabulary, block, Random(0, "weights"), outputs).parameter_count();
 }
 
+void ModelMemory::to(at::Device device) {
+  clock = clock.to(device);
+  for (auto& table : layers) table.to(device);
+}
+
 int64_t ModelMemory::bytes() const {
   int64_t sum = 0;
   for (const auto& table : layers) sum += table.bytes();

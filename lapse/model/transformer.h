@@ -19,6 +19,7 @@ struct ModelMemory {
   at::Tensor clock;                     ///< [B] int64
   Stored stored = Stored::projections;  ///< what the tables hold
 
+  void to(at::Device device);
   int64_t bytes() const;
 };
 
