@@ -160,7 +160,7 @@ class KeepAllOptions : public MethodOptions {
 /// Timesteps since the beginning: neither initial rows nor what was made of others.
 int64_t timesteps_in(const ModelMemory& memory) {
   int64_t rows = 0;
-  for (const auto& table : memory.layers) rows += (table.time() >= 0).sum().item<int64_t>();
+  for (const auto& table : memory.layers) rows += is_token(table.kind()).sum().item<int64_t>();
   return rows;
 }
 

@@ -218,8 +218,8 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
       memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K, pass.options.lengths);
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
-  // Without the rows that were dead before the block and have yet to be released.
-  const Tensor readable = at::logical_or(rows.until > start, recent);
+  // Without the rows that could have gone before the block and have yet to be released.
+  const Tensor readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent);
   const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
   const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), kept.sum()}).to(at::kCPU);  // in one read
   const auto* count = all.const_data_ptr<int64_t>();
