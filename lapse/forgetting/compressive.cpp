@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
 #include "lapse/ops/dropout.h"
 
 namespace lapse {
@@ -192,13 +191,6 @@ class CompressiveOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     return std::make_unique<Compressive>(s_, shape);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
-    s_.rate = golden_value<int64_t>(metadata, "compress_rate");
-    s_.size = golden_value<int64_t>(metadata, "compress_size");
-    s_.initial_memory = "zeros";
   }
 
  private:

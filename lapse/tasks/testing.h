@@ -13,7 +13,7 @@ inline std::unique_ptr<TaskOptions> make_task(const std::string& name, const Set
     if (entry.name != name) continue;
     auto task = entry.options();
     Fields fields = task->fields();
-    for (Field& field : task->evaluation_fields()) fields.push_back(std::move(field));
+    for (Field& field : task->reading_fields()) fields.push_back(std::move(field));
     for (const auto& [key, value] : settings)
       for (const Field& field : fields)
         if (field.name == key) set_field(field, value, key);

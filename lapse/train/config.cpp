@@ -64,6 +64,13 @@ Config::Config() : method_name(default_method().name) {
   for (const auto& entry : task_table()) tasks_.push_back(entry.options());
 }
 
+Config::Config(const Config& other) : Config() {
+  const Sections from = const_cast<Config&>(other).sections(), to = sections();  // reads from them alone
+  for (size_t i = 0; i < to.size(); ++i) copy_values(from[i].fields, to[i].fields);
+}
+
+std::string Config::to_toml() const { return config_to_toml(Config(*this).sections()); }
+
 Sections Config::sections() {
   std::vector<std::string> names, tasks = {"none"};
   for (const auto& entry : method_table()) names.push_back(entry.name);
@@ -88,16 +95,27 @@ Sections Config::sections() {
   return all;
 }
 
-MethodOptions& Config::method() const {
-  for (const auto& options : methods_)
-    if (options->name() == method_name) return *options;
-  find_method(method_name);  // throws, naming the methods there are
-  fail("the method table is inconsistent");
-}
+size_t Config::method_index(const std::string& name) const { return &find_method(name) - method_table().data(); }
 
-TaskOptions* Config::task() const {
+const TaskOptions* Config::task() const {
   for (const auto& options : tasks_)
     if (options->name() == task_name) return options.get();
+  return nullptr;
+}
+
+std::unique_ptr<MethodOptions> Config::copy_method(const std::string& name) const {
+  auto copy = find_method(name).options();
+  copy_values(methods_[method_index(name)]->fields(), copy->fields());
+  return copy;
+}
+
+std::unique_ptr<TaskOptions> Config::copy_task() const {
+  for (size_t i = 0; i < tasks_.size(); ++i)
+    if (tasks_[i]->name() == task_name) {
+      auto copy = task_table()[i].options();
+      copy_values(tasks_[i]->fields(), copy->fields());
+      return copy;
+    }
   return nullptr;
 }
 
@@ -121,14 +139,6 @@ void Config::check_task() const {
   task()->check();
 }
 
-void Config::read_with(const std::string& name) {
-  find_method(name);
-  if (name == method_name) return;
-  const MethodOptions& trained = method();
-  method_name = name;
-  method().adopt(trained, shape_of(model, train.block));
-}
-
 void Config::check() const {
   model.check();
   if (task()) check_task();
@@ -144,7 +154,7 @@ void Config::check() const {
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }
 
-void check_training(const Config& config) {
+void require_trainable_here(const Config& config) {
   config.check();
   const bool on_cpu = find_device(config.train.device).is_cpu();
   if (config.train.precision != "bf16") return;

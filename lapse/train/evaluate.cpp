@@ -72,9 +72,9 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
     if (block.restart) memory = model.begin(block.batch, Stored::projections);
     const Batch batch = Batch(block).to(model.device());
-    const auto y = model.forward(
-        batch.input, memory,
-        {.observe = true, .lengths = batch.lengths, .target = batch.target, .answers = options.counts_answers});
+    const auto y =
+        model.forward(batch.input, memory,
+                      {.observe = true, .lengths = batch.lengths, .target = batch.target, .answers = block.answers});
     const Likelihood& found = y.likelihood;
     score.nats += found.nats.item<double>();
     if (found.right.defined()) {

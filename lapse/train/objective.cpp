@@ -13,7 +13,7 @@ class Prediction : public Objective {
   PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored, const BlockOptions& options,
                 const BlockDraws& draws) const override {
     BlockOptions how = options;
-    how.target = part.target, how.answers = counts_answers();
+    how.target = part.target, how.answers = answers();
     how.lengths = part.lengths;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
@@ -23,17 +23,17 @@ class Prediction : public Objective {
   }
 
  protected:
-  virtual bool counts_answers() const = 0;
+  virtual bool answers() const = 0;
   virtual double divisor(const Likelihood& part, double scored) const = 0;
 };
 
 class LanguageModelling : public Prediction {
-  bool counts_answers() const override { return false; }
+  bool answers() const override { return false; }
   double divisor(const Likelihood& part, double) const override { return static_cast<double>(part.scored); }
 };
 
 class ScoredTask : public Prediction {
-  bool counts_answers() const override { return true; }
+  bool answers() const override { return true; }
   double divisor(const Likelihood&, double scored) const override { return scored + 1e-6; }
 };
 
@@ -41,9 +41,5 @@ class ScoredTask : public Prediction {
 
 std::unique_ptr<Objective> language_modelling() { return std::make_unique<LanguageModelling>(); }
 std::unique_ptr<Objective> scored_task() { return std::make_unique<ScoredTask>(); }
-
-std::unique_ptr<Objective> objective_of(const Source& source) {
-  return source.counts_answers() ? scored_task() : language_modelling();
-}
 
 }  // namespace lapse

@@ -32,7 +32,4 @@ std::unique_ptr<Objective> language_modelling();
 /// counts alike; and how many are right: of tasks, where some positions ask for something.
 std::unique_ptr<Objective> scored_task();
 
-/// The one that suits what is read.
-std::unique_ptr<Objective> objective_of(const Source& source);
-
 }  // namespace lapse

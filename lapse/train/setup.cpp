@@ -36,7 +36,8 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Source& source
   Transformer model(config.model, config.method(), vocabulary.size(), config.train.block,
                     Random(config.train.seed, "weights"), vocabulary.outputs());
   model.to(find_device(config.train.device));
-  return std::make_unique<Learner>(std::move(model), objective_of(source), learner_options(config));
+  auto objective = config.task() ? scored_task() : language_modelling();
+  return std::make_unique<Learner>(std::move(model), std::move(objective), learner_options(config));
 }
 
 MemoryEstimate estimate_memory(const Config& config, const Source& source) {

@@ -1,4 +1,4 @@
-#include "lapse/generate/generator.h"
+#include "lapse/read/generator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

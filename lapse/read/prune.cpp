@@ -1,4 +1,4 @@
-#include "lapse/train/prune.h"
+#include "lapse/read/prune.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,12 +8,18 @@
 #include <numeric>
 
 #include "lapse/core/error.h"
+#include "lapse/forgetting/budgets.h"
 
 namespace lapse {
 
 using at::Tensor;
 
 int64_t PruneRound::total() const { return std::accumulate(budgets.begin(), budgets.end(), int64_t{0}); }
+
+void set_budgets(Transformer& model, const std::vector<int64_t>& budgets) {
+  for (size_t l = 0; l < model.layers().size(); ++l)
+    set_budget(model.layers()[l].attention().method(), budgets.empty() ? 0 : budgets[l]);
+}
 
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   TokenBlock block;
@@ -42,7 +48,7 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
   }
   std::vector<Tensor> outputs;
   for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
-    model_.layers()[l].attention().method().set_budget(budgets[l]);
+    set_budget(model_.layers()[l].attention().method(), budgets[l]);
     outputs = run_layer(l, inputs_[l]);
     if (l + 1 < layers) inputs_[l + 1] = outputs;
   }
@@ -51,9 +57,9 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
 
 double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
   at::NoGradGuard no_grad;
-  model_.layers()[layer].attention().method().set_budget(budget);
+  set_budget(model_.layers()[layer].attention().method(), budget);
   std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
-  model_.layers()[layer].attention().method().set_budget(budgets_[layer]);
+  set_budget(model_.layers()[layer].attention().method(), budgets_[layer]);
   for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
   return nats(h);
 }
