@@ -7,7 +7,7 @@ namespace lapse {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// A task with these options; the evaluation options too.
+/// A task with these options; the options of reading too.
 inline std::unique_ptr<TaskOptions> make_task(const std::string& name, const Settings& settings) {
   for (const auto& entry : task_table()) {
     if (entry.name != name) continue;
