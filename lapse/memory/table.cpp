@@ -68,7 +68,7 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
     // variable_data: autograd may have saved `old`, and must not see this write as a change of it. Few calls, because a
     // stream does this for every column of every layer at every token.
     Tensor view = old.variable_data();
-    auto shape = old.sizes().vec();
+    c10::SmallVector<int64_t, 4> shape(old.sizes());
     shape[0] = n + more;
     view.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
     if (!view.device().is_cpu()) {
@@ -107,6 +107,15 @@ void MemoryTable::check_rows(const Columns& more, int64_t leading) const {
 }
 
 void MemoryTable::check(const Columns& block, int64_t K) const {
+  // The columns of a stream's next token come in the table's order and fit; look closer only if they do not.
+  auto own = columns_.begin();
+  const auto fits = [&](const auto& column) {
+    const auto& [name, old] = *own++;
+    const at::IntArrayRef sizes = column.second.sizes();
+    return name == column.first && old.scalar_type() == column.second.scalar_type() && sizes.size() >= 2 &&
+           sizes[0] == samples() && sizes[1] == K && sizes.slice(2) == old.sizes().slice(1);
+  };
+  if (block.size() == columns_.size() && std::all_of(block.begin(), block.end(), fits)) return;
   for (const auto& [name, values] : block)
     TORCH_CHECK(values.dim() >= 2 && values.size(0) == samples() && values.size(1) == K, "append: column '", name,
                 "' must be [", samples(), ", ", K, ", ...], got ", values.sizes());
@@ -123,8 +132,9 @@ void MemoryTable::append(Columns block) {
               "append: 'time' must be int64 and 'kind' uint8, both [B, K]");
   check(block, K);
   for (auto& [name, values] : block) {
-    const auto found = columns_.find(name);
-    values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
+    Tensor& old = columns_[name];
+    if (!old.defined()) old = values.flatten(0, 1).narrow(0, 0, 0).detach();
+    values = grown(old, values);
   }
   columns_ = std::move(block);
   room_.take();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lapse/ops/few_rows.h"
 #include "lapse/ops/linear.h"
 
 namespace lapse {
@@ -18,6 +19,12 @@ constexpr int64_t kNewShare = 8;
 
 /// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
 Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
+
+/// Columns of every table, which a method does not describe.
+bool is_own(const std::string& column) {
+  constexpr const char* kOwn[] = {"time", "kind", "until", "hidden", "key", "value"};
+  return std::find(std::begin(kOwn), std::end(kOwn), column) != std::end(kOwn);
+}
 
 /// |C_t| of each query: [B, K], or [n] without padding.
 Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start, int64_t K,
@@ -57,6 +64,12 @@ void Attention::name(NamedTensors& parameters) {
   key_norm_.name("key_norm", parameters);
 }
 
+Tensor Attention::heads(const Tensor& x) const {
+  c10::SmallVector<int64_t, 4> shape(x.sizes());
+  shape.back() = shape_.heads, shape.push_back(shape_.head_dim);
+  return reshaped(x, shape);
+}
+
 bool Attention::bfloat16() const { return key_.weight.scalar_type() == at::kBFloat16; }
 
 Attention::Projected Attention::project(const Tensor& h, bool query) const {
@@ -76,10 +89,15 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
 Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own) const {
   Columns columns = this->columns(h, time, kind);
   if (!method_->keeps_hidden()) columns.erase("hidden");
-  const Columns described = method_->describe(own.x.flatten(0, 1));
-  columns["until"] =
-      method_->until({time.flatten(), kind.flatten(), described, Stored::projections}).view(time.sizes());
-  for (const auto& [name, values] : described) columns[name] = values.unflatten(0, time.sizes());
+  const int64_t n = time.numel();
+  const Columns described = method_->describe(reshaped(own.x, {n, shape_.width}));
+  columns["until"] = reshaped(
+      method_->until({reshaped(time, {n}), reshaped(kind, {n}), described, Stored::projections}), time.sizes());
+  for (const auto& [name, values] : described) {
+    c10::SmallVector<int64_t, 4> shape(values.sizes());
+    shape[0] = time.size(1), shape.insert(shape.begin(), time.size(0));
+    columns[name] = reshaped(values, shape);
+  }
   const auto type = bfloat16() ? at::kBFloat16 : h.scalar_type();
   columns["key"] = as(key_norm_(heads(own.key)), type), columns["value"] = as(heads(own.value), type);
   return columns;
@@ -97,8 +115,9 @@ void Attention::pool(LayerPass& pass, int64_t length) const {
 }
 
 Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, bool bfloat16) const {
-  Columns described = table.columns();
-  for (const char* own : {"time", "kind", "until", "hidden", "key", "value"}) described.erase(own);
+  Columns described;
+  for (const auto& column : table.columns())
+    if (!is_own(column.first)) described.insert(column);
   if (stored == Stored::projections)
     return {table, table.column("key"), table.column("value"), table.column("until"), std::move(described), stored};
   const Tensor x = before_(table.column("hidden"));
@@ -189,7 +208,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   Tensor result;
   if (!pass.draws.dropped) {
     pass.cost = reading.cost;
-    const Tensor attended = pass.options.at_places(as(reading.out, h.scalar_type()).flatten(2));
+    const Tensor attended =
+        pass.options.at_places(reshaped(as(reading.out, h.scalar_type()), {h.size(0), K, out_.weight.size(1)}));
     result = out_(attended, pass.options.bfloat16);
   }
   forget(pass, rows, ended, K);

@@ -44,7 +44,7 @@ class Attention : public Sublayer {
 
  private:
   bool bfloat16() const;  // whether matrices are, and so keys and values
-  at::Tensor heads(const at::Tensor& x) const { return x.unflatten(-1, {shape_.heads, shape_.head_dim}); }
+  at::Tensor heads(const at::Tensor& x) const;  // [..., H D] as [..., H, D]
   /// What the block's own rows are made of, where keys and values are stored.
   struct Projected {
     at::Tensor x, query, key, value;  // [B, K, width] and, before their norms, [B, K, H D]

@@ -31,7 +31,7 @@ at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
 
 at::Tensor Norm::few(const at::Tensor& x, const at::Tensor& more) const {
   const int64_t n = weight_.size(0);
-  at::Tensor y = at::empty(x.sizes(), x.options());
+  at::Tensor y = empty_rows(x.sizes());
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
   for (int64_t i = 0; i < x.numel(); i += n)
     normalise_sum(x.const_data_ptr<float>() + i, more.defined() ? more.const_data_ptr<float>() + i : nullptr,

@@ -1,6 +1,8 @@
 #include "lapse/ops/few_rows.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/reshape.h>
 
 #include <algorithm>
 
@@ -42,6 +44,16 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
     const int64_t first = i * lines, end = std::min((i + count) * lines, p->weight.size(0));
     return Region{static_cast<const char*>(p->weight.const_data_ptr()) + first * line, (end - first) * line};
   });
+}
+
+at::Tensor empty_rows(at::IntArrayRef sizes) { return at::detail::empty_cpu(sizes, at::kFloat); }
+
+at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
+  if (at::GradMode::is_enabled() || !x.is_contiguous() || c10::multiply_integers(sizes) != x.numel())
+    return at::reshape(x, sizes);
+  at::Tensor y = x.variable_data();
+  y.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return y;
 }
 
 bool few_rows(const at::Tensor& x) {

@@ -24,15 +24,19 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Of each weight, for a few rows x [m, k].
-std::vector<Tensor> few_rows_of(const Tensor& x, const variable_list& weights, const float* bias, bool relu) {
+/// Of each weight, for few_rows x [..., k].
+std::vector<Tensor> few_rows_of(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
   std::vector<Tensor> y;
+  y.reserve(weights.size());
   c10::SmallVector<FewRowsProduct, 4> products;
+  c10::SmallVector<int64_t, 4> shape(x.sizes());
+  const float* bias = o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr;
   for (const auto& weight : weights) {
-    y.push_back(at::empty({x.size(0), weight.size(0)}, x.options()));
+    shape.back() = weight.size(0);
+    y.push_back(empty_rows(shape));
     products.push_back({weight, y.back().mutable_data_ptr<float>(), bias});
   }
-  multiply_few_rows(x.const_data_ptr<float>(), x.size(0), x.size(1), products, relu);
+  multiply_few_rows(x.const_data_ptr<float>(), x.numel() / x.size(-1), x.size(-1), products, o.relu);
   return y;
 }
 
@@ -218,6 +222,9 @@ bool has_bfloat16_products() {
 
 std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
   check(x, weights, o);
+  const auto plain = [](const Tensor& w) { return w.is_contiguous() && w.numel() > 0; };
+  if (few_rows(x) && std::all_of(weights.begin(), weights.end(), plain) && (!o.bias.defined() || plain(o.bias)))
+    return few_rows_of(x, weights, o);
   const bool rounds = rounded(x, weights[0]);
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
   std::vector<Tensor> y;
@@ -243,11 +250,10 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = x.reshape({m, k}).contiguous();
   const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
-  if (few) {
-    y = few_rows_of(flat, contiguous, bias ? bias->const_data_ptr<float>() : nullptr, o.relu);
-  } else {
+  if (few)
+    y = few_rows_of(flat, contiguous, {.bias = bias.value_or(Tensor()), .relu = o.relu});
+  else
     y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
-  }
   auto shape = x.sizes().vec();
   for (auto& result : y) {
     shape.back() = result.size(1);
