@@ -109,6 +109,7 @@ void add_eval(CLI::App& program, Action& action) {
                    "default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
   add_precision(*verb, arguments->reading.precision);
+  add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
   add_method_options(*verb, arguments->reading);

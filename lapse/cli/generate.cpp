@@ -179,6 +179,7 @@ void add_generate(CLI::App& program, Action& action) {
       ->check(one_of({"auto", "always", "never"}))
       ->capture_default_str();
   add_precision(*verb, arguments->reading.precision);
+  add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
   add_method_options(*verb, arguments->reading);

@@ -108,6 +108,7 @@ void add_inspect(CLI::App& program, Action& action) {
       ->check(whole_number(0, int64_t{1} << 50));
   verb->add_option("-o,--out", arguments->out, "the page to write")->type_name("FILE")->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
+  add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
   add_method_options(*verb, arguments->reading);
   add_task_options(*verb, arguments->reading);

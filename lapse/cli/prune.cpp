@@ -274,6 +274,7 @@ void add_prune(CLI::App& program, Action& action) {
   verb->add_option("-o,--out", arguments->out,
                    "the checkpoint to write; default: pruned.safetensors in the run's folder")
       ->type_name("FILE");
+  add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
   verb->footer(

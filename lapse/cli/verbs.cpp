@@ -165,6 +165,12 @@ void add_precision(CLI::App& verb, std::string& precision) {
       ->capture_default_str();
 }
 
+void add_device(CLI::App& verb, std::string& device) {
+  verb.add_option("--device", device, "what to compute on: cpu, or where libtorch has it cuda or cuda:N")
+      ->type_name("NAME")
+      ->capture_default_str();
+}
+
 void add_threads(CLI::App& verb, int64_t& threads) {
   verb.add_option("--threads", threads, "cores to use; default: all")->check(whole_number(1, 4096));
 }

@@ -62,6 +62,9 @@ Action within_memory(std::string advice, Action action);
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
 
+/// Declares --device: of find_device.
+void add_device(CLI::App& verb, std::string& device);
+
 /// Declares --threads.
 void add_threads(CLI::App& verb, int64_t& threads);
 

@@ -24,7 +24,7 @@ void set_budgets(Transformer& model, const std::vector<int64_t>& budgets) {
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
-    blocks_.push_back({Batch(block), block.restart});
+    blocks_.push_back({Batch(block).to(model.device()), block.restart});
   if (blocks_.empty()) fail("there is no block of text to find budgets on");
   inputs_.resize(model.layers().size());
 }
@@ -41,7 +41,7 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
     first = 0;
     Tensor clock;
     for (const auto& block : blocks_) {
-      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, at::kLong);
+      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, block.batch.input.options());
       inputs_[0].push_back(model_.embed(block.batch.input, clock));
       clock = clock + block.batch.input.size(1);
     }
@@ -72,7 +72,7 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
     const int64_t streams = inputs[i].size(0);
     if (blocks_[i].restart) {
       table = model_.begin_layer(layer, streams, Stored::projections);
-      clock = at::zeros({streams}, at::kLong);
+      clock = at::zeros({streams}, inputs[i].options().dtype(at::kLong));
     }
     const BlockTimes times(clock, inputs[i].size(1), {});
     LayerPass pass{times, {}, model_.ages(), Stored::projections, table};

@@ -9,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/tasks/registry.h"
+#include "lapse/train/device.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {
@@ -57,6 +58,7 @@ std::unique_ptr<TaskOptions> task_of(const Config& config, const ReadingOptions&
 
 std::unique_ptr<Transformer> Reader::model() const {
   auto model = checkpoint.model(*method);
+  model->to(device);
   if (precision == "bf16") model->to_bfloat16();
   return model;
 }
@@ -84,11 +86,12 @@ Tokens Reader::text(const std::string& data, const std::string& split) const {
 }
 
 Reader open_reader(const ReadingOptions& options) {
+  const at::Device device = find_device(options.device);
   Checkpoint checkpoint = Checkpoint::open(options.run);
   auto method = method_of(checkpoint.config(), options);
   auto task = task_of(checkpoint.config(), options);
   use_threads(options.threads);
-  return {std::move(checkpoint), std::move(method), std::move(task), options.precision};
+  return {std::move(checkpoint), std::move(method), std::move(task), options.precision, device};
 }
 
 }  // namespace lapse

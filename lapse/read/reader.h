@@ -20,6 +20,7 @@ struct ReadingOptions {
   std::optional<std::string> method;  ///< another forgetting method, one that needs no training
   Values of_method, of_task;          ///< over MethodOptions::reading_fields and TaskOptions::reading_fields
   std::string precision = "float32";  ///< or "bf16": Transformer::to_bfloat16
+  std::string device = "cpu";         ///< find_device
   int64_t threads = 0;                ///< 0: all cores
 };
 
@@ -28,6 +29,7 @@ struct Reader {
   std::unique_ptr<MethodOptions> method;  ///< what the model is read with
   std::unique_ptr<TaskOptions> task;      ///< null: the run reads a text
   std::string precision;
+  at::Device device;
 
   const Config& config() const { return checkpoint.config(); }
   const Vocabulary& vocabulary() const { return checkpoint.vocabulary(); }
@@ -41,7 +43,7 @@ struct Reader {
 };
 
 /// Opens the run's newest whole checkpoint, chooses method and options, and sets the threads. Error if the method or
-/// the task does not know an option, or the method would have to be trained.
+/// the task does not know an option, the method would have to be trained, or there is no such device.
 Reader open_reader(const ReadingOptions& options);
 
 }  // namespace lapse

@@ -25,7 +25,7 @@ constexpr int64_t kMostSteps = int64_t{1} << 40, kMostTime = int64_t{1} << 50;  
 class Writer {
  public:
   void add(const std::string& name, const Tensor& tensor) {
-    kept_.push_back(tensor.detach().contiguous());
+    kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
     entries_[name] = to_entry(kept_.back());
   }
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
@@ -240,6 +240,7 @@ std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
   for (const auto& [name, tensor] : file_->tensors())
     if (name.starts_with("memory.") && !is_place(name))
       fail(fmt::format("{}: there is no place in the run for its tensor '{}'", path_.string(), name));
+  for (ModelMemory& part : parts) part.to(model.device());
   return parts;
 }
 

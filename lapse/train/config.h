@@ -21,6 +21,7 @@ struct TrainConfig {
   int64_t updates = 2000;
   int64_t seed = 1;
   int64_t threads = 0;
+  std::string device = "cpu";
   std::string precision = "float32";
   std::string from;
   int64_t log_every = 10;

@@ -18,10 +18,8 @@ class Prediction : public Objective {
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
     const Tensor loss = all.nats / divisor(all, scored);
-    PartLoss result{loss + y.cost, loss.item<double>(), y.cost.item<double>(), all.nats.item<double>(), 0, {}};
-    if (all.right.defined()) result.right = all.right.sum().item<int64_t>();
-    result.reports = std::move(y.reports);
-    return result;
+    const Tensor right = all.right.defined() ? all.right.sum() : at::zeros({}, loss.options());
+    return {loss + y.cost, loss, y.cost, all.nats, right, std::move(y.reports)};
   }
 
  protected:

@@ -9,12 +9,11 @@
 
 namespace lapse {
 
-/// What an objective says of one part of a batch.
+/// What an objective says of one part of a batch: scalars, which are read together with those of the other parts.
 struct PartLoss {
-  at::Tensor value;  ///< to minimise, the methods' costs included: a scalar, as if this part were the whole batch
-  double loss = 0, cost = 0;         ///< the two that it is the sum of
-  double nats = 0;                   ///< as Score has it
-  int64_t right = 0;                 ///< as Score has it
+  at::Tensor value;                  ///< to minimise, the methods' costs included, as if this part were the whole batch
+  at::Tensor loss, cost;             ///< the two that it is the sum of
+  at::Tensor nats, right;            ///< as Score has them
   std::vector<LayerReport> reports;  ///< if BlockOptions::observe
 };
 

@@ -79,8 +79,10 @@ class Run {
 
  private:
   void describe() {
-    progress_->print(fmt::format("{} parameters, {}; {} threads; run in {}", learner_->model().parameter_count(),
-                                 source_->describe(), at::get_num_threads(), folder_.string()));
+    const at::Device device = learner_->model().device();
+    const std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
+    progress_->print(fmt::format("{} parameters, {}; {}; run in {}", learner_->model().parameter_count(),
+                                 source_->describe(), where, folder_.string()));
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
     if (update() >= config_.train.updates)
