@@ -74,7 +74,7 @@ Transformer make_model(const StepShape& shape, const std::string& method, const 
                        const Settings& evaluation) {
   const auto options = find_method(method).options();
   set_fields(options->fields(), settings);
-  set_fields(options->evaluation_fields(), evaluation);
+  set_fields(options->reading_fields(), evaluation);
   return Transformer(model_config(shape), *options, shape.vocabulary, shape.block, Random(1, "weights"));
 }
 

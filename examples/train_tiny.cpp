@@ -7,7 +7,7 @@
 #include "lapse/data/corpus.h"
 #include "lapse/data/stream.h"
 #include "lapse/forgetting/registry.h"
-#include "lapse/generate/generator.h"
+#include "lapse/read/generator.h"
 #include "lapse/train/learner.h"
 
 int main(int argc, char** argv) try {

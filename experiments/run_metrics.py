@@ -19,6 +19,13 @@ def read_eval(path):
     return found
 
 
+def eval_summary(path):
+    """Of such a file: bits per byte, and the memory size as a mean of the layers."""
+    found = read_eval(path)
+    memory = statistics.mean(layer["memory_mean"] for layer in found["layers"])
+    return {"bpb": round(found["bpb"], 4), "memory_mean": round(memory, 1), "complete": found["complete"]}
+
+
 def settings(run):
     """What RUN/config.toml says of the training, the model, the method and the task; a method's and a task's options go by its name."""
     config = tomllib.loads((run / "config.toml").read_text())

@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 import unittest
 
-from run_metrics import read_eval
+from run_metrics import eval_summary, read_eval
 
 HERE = pathlib.Path(__file__).parent
 
@@ -23,19 +23,24 @@ def module(path):
 
 
 class ReadEvalTest(unittest.TestCase):
-    def read(self, text):
+    def read(self, text, reader=read_eval):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "test.json"
             path.write_text(json.dumps(text))
-            return read_eval(path)
+            return reader(path)
 
     def test_whole_evaluations_are_read(self):
         self.assertEqual(self.read({"loss": 1, "complete": True})["loss"], 1)
 
     def test_others_are_refused(self):
         for text in ({"loss": 1, "complete": False}, {"loss": 1}):
-            with self.subTest(text), self.assertRaisesRegex(SystemExit, "test.json: .* did not reach its end"):
-                self.read(text)
+            for reader in (read_eval, eval_summary):
+                with self.subTest(text), self.assertRaisesRegex(SystemExit, "test.json: .* did not reach its end"):
+                    self.read(text, reader)
+
+    def test_their_summary(self):
+        text = {"bpb": 2.123456, "layers": [{"memory_mean": 10.04}, {"memory_mean": 20.04}], "complete": True}
+        self.assertEqual(self.read(text, eval_summary), {"bpb": 2.1235, "memory_mean": 15.0, "complete": True})
 
 
 class TasksTableTest(unittest.TestCase):

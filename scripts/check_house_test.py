@@ -67,6 +67,10 @@ class HouseTest(unittest.TestCase):
             with self.subTest(word):
                 self.expect("lapse/train/a.cpp", f"int a;\n// {word}\n", "2: names the method")
 
+    def test_method_named_where_golden_files_are_mapped(self):
+        self.expect("lapse/interop/golden_table.cpp", '{"expire_span", {}}\n')
+        self.expect("lapse/interop/golden.cpp", '{"expire_span", {}}\n', "1: names the method")
+
     def test_method_not_named(self):
         for text in ["expire span", "expire_spanning", "unexpire_span", "the memories expire; span", "h2", "ah2o", "commented"]:
             with self.subTest(text):

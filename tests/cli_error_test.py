@@ -50,6 +50,11 @@ class Arguments(ProgramTest):
         self.refuse("generate", run, "--prompt", "", says="--prompt")
         self.refuse("generate", run, "--top-p", "2", says="--top-p")
         self.refuse("generate", run, "--tokens", "-1", says="--tokens")
+        for verb in ("eval", "generate", "inspect", "prune"):
+            self.refuse(verb, run, "--device", "cuda:99", says=['there is no device "cuda:99" here', "use cpu"])
+        self.refuse(
+            "train", shared / "config.toml", "--out", shared / "none", "--device", "gpu", says=['"gpu"', "use cpu"]
+        )
 
     def test_numbers(self):
         """What is no number, and what is out of range, are told apart, with the bounds."""

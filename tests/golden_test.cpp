@@ -1,5 +1,5 @@
 // Our numbers against the golden files: of the public code, where they are at hand, and of the repository.
-#include "lapse/model/golden.h"
+#include "lapse/interop/golden.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

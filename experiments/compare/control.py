@@ -10,7 +10,7 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import read_eval, read_lines  # noqa: E402
+from run_metrics import eval_summary, read_lines  # noqa: E402
 
 NAMES = {
     "selective_attention_16": "selective attention, trained with L = 16",
@@ -21,16 +21,8 @@ NAMES = {
 
 def measured(run):
     """Read in 64 streams; and the last validation of the training, in 16."""
-    data = read_eval(run.parent / f"{run.name}.json")
-    memory = sum(layer["memory_mean"] for layer in data["layers"]) / len(data["layers"])
     valid = [line for line in read_lines(run) if line["split"] == "valid"][-1]
-    return {
-        "bpb": round(data["bpb"], 4),
-        "memory_mean": round(memory, 1),
-        "complete": data["complete"],
-        "updates": valid["update"],
-        "validation_bpb": round(valid["bpb"], 4),
-    }
+    return eval_summary(run.parent / f"{run.name}.json") | {"updates": valid["update"], "validation_bpb": round(valid["bpb"], 4)}
 
 
 def table(control, budgets):

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from run_metrics import read_eval, summarise  # noqa: E402
+from run_metrics import eval_summary, summarise  # noqa: E402
 
 METHODS = {
     "enwik8-head/fixed_span_128": "fixed span, L = 128",
@@ -44,17 +44,11 @@ BUDGETED = {
 TRAINED = ("strided", "local_global")  # of the budgets' methods, those with a run of their own
 
 
-def budget(file):
-    data = read_eval(file)
-    memory = statistics.mean(layer["memory_mean"] for layer in data["layers"])
-    return {"bpb": round(data["bpb"], 4), "memory_mean": round(memory, 1), "complete": data["complete"]}
-
-
 def budgets(runs):
     folder = runs / "compare" / "budgets"
-    whole = {name: budget(folder / f"{name}.json") for name in ("standard", "selective_attention")}
+    whole = {name: eval_summary(folder / f"{name}.json") for name in ("standard", "selective_attention")}
     some = {
-        name: {int(file.stem.split("-")[1]): budget(file) for file in sorted(folder.glob(f"{name}-*.json"), key=lambda f: int(f.stem.split("-")[1]))}
+        name: {int(file.stem.split("-")[1]): eval_summary(file) for file in sorted(folder.glob(f"{name}-*.json"), key=lambda f: int(f.stem.split("-")[1]))}
         for name in BUDGETED
     }
     return {"unpruned": whole, "budgets": some}

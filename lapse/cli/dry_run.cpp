@@ -53,7 +53,7 @@ Json to_json(const Config& config, const Trial& trial) {
 
 }  // namespace
 
-int dry_run(Config& config, bool json) {
+int dry_run(const Config& config, bool json) {
   const Trial trial = try_out(config, kSeconds);
   if (json)
     std::cout << to_json(config, trial).dump(2) << '\n';

@@ -9,7 +9,6 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/evaluate.h"
-#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {
@@ -17,8 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string run, data, split = "test", precision = "float32";
-  int64_t streams = 0, block = 0, threads = 0;
+  ReadingOptions reading;
+  std::string data, split = "test";
+  int64_t streams = 0, block = 0;
   bool json = false;
 };
 
@@ -46,21 +46,17 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
-  Checkpoint checkpoint = Checkpoint::open(arguments.run);
-  set_evaluation_options(verb, checkpoint);
-  set_task_options(verb, checkpoint);
-  use_threads(arguments.threads);
-  const auto source = source_of(checkpoint, arguments.data, arguments.split);
-  const auto model = checkpoint.model();
-  checkpoint.close();
-  if (arguments.precision == "bf16") model->to_bfloat16();
-  const TrainConfig& train = checkpoint.config().train;
+int run(const Arguments& arguments) {
+  Reader reader = open_reader(arguments.reading);
+  const auto source = reader.source(arguments.data, arguments.split);
+  const auto model = reader.model();
+  reader.checkpoint.close();
+  const TrainConfig& train = reader.config().train;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
-  EvaluationOptions options{.counts_answers = source->counts_answers()};
+  EvaluationOptions options;
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
@@ -73,13 +69,13 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   Json layers = Json::array();
   for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
   const auto figures = source->figures(result.score);
-  Json json = {{"run", checkpoint.path().string()},
+  Json json = {{"run", reader.checkpoint.path().string()},
                {"split", arguments.split},
                {"streams", streams},
                {"tokens", result.tokens},
                {"loss", result.nats}};
   for (const auto& figure : figures) json[figure.tag] = figure.value;
-  if (source->counts_answers()) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
+  if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
   json.update({{"layers", layers},
                {"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
@@ -99,7 +95,7 @@ void add_eval(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand(
       "eval", "Read a text, or a task, with a trained model: loss, accuracy, memory sizes, speed");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
       ->type_name("FILE");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
@@ -112,14 +108,15 @@ void add_eval(CLI::App& program, Action& action) {
                    "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
                    "default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
-  add_precision(*verb, arguments->precision);
-  add_threads(*verb, arguments->threads);
+  add_precision(*verb, arguments->reading.precision);
+  add_device(*verb, arguments->reading.device);
+  add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
-  add_evaluation_options(*verb);
-  add_task_options(*verb);
+  add_method_options(*verb, arguments->reading);
+  add_task_options(*verb, arguments->reading);
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });
+    action = within_memory("lower --streams, or --block of streams", [=] { return run(*arguments); });
   });
 }
 

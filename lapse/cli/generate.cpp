@@ -13,9 +13,8 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/generate/generator.h"
-#include "lapse/generate/highlight.h"
-#include "lapse/train/threads.h"
+#include "lapse/read/generator.h"
+#include "lapse/read/highlight.h"
 
 namespace lapse {
 namespace {
@@ -23,8 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string run, prompt = "\n", prompt_file, color = "auto", precision = "float32";
-  int64_t tokens = 400, seed = 1, threads = 0;
+  ReadingOptions reading;
+  std::string prompt = "\n", prompt_file, color = "auto";
+  int64_t tokens = 400, seed = 1;
   SamplingOptions sampling{.temperature = 0.8};
   bool json = false, remembered = false, interactive = false;
 };
@@ -85,16 +85,13 @@ int run(const CLI::App& verb, Arguments arguments) {
   const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
   const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
   if (given) arguments.prompt = read_prompt(arguments.prompt, arguments.prompt_file);
-  Checkpoint checkpoint = Checkpoint::open(arguments.run);
-  set_evaluation_options(verb, checkpoint);
-  use_threads(arguments.threads);
-  const auto& vocabulary = checkpoint.vocabulary();
+  Reader reader = open_reader(arguments.reading);
+  const auto& vocabulary = reader.vocabulary();
   if (vocabulary.outputs() != vocabulary.size())
-    fail(arguments.run + ": the run's task, " + checkpoint.config().task_name +
+    fail(arguments.reading.run + ": the run's task, " + reader.config().task_name +
          ", asks for labels; there is no text to go on");
-  const auto model = checkpoint.model();
-  checkpoint.close();
-  if (arguments.precision == "bf16") model->to_bfloat16();
+  const auto model = reader.model();
+  reader.checkpoint.close();
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
   if (arguments.interactive) {
     talk(generator, *model, vocabulary,
@@ -151,7 +148,7 @@ void add_generate(CLI::App& program, Action& action) {
   auto* verb =
       program.add_subcommand("generate", "Write text with a trained model, one token at a time, without end if asked");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--prompt", arguments->prompt,
                    "text to continue; default: a line end. '-': standard input, without its last line end");
   verb->add_option("--prompt-file", arguments->prompt_file,
@@ -181,10 +178,11 @@ void add_generate(CLI::App& program, Action& action) {
   verb->add_option("--color", arguments->color, "of the highlighting")
       ->check(one_of({"auto", "always", "never"}))
       ->capture_default_str();
-  add_precision(*verb, arguments->precision);
-  add_threads(*verb, arguments->threads);
+  add_precision(*verb, arguments->reading.precision);
+  add_device(*verb, arguments->reading.device);
+  add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
-  add_evaluation_options(*verb);
+  add_method_options(*verb, arguments->reading);
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action =

@@ -6,7 +6,7 @@
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
-#include "lapse/model/golden.h"
+#include "lapse/interop/golden.h"
 
 namespace lapse {
 namespace {

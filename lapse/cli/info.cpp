@@ -67,7 +67,7 @@ int run(const std::string& path, bool json) {
   const RunHistory history = history_of(JsonObject(state, origin));
   int64_t bytes = 0;
   for (const auto& part : memory) bytes += part.bytes();
-  const std::string config = config_to_toml(checkpoint.config().sections());
+  const std::string config = checkpoint.config().to_toml();
   const Json info = {{"checkpoint", checkpoint.path().string()},
                      {"parameters", model->parameter_count()},
                      {"method", checkpoint.config().method_name},

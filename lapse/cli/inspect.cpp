@@ -9,14 +9,14 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/observe/report.h"
-#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string run, data, split = "test", out = "report.html", title;
-  int64_t tokens = 2000, offset = 0, threads = 0;
+  ReadingOptions reading;
+  std::string data, split = "test", out = "report.html", title;
+  int64_t tokens = 2000, offset = 0;
 };
 
 /// What is read, of a text the part that was asked for, and how many tokens at most.
@@ -25,15 +25,15 @@ struct Part {
   int64_t tokens;
 };
 
-Part part_of(const Checkpoint& checkpoint, const Arguments& arguments) {
-  if (checkpoint.config().task()) {
+Part part_of(const Reader& reader, const Arguments& arguments) {
+  if (reader.task) {
     if (arguments.offset > 0)
-      fail("the run's task, " + checkpoint.config().task_name + ", is read from its start; leave out --offset");
-    return {source_of(checkpoint, arguments.data, arguments.split), arguments.tokens};
+      fail("the run's task, " + reader.config().task_name + ", is read from its start; leave out --offset");
+    return {reader.source(arguments.data, arguments.split), arguments.tokens};
   }
-  const Tokens all = text_of(checkpoint, arguments.data, arguments.split);
+  const Tokens all = reader.text(arguments.data, arguments.split);
   // A stream's first token is predicted by nothing; a window's by BOS.
-  const int64_t unpredicted = checkpoint.config().data.windows ? 0 : 1;
+  const int64_t unpredicted = reader.config().data.windows ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
     fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
                      all.size(), arguments.offset));
@@ -41,26 +41,22 @@ Part part_of(const Checkpoint& checkpoint, const Arguments& arguments) {
   std::vector<int32_t> ids;
   std::vector<TextBytes> bytes;
   for (int64_t i = arguments.offset; i < end; ++i) ids.push_back(all[i]), bytes.push_back(all.text_bytes(i));
-  Tokens part(checkpoint.vocabulary().size());
+  Tokens part(reader.vocabulary().size());
   part.append(ids, bytes);
   const int64_t read = part.size() - unpredicted;
-  return {
-      std::make_unique<TextSource>(checkpoint.config().data, checkpoint.vocabulary(), arguments.split, std::move(part)),
-      read};
+  return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), arguments.split, std::move(part)),
+          read};
 }
 
-ReportOptions describe(const CLI::App& verb, const Arguments& arguments, const Checkpoint& checkpoint,
-                       const Source& source, const MemoryRecord& record) {
-  const Config& config = checkpoint.config();
+ReportOptions describe(const Arguments& arguments, const Reader& reader, const Source& source,
+                       const MemoryRecord& record) {
   ReportOptions report;
-  report.title = arguments.title.empty() ? fmt::format("What {} remembers", arguments.run) : arguments.title;
+  report.title = arguments.title.empty() ? fmt::format("What {} remembers", arguments.reading.run) : arguments.title;
   auto& facts = report.facts;
-  facts = {{"checkpoint", checkpoint.path().string()}, {"method", config.method_name}};
-  for (const auto* option : verb.get_options())
-    if (option->get_group() == kMethodOptions && option->count() > 0)
-      facts.emplace_back(option->get_name(), option->results().back());
-  if (config.task())
-    facts.emplace_back("task", config.task_name);
+  facts = {{"checkpoint", reader.checkpoint.path().string()}, {"method", reader.method->name()}};
+  for (const auto& [field, value] : arguments.reading.of_method) facts.emplace_back(flag_of(field), value);
+  if (reader.task)
+    facts.emplace_back("task", reader.task->name());
   else
     facts.emplace_back("text", !arguments.data.empty() ? arguments.data : "the run's own");
   facts.emplace_back("split", arguments.split);
@@ -70,20 +66,17 @@ ReportOptions describe(const CLI::App& verb, const Arguments& arguments, const C
   if (score.scored > 0)
     facts.emplace_back("loss", fmt::format("{:.4f} nats", score.nats / static_cast<double>(score.scored)));
   for (const auto& figure : source.figures(score)) facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
-  report.configuration = config_to_toml(checkpoint.config().sections());
+  report.configuration = reader.config().to_toml();
   return report;
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
+int run(const Arguments& arguments) {
   check_out(arguments.out);
-  Checkpoint checkpoint = Checkpoint::open(arguments.run);
-  set_evaluation_options(verb, checkpoint);
-  set_task_options(verb, checkpoint);
-  use_threads(arguments.threads);
-  const auto [source, tokens] = part_of(checkpoint, arguments);
-  const auto model = checkpoint.model();
-  checkpoint.close();
-  const auto blocks = source->evaluation(arguments.split, 1, checkpoint.config().train.block, /*drop_partial=*/false);
+  Reader reader = open_reader(arguments.reading);
+  const auto [source, tokens] = part_of(reader, arguments);
+  const auto model = reader.model();
+  reader.checkpoint.close();
+  const auto blocks = source->evaluation(arguments.split, 1, reader.config().train.block, /*drop_partial=*/false);
 
   catch_interrupts();
   Progress progress("inspect", "token", tokens);
@@ -91,8 +84,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
       record_memory(*model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }});
   progress.finish();
   if (record.stopped) fail("interrupted; no page was written");
-  write_file(arguments.out,
-             html_report(record, checkpoint.vocabulary(), describe(verb, arguments, checkpoint, *source, record)));
+  write_file(arguments.out, html_report(record, reader.vocabulary(), describe(arguments, reader, *source, record)));
   std::cout << arguments.out << '\n';
   return 0;
 }
@@ -103,7 +95,7 @@ void add_inspect(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand("inspect",
                                       "Show what a trained model remembers of a text, and for how long: one HTML page");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
       ->type_name("FILE");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
@@ -116,15 +108,16 @@ void add_inspect(CLI::App& program, Action& action) {
       ->check(whole_number(0, int64_t{1} << 50));
   verb->add_option("-o,--out", arguments->out, "the page to write")->type_name("FILE")->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
-  add_threads(*verb, arguments->threads);
-  add_evaluation_options(*verb);
-  add_task_options(*verb);
+  add_device(*verb, arguments->reading.device);
+  add_threads(*verb, arguments->reading.threads);
+  add_method_options(*verb, arguments->reading);
+  add_task_options(*verb, arguments->reading);
   verb->footer(
       "The page opens from the disk and needs no network. It shades each token by how long its row stayed in\n"
       "memory, by what the method tells of it and by how surprising it was, layer by layer.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("lower --tokens", [=] { return run(*verb, *arguments); });
+    action = within_memory("lower --tokens", [=] { return run(*arguments); });
   });
 }
 

@@ -11,7 +11,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/generate/highlight.h"
+#include "lapse/read/highlight.h"
 
 namespace lapse {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lapse/data/vocabulary.h"
-#include "lapse/generate/generator.h"
+#include "lapse/read/generator.h"
 
 namespace lapse {
 

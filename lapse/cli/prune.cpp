@@ -11,19 +11,19 @@
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/data/blocks.h"
-#include "lapse/data/corpus.h"
+#include "lapse/forgetting/budgets.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
-#include "lapse/train/prune.h"
 #include "lapse/train/run_lock.h"
-#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string run, data, split = "train", measure = "test", standard, out;
-  int64_t tokens = 16384, step = 8, context = 0, threads = 0;
+  ReadingOptions reading;
+  std::string data, split = "train", measure = "test", standard, out;
+  int64_t tokens = 16384, step = 8, context = 0;
   double threshold = -1, margin = 0.02;
   bool json = false;
 };
@@ -40,7 +40,7 @@ fs::path run_folder(const fs::path& run_or_file) {
 std::vector<std::string> methods_with_budgets() {
   std::vector<std::string> names;
   for (const auto& entry : method_table())
-    if (entry.options()->budgets() != nullptr) names.push_back(entry.name);
+    if (has_budgets(*entry.options())) names.push_back(entry.name);
   return names;
 }
 
@@ -51,28 +51,28 @@ struct Part {
   int64_t batch, block;
   int64_t blocks = 0;  ///< at most; 0: all
 
-  Part(const Arguments& arguments, const Checkpoint& checkpoint, const std::string& split, int64_t limit)
-      : tokens(text_of(checkpoint, arguments.data, split)) {
-    const Config& config = checkpoint.config();
+  Part(const Arguments& arguments, const Reader& reader, const std::string& split, int64_t limit)
+      : tokens(reader.text(arguments.data, split)) {
+    const Config& config = reader.config();
     block = config.train.block;
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
-    const int64_t fill = std::max(block, config.method().longest(shape_of(config.model, block)));
+    const int64_t fill = std::max(block, reader.method->longest(shape_of(config.model, block)));
     batch = std::clamp<int64_t>(length / (config.data.windows ? block : 2 * fill), 1, config.train.batch);
     if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
   }
-  std::unique_ptr<EvaluationBlocks> open(const Checkpoint& checkpoint) const {
-    return evaluation_blocks(checkpoint.config().data, checkpoint.vocabulary(), tokens, batch, block, true);
+  std::unique_ptr<EvaluationBlocks> open(const Reader& reader) const {
+    return evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true);
   }
-  EvaluationResult read(Transformer& model, const Checkpoint& checkpoint) const {
-    const auto result = evaluate(model, *open(checkpoint), {.max_blocks = blocks});
+  EvaluationResult read(Transformer& model, const Reader& reader) const {
+    const auto result = evaluate(model, *open(reader), {.max_blocks = blocks});
     if (result.stopped) throw Interrupted();
     return result;
   }
 };
 
 /// The loss of another run on the same part: what the pruned model may have.
-double loss_of(const std::string& run, const Part& part, const Checkpoint& ours) {
-  const Checkpoint other = Checkpoint::open(run);
+double loss_of(const std::string& run, const Part& part, const Reader& ours) {
+  const Reader other = open_reader({.run = run});
   if (other.vocabulary().to_json() != ours.vocabulary().to_json())
     fail(run + ": it has another vocabulary; --standard wants a run on the same text");
   return part.read(*other.model(), other).nats;
@@ -132,11 +132,11 @@ std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& setting
 }
 
 /// The search itself, each round saved.
-std::vector<PruneRound> search(Transformer& model, const Part& part, const Checkpoint& checkpoint, PruneOptions options,
+std::vector<PruneRound> search(Transformer& model, const Part& part, const Reader& reader, PruneOptions options,
                                const Json& settings, const fs::path& progress_file, bool quiet) {
   const auto layers = static_cast<int64_t>(model.layers().size());
   auto curve = earlier_rounds(progress_file, settings, model.layers().size());
-  LayerwiseText text(model, *part.open(checkpoint), part.blocks);
+  LayerwiseText text(model, *part.open(reader), part.blocks);
   // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
   Progress progress("prune", "round", layers * (options.context / options.step - 1),
                     std::max<int64_t>(static_cast<int64_t>(curve.size()) - 1, 0), quiet);
@@ -170,36 +170,34 @@ void print(const Json& result) {
 }
 
 int run(const Arguments& arguments) {
-  Checkpoint checkpoint = Checkpoint::open(arguments.run);
-  std::vector<int64_t>* budgets = checkpoint.config().method().budgets();
-  if (budgets == nullptr)
-    fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}", arguments.run,
-                     checkpoint.config().method_name, fmt::join(methods_with_budgets(), ", ")));
+  const Reader reader = open_reader(arguments.reading);
+  if (!has_budgets(*reader.method))
+    fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}",
+                     arguments.reading.run, reader.method->name(), fmt::join(methods_with_budgets(), ", ")));
   if (!arguments.standard.empty() && arguments.threshold >= 0)
     fail("--standard and --threshold both set the loss to reach; give one");
-  use_threads(arguments.threads);
   catch_interrupts();
-  budgets->clear();
-  const auto model = checkpoint.model();
-  const Part part(arguments, checkpoint, arguments.split, arguments.tokens);
-  const Part other(arguments, checkpoint, arguments.measure, 0);
-  other.open(checkpoint);  // an error now rather than after the search
-  const fs::path folder = run_folder(arguments.run);
+  const auto model = reader.model();
+  set_budgets(*model, {});
+  const Part part(arguments, reader, arguments.split, arguments.tokens);
+  const Part other(arguments, reader, arguments.measure, 0);
+  other.open(reader);  // an error now rather than after the search
+  const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
   check_out(out);
   const RunLock lock(folder);
-  const EvaluationResult full = part.read(*model, checkpoint);
+  const EvaluationResult full = part.read(*model, reader);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   for (const auto& layer : full.layers)
     if (arguments.context == 0) options.context = std::max(options.context, static_cast<int64_t>(layer.max));
   if (options.context < 2 * options.step)
     fail(fmt::format("layers hold at most {} rows; there is nothing to find in steps of {}", options.context,
                      options.step));
-  options.threshold = !arguments.standard.empty() ? loss_of(arguments.standard, part, checkpoint)
+  options.threshold = !arguments.standard.empty() ? loss_of(arguments.standard, part, reader)
                       : arguments.threshold >= 0  ? arguments.threshold
                                                   : full.nats;
-  const Json settings = {{"run", checkpoint.path().filename().string()},
-                         {"checkpoint", checkpoint.file().checksum()},
+  const Json settings = {{"run", reader.checkpoint.path().filename().string()},
+                         {"checkpoint", reader.checkpoint.file().checksum()},
                          {"split", arguments.split},
                          {"data", arguments.data},
                          {"text", part.tokens.checksum()},
@@ -207,19 +205,21 @@ int run(const Arguments& arguments) {
                          {"streams", part.batch},
                          {"context", options.context},
                          {"step", options.step}};
-  const auto curve = search(*model, part, checkpoint, options, settings, folder / "prune.json", arguments.json);
+  const auto curve = search(*model, part, reader, options, settings, folder / "prune.json", arguments.json);
   const PruneRound& chosen = chosen_round(curve, options.threshold);
 
-  *budgets = chosen.budgets;
-  checkpoint.save_as(out);
-  const double pruned = other.read(*checkpoint.model(), checkpoint).nats;
-  budgets->clear();
-  const double unpruned = other.read(*checkpoint.model(), checkpoint).nats;
+  Config pruned_config = reader.config();
+  budgets_of(pruned_config.method()).budgets() = chosen.budgets;
+  reader.checkpoint.save_as(out, pruned_config);
+  set_budgets(*model, chosen.budgets);
+  const double pruned = other.read(*model, reader).nats;
+  set_budgets(*model, {});
+  const double unpruned = other.read(*model, reader).nats;
   Json measured = {{"split", arguments.measure}, {"loss_full", unpruned}, {"loss", pruned}};
   Json on = {{"split", arguments.split}, {"loss_full", full.nats}, {"loss", chosen.nats}};
   if (!arguments.standard.empty()) {
     on["loss_standard"] = options.threshold;
-    measured["loss_standard"] = loss_of(arguments.standard, other, checkpoint);
+    measured["loss_standard"] = loss_of(arguments.standard, other, reader);
   }
   const int64_t all = curve.front().total();
   const Json result = {{"settings", settings},
@@ -246,7 +246,7 @@ void add_prune(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand(
       "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint that holds no more");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->run, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own")->type_name("FILE");
   const auto splits = one_of({"train", "valid", "test", "all"});
   verb->add_option("--split", arguments->split, "where budgets are chosen")->check(splits)->capture_default_str();
@@ -274,7 +274,8 @@ void add_prune(CLI::App& program, Action& action) {
   verb->add_option("-o,--out", arguments->out,
                    "the checkpoint to write; default: pruned.safetensors in the run's folder")
       ->type_name("FILE");
-  add_threads(*verb, arguments->threads);
+  add_device(*verb, arguments->reading.device);
+  add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");
   verb->footer(
       "Each round lowers the layer that costs least. Rounds are kept in prune.json beside the run: a search that was\n"

@@ -9,7 +9,7 @@ namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string config, data, out;
+  std::string config, data, device, out;
   std::vector<std::string> set;
   bool resume = false, quiet = false, dry_run = false, json = false;
 };
@@ -38,6 +38,7 @@ int run(const Arguments& arguments) {
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
+  if (!arguments.device.empty()) config.train.device = arguments.device;
   catch_interrupts();
   if (arguments.dry_run) return dry_run(config, arguments.json);
   const auto outcome = train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet});
@@ -57,6 +58,8 @@ void add_train(CLI::App& program, Action& action) {
                                "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
   out->required()->type_name("RUN");
   verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE")->type_name("FILE");
+  verb->add_option("--device", arguments->device, "what to compute on: short for --set train.device=NAME")
+      ->type_name("NAME");
   verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->expected(1)

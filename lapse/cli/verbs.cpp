@@ -12,7 +12,6 @@
 #include <map>
 #include <new>
 #include <regex>
-#include <set>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -22,12 +21,6 @@
 
 namespace lapse {
 namespace {
-
-std::string flag_of(const Field& field) {
-  std::string flag = "--" + field.name;
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
 
 /// "0 ... 100".
 template <class T>
@@ -54,18 +47,21 @@ std::string shown_bounds(T low, T high) {
   fail(fmt::format("unknown flag {}{}; see lapse {} --help", argument, did_you_mean(argument, flags), name));
 }
 
-/// Declares the evaluation options of every entry of a table; entries may share a flag, and what it means. Methods and
-/// tasks share none.
+/// Declares the reading options of every entry of a table, which go to `values`; entries may share a flag, and what it
+/// means. Methods and tasks share none.
 template <class Entry>
-void add_options(CLI::App& verb, const std::vector<Entry>& table, const std::string& group) {
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> flags;  // flag -> meaning -> of which entries
+void add_options(CLI::App& verb, const std::vector<Entry>& table, const std::string& group,
+                 ReadingOptions::Values& values) {
+  std::map<std::string, std::map<std::string, std::vector<std::string>>> all;  // field -> meaning -> of which entries
   for (const auto& entry : table)
-    for (const auto& field : entry.options()->evaluation_fields())
-      flags[flag_of(field)][field.help].push_back(entry.name);
-  for (const auto& [flag, meanings] : flags) {
+    for (const auto& field : entry.options()->reading_fields()) all[field.name][field.help].push_back(entry.name);
+  for (const auto& [field, meanings] : all) {
     std::vector<std::string> lines;
     for (const auto& [help, names] : meanings) lines.push_back(fmt::format("{}: {}", fmt::join(names, ", "), help));
-    verb.add_option(flag)->description(fmt::format("{}", fmt::join(lines, "\n")))->type_name("VALUE")->group(group);
+    const auto set = [&values, field = field](const std::string& value) { values[field] = value; };
+    verb.add_option_function<std::string>(flag_of(field), set, fmt::format("{}", fmt::join(lines, "\n")))
+        ->type_name("VALUE")
+        ->group(group);
   }
 }
 
@@ -75,35 +71,6 @@ std::vector<std::string> baselines() {
   for (const auto& entry : method_table())
     if (entry.options()->adopts()) names.push_back(entry.name);
   return names;
-}
-
-/// The entries of a table that have a flag.
-template <class Entry>
-std::vector<std::string> that_have(const std::vector<Entry>& table, const std::string& flag) {
-  std::vector<std::string> names;
-  for (const auto& entry : table)
-    for (const auto& field : entry.options()->evaluation_fields())
-      if (flag_of(field) == flag) names.push_back(entry.name);
-  return names;
-}
-
-/// Sets those that were given. `chosen`: the options of what is read with, or null; `told` names it, `kind` what the
-/// table holds.
-template <class Entry, class Options>
-void set_options(const CLI::App& verb, const std::vector<Entry>& table, Options* chosen, const std::string& told,
-                 const std::string& kind) {
-  std::set<std::string> known;
-  for (const auto& field : chosen ? chosen->evaluation_fields() : Fields()) {
-    const std::string flag = flag_of(field);
-    known.insert(flag);
-    const auto given = verb.get_option(flag)->results();
-    if (!given.empty()) set_field(field, given.back(), flag);
-  }
-  for (const auto& entry : table)
-    for (const auto& field : entry.options()->evaluation_fields())
-      if (const std::string flag = flag_of(field); verb.count(flag) > 0 && known.count(flag) == 0)
-        fail(fmt::format("{} is no option of {}; the {} that have it: {}", flag, told, kind,
-                         fmt::join(that_have(table, flag), ", ")));
 }
 
 }  // namespace
@@ -171,27 +138,17 @@ CLI::Validator one_of(const std::vector<std::string>& names) {
   return CLI::Validator(check, fmt::format("{{{}}}", fmt::join(names, ",")));
 }
 
-void add_evaluation_options(CLI::App& verb) {
-  verb.add_option("--method")
-      ->description("read the model with another forgetting method, one that needs no training")
+void add_method_options(CLI::App& verb, ReadingOptions& reading) {
+  const auto set = [&reading](const std::string& name) { reading.method = name; };
+  verb.add_option_function<std::string>("--method", set,
+                                        "read the model with another forgetting method, one that needs no training")
       ->type_name(fmt::format("NAME:{{{}}}", fmt::join(baselines(), ",")));
-  add_options(verb, method_table(), kMethodOptions);
+  add_options(verb, method_table(), "Options of the forgetting method, the run's or that of --method",
+              reading.of_method);
 }
 
-void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  const auto given = verb.get_option("--method")->results();
-  if (!given.empty()) checkpoint.config().read_with(given.back());
-  const std::string& name = checkpoint.config().method_name;
-  set_options(verb, method_table(), &checkpoint.config().method(),
-              given.empty() ? "the run's method, " + name : "--method " + name, "methods");
-}
-
-void add_task_options(CLI::App& verb) { add_options(verb, task_table(), "Options of the run's task"); }
-
-void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint) {
-  const bool has_task = checkpoint.config().task() != nullptr;
-  set_options(verb, task_table(), checkpoint.config().task(),
-              has_task ? "the run's task, " + checkpoint.config().task_name : "the run, which reads a text", "tasks");
+void add_task_options(CLI::App& verb, ReadingOptions& reading) {
+  add_options(verb, task_table(), "Options of the run's task", reading.of_task);
 }
 
 void check_out(const fs::path& path) {
@@ -208,34 +165,14 @@ void add_precision(CLI::App& verb, std::string& precision) {
       ->capture_default_str();
 }
 
+void add_device(CLI::App& verb, std::string& device) {
+  verb.add_option("--device", device, "what to compute on: cpu, or where libtorch has it cuda or cuda:N")
+      ->type_name("NAME")
+      ->capture_default_str();
+}
+
 void add_threads(CLI::App& verb, int64_t& threads) {
   verb.add_option("--threads", threads, "cores to use; default: all")->check(whole_number(1, 4096));
-}
-
-std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
-  const TaskOptions* task = checkpoint.config().task();
-  if (!task)
-    return std::make_unique<TextSource>(checkpoint.config().data, checkpoint.vocabulary(), split,
-                                        text_of(checkpoint, data, split));
-  if (!data.empty())
-    fail("the run's task, " + checkpoint.config().task_name + ", generates what it reads; leave out --data");
-  auto source = task->open();
-  if (source->vocabulary().to_json() != checkpoint.vocabulary().to_json())
-    fail(checkpoint.path().string() + ": its vocabulary is not that of the task " + checkpoint.config().task_name);
-  return source;
-}
-
-Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split) {
-  if (checkpoint.config().task()) fail("the run has the task " + checkpoint.config().task_name + " and reads no text");
-  const DataConfig& config = checkpoint.config().data;
-  if (!data.empty()) return load_tokens(data, split, config, checkpoint.vocabulary());
-  if (!config.path.empty()) return load_tokens(config.path, split, config, checkpoint.vocabulary());
-  const std::map<std::string, std::string> files = {
-      {"train", config.train_path}, {"valid", config.valid_path}, {"test", config.test_path}};
-  const auto file = files.find(split);
-  if (file == files.end() || file->second.empty())
-    fail("the run has no file for split '" + split + "'; give one: --data FILE --split all");
-  return load_tokens(file->second, "all", config, checkpoint.vocabulary());
 }
 
 }  // namespace lapse

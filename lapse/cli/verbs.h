@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lapse/data/corpus.h"
-#include "lapse/data/source.h"
-#include "lapse/train/checkpoint.h"
+#include "lapse/core/file.h"
+#include "lapse/read/reader.h"
 
 namespace lapse {
 
@@ -44,25 +43,17 @@ CLI::Validator whole_number(int64_t low, int64_t high);
 CLI::Validator number(double low, double high);
 CLI::Validator one_of(const std::vector<std::string>& names);
 
-/// The group of the forgetting methods' options in --help.
-inline constexpr const char* kMethodOptions = "Options of the forgetting method, the run's or that of --method";
-
-/// Declares --method, and the evaluation options of every method (--max-span 256), and explains them in --help.
-void add_evaluation_options(CLI::App& verb);
-
-/// Sets those that were given; Error if the checkpoint's method, or that of --method, does not know one.
-void set_evaluation_options(const CLI::App& verb, const Checkpoint& checkpoint);
-
-/// The same for the evaluation options of every task.
-void add_task_options(CLI::App& verb);
-void set_task_options(const CLI::App& verb, const Checkpoint& checkpoint);
+/// Declares --method and the reading options of every method (--max-span 256), and explains them in --help.
+void add_method_options(CLI::App& verb, ReadingOptions& reading);
+/// The reading options of every task.
+void add_task_options(CLI::App& verb, ReadingOptions& reading);
 
 /// Error if `path`, the value of --out, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path);
 
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
 /// after that, if it would not fit into memory.
-int dry_run(Config& config, bool json);
+int dry_run(const Config& config, bool json);
 
 /// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was
 /// and what to do.
@@ -71,14 +62,10 @@ Action within_memory(std::string advice, Action action);
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
 
+/// Declares --device: of find_device.
+void add_device(CLI::App& verb, std::string& device);
+
 /// Declares --threads.
 void add_threads(CLI::App& verb, int64_t& threads);
-
-/// What `lapse eval` reads: the run's task, or text_of. Error if there is a task and `data` too.
-std::unique_ptr<Source> source_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
-
-/// A split of the text in `data`, cut as the run's configuration says, or if that is empty of the run's own text.
-/// Error if the run has a task instead.
-Tokens text_of(const Checkpoint& checkpoint, const std::string& data, const std::string& split);
 
 }  // namespace lapse

@@ -41,7 +41,7 @@ void check_choice(const Field& field, const std::string& value, const std::strin
 
 // --- assignment ------------------------------------------------------------------------------------------------------
 
-std::string wanted(const Field& field) {
+std::string expected_value(const Field& field) {
   return std::visit(
       Match{[](int64_t*) { return "an integer, such as 12"; }, [](double*) { return "a number, such as 0.5 or 1e-3"; },
             [](bool*) { return "true or false"; }, [](std::string*) { return "a string, such as \"text\""; },
@@ -61,7 +61,7 @@ std::string shown(const toml::node& node) {
 }
 
 [[noreturn]] void wrong_type(const Field& field, const std::string& given, const std::string& origin) {
-  fail(fmt::format("{}: expected {}; got {}", origin, wanted(field), given));
+  fail(fmt::format("{}: expected {}; got {}", origin, expected_value(field), given));
 }
 
 int64_t whole_number(const Field& field, const toml::node& node, const std::string& given, const std::string& origin) {
@@ -266,6 +266,17 @@ void set_config(const Sections& sections, const std::string& assignment) {
   const Field& field = find_field(sections, section, key, where);
   set_field(field, trim(assignment.substr(equals + 1)), fmt::format("{}.{}", section.name, key));
   if (field.is_path) make_absolute(field, "");
+}
+
+void copy_values(const Fields& from, const Fields& to) {
+  for (size_t i = 0; i < to.size(); ++i)
+    std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from.at(i).value); }, to[i].value);
+}
+
+std::string flag_of(const std::string& field) {
+  std::string flag = "--" + field;
+  std::ranges::replace(flag, '_', '-');
+  return flag;
 }
 
 void set_field(const Field& field, const std::string& text, const std::string& origin) {

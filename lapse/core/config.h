@@ -67,6 +67,12 @@ void set_config(const Sections& sections, const std::string& assignment);
 /// Sets one field from text, checking type, range and choices; `origin` begins the message ("--max-span").
 void set_field(const Field& field, const std::string& text, const std::string& origin);
 
+/// Gives fields the values of others, which were declared by the same code.
+void copy_values(const Fields& from, const Fields& to);
+
+/// A field as an option of the command: max_span becomes --max-span.
+std::string flag_of(const std::string& field);
+
 /// The current values as TOML that read_config reads back to the same values, reals to the last bit.
 std::string config_to_toml(const Sections& sections);
 

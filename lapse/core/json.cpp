@@ -24,14 +24,14 @@ JsonObject::JsonObject(const Json& json, std::string origin, std::string path)
   if (!json.is_object()) fail(fmt::format("{}: not a JSON object", origin_));
 }
 
-void JsonObject::refuse(const std::string& key, const std::string& wanted) const {
-  fail(fmt::format("{}: '{}{}' must be {}", origin_, path_, key, wanted));
+void JsonObject::refuse(const std::string& key, const std::string& expected) const {
+  fail(fmt::format("{}: '{}{}' must be {}", origin_, path_, key, expected));
 }
 
-const Json& JsonObject::value(const std::string& key, const std::string& wanted,
+const Json& JsonObject::value(const std::string& key, const std::string& expected,
                               bool (Json::*is)() const noexcept) const {
   const auto found = json_.find(key);
-  if (found == json_.end() || !((*found).*is)()) refuse(key, wanted);
+  if (found == json_.end() || !((*found).*is)()) refuse(key, expected);
   return *found;
 }
 
@@ -41,11 +41,11 @@ JsonObject JsonObject::object(const std::string& key) const {
 
 int64_t JsonObject::whole(const std::string& key, int64_t low, int64_t high) const {
   const bool bounded = high < std::numeric_limits<int64_t>::max();
-  const std::string wanted = bounded ? fmt::format("a whole number of {} ... {}", low, high)
-                                     : fmt::format("a whole number of at least {}", low);
-  const Json& number = value(key, wanted, &Json::is_number_integer);
+  const std::string expected = bounded ? fmt::format("a whole number of {} ... {}", low, high)
+                                       : fmt::format("a whole number of at least {}", low);
+  const Json& number = value(key, expected, &Json::is_number_integer);
   const bool beyond = number.is_number_unsigned() && number.get<uint64_t>() > static_cast<uint64_t>(high);
-  if (beyond || number.get<int64_t>() < low || number.get<int64_t>() > high) refuse(key, wanted);
+  if (beyond || number.get<int64_t>() < low || number.get<int64_t>() > high) refuse(key, expected);
   return number.get<int64_t>();
 }
 

@@ -28,10 +28,10 @@ class JsonObject {
   bool truth(const std::string& key) const;
   const Json& list(const std::string& key) const;
   bool has(const std::string& key) const { return json_.contains(key); }
-  [[noreturn]] void refuse(const std::string& key, const std::string& wanted) const;
+  [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 
  private:
-  const Json& value(const std::string& key, const std::string& wanted, bool (Json::*is)() const noexcept) const;
+  const Json& value(const std::string& key, const std::string& expected, bool (Json::*is)() const noexcept) const;
 
   const Json& json_;
   std::string origin_, path_;

@@ -15,7 +15,8 @@ struct Score {
   double nats = 0;     ///< negative log-likelihood, summed over scored positions
   int64_t scored = 0;  ///< positions with something to predict
   TextBytes bytes;     ///< of text that was predicted
-  /// Counted where the source asks for it. An answer is a run of scored positions; it is right if all of them are.
+  /// Counted of blocks with TokenBlock::answers. An answer is a run of scored positions; it is right if all of them
+  /// are.
   int64_t right = 0, answers = 0, right_answers = 0;
 
   Score& operator+=(const Score& other);
@@ -46,8 +47,6 @@ class Source {
   /// How many streams, at most `most`, suit a part.
   virtual int64_t streams(const std::string& part, int64_t block, int64_t most) const = 0;
 
-  /// Whether Score::right, answers and right_answers are to be counted.
-  virtual bool counts_answers() const { return false; }
   /// The main figure first. What the score does not tell is left out.
   virtual std::vector<Figure> figures(const Score& score) const = 0;
 };

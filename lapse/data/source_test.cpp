@@ -75,7 +75,6 @@ TEST(TextSource, ReportsBitsPerByteForEveryUnit) {
        {std::tuple("byte", "bpb", bpb), {"character", "bpc", 3.5 / std::log(2)}, {"word", "ppl", std::exp(3.5)}}) {
     const auto vocabulary = Vocabulary::build(config_of(unit), kText);
     const TextSource source(config_of(unit), vocabulary, "test", Tokens({1, 2, 3}, vocabulary.size()));
-    EXPECT_FALSE(source.counts_answers());
     const auto figures = source.figures(score);
     EXPECT_EQ(figures[0].tag, tag);
     EXPECT_DOUBLE_EQ(figures[0].value, value);
@@ -96,7 +95,7 @@ TEST(TextSource, CountsTheBytesThatABlockPredicts) {
   EXPECT_FALSE(source.has("train"));
   const auto blocks = source.evaluation("test", 1, 3, false);
   TextBytes predicted;
-  for (TokenBlock block; blocks->next(block);) predicted += block.bytes;
+  for (TokenBlock block; blocks->next(block); predicted += block.bytes) EXPECT_FALSE(block.answers);
   EXPECT_EQ(predicted.all, std::ssize(kText) - bytes[0].all);  // the first token is not predicted
 }
 

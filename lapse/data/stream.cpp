@@ -20,6 +20,7 @@ void fill(TokenBlock& out, const Tokens& tokens, const Labels* labels, int64_t b
   out.batch = batch;
   out.length = length;
   out.bytes = {};
+  out.answers = labels != nullptr;
   out.input.resize(batch * length);
   out.target.resize(batch * length);
   for (int64_t row = 0; row < batch; ++row) {

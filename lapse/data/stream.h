@@ -22,6 +22,7 @@ struct TokenBlock {
   bool restart = false;          ///< memory must be emptied before this block: a new pass begins here
   std::vector<int64_t> lengths;  ///< of each sample, tokens before the padding on its right; empty: no padding
   TextBytes bytes;               ///< of the targets
+  bool answers = false;          ///< targets are answers: it is counted which of them are right
 
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lapse/forgetting/golden_value.h"
-
 namespace lapse {
 namespace {
 
@@ -110,7 +108,7 @@ class AdaptiveSpanOptions : public MethodOptions {
     };
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("max_span", s_.evaluated_span, "cut spans at this many timesteps; 0: as trained")
                 .in(0, static_cast<double>(s_.max_span))
                 .unit("timesteps")};
@@ -122,16 +120,6 @@ class AdaptiveSpanOptions : public MethodOptions {
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     return std::make_unique<AdaptiveSpan>(s_, shape);
   }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
-    s_.ramp = golden_value<double>(metadata, "adapt_span_len");
-    s_.loss = golden_value<double>(metadata, "adapt_span_loss");
-    s_.per_layer = golden_value<bool>(metadata, "adapt_span_layer");
-    s_.trim_step = golden_value<int64_t>(metadata, "adapt_span_trim_step");
-    s_.initial_memory = "zeros";
-  }
-  std::string golden_name(const std::string&) const override { return "attn.attn.adaptive_span.mask.size_ratio"; }
 
  private:
   Settings s_;

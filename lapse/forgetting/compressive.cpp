@@ -1,14 +1,13 @@
 #include "lapse/forgetting/compressive.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
+#include "lapse/ops/dropout.h"
 
 namespace lapse {
 namespace {
@@ -37,7 +36,7 @@ struct Slots {
     const int64_t B = table.samples();
     const Tensor pooled = is_kind(table.kind(), RowKind::pooled);
     const Tensor held = at::constant_pad_nd(pooled.to(at::kLong).cumsum(0), {1, 0});
-    const Tensor offsets = table.offsets();
+    const Tensor offsets = table.offsets().to(pooled.device());
     const Tensor counts = at::diff(held.index_select(0, offsets));  // a sample's slots are its first rows
     count = B > 0 ? counts.max().item<int64_t>() : 0;
     const Tensor rank = at::arange(count, offsets.options());
@@ -57,7 +56,8 @@ class Compressive : public Method {
 
   // Query t needs the slot that begins at t - L, so that slots come c timesteps before the last of their members goes.
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
-    const Tensor times = table.time().contiguous(), kinds = table.kind().contiguous(), starts = start.contiguous();
+    const auto on_cpu = [](const Tensor& x) { return x.to(at::kCPU).contiguous(); };
+    const Tensor times = on_cpu(table.time()), kinds = on_cpu(table.kind()), starts = on_cpu(start);
     const auto* t = times.const_data_ptr<int64_t>();
     const auto* kind = kinds.const_data_ptr<uint8_t>();
     const auto is = [&](int64_t row, RowKind what) { return kind[row] == static_cast<uint8_t>(what); };
@@ -143,18 +143,14 @@ class Compressive : public Method {
                  .masked_fill(at::logical_not(visible), kHidden);
     const Tensor lse = at::logsumexp(logits, {3}, true);
     Tensor weights = at::exp(logits - lse);
-    if (query.dropout > 0) weights = weights * dropped(weights, query);
+    if (query.dropout > 0) {
+      const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
+      weights = dropped(weights, query.dropout, seed);
+    }
     const Tensor out = at::matmul(weights.to(query.q.scalar_type()), at_slots(rows.value)).transpose(1, 2);
     const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
     const Tensor sees = visible.any(3, true).transpose(1, 2);
     return newest.out + (out - newest.out) * at::where(sees, share, 0).to(out.scalar_type());
-  }
-
-  static Tensor dropped(const Tensor& weights, const Query& query) {
-    const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
-    return at::empty_like(weights, weights.options().requires_grad(false))
-        .bernoulli_(1 - query.dropout, at::detail::createCPUGenerator(seed))
-        .div_(1 - query.dropout);
   }
 
   Settings s_;
@@ -195,13 +191,6 @@ class CompressiveOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape&) const override { return s_.initial_memory == "zeros" ? s_.max_span : 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     return std::make_unique<Compressive>(s_, shape);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
-    s_.rate = golden_value<int64_t>(metadata, "compress_rate");
-    s_.size = golden_value<int64_t>(metadata, "compress_size");
-    s_.initial_memory = "zeros";
   }
 
  private:

@@ -30,7 +30,8 @@ Tensor Eviction::evict(const Rows& rows, const Tensor& now, const Tensor& scores
   const int64_t own = shape_.min_age == 0 ? 1 : 0;
   const int64_t room = budget_ - own;
   const int64_t newest = std::min(room, safe(budget_) - own);
-  const Tensor wide = scores.to(at::kDouble).contiguous(), start = now.contiguous(), until = rows.until.clone();
+  const Tensor wide = scores.to(at::kCPU, at::kDouble).contiguous(), start = now.to(at::kCPU).contiguous();
+  const Tensor until = rows.until.to(at::kCPU, at::kLong, /*non_blocking=*/false, /*copy=*/true);
   const double* score = wide.const_data_ptr<double>();
   int64_t* ends = until.mutable_data_ptr<int64_t>();
   for (int64_t b = 0; b < rows.table.samples(); ++b) {
@@ -45,7 +46,7 @@ Tensor Eviction::evict(const Rows& rows, const Tensor& now, const Tensor& scores
     std::stable_sort(held.begin(), held.end(), [&](int64_t i, int64_t j) { return score[i] < score[j]; });
     for (int64_t i = 0; i < excess; ++i) ends[held[i]] = next;
   }
-  return until;
+  return until.to(rows.until.device());
 }
 
 namespace {

@@ -15,7 +15,6 @@ class Eviction : public Method {
       : shape_(shape), budget_(budget), max_age_(max_age) {}
 
   bool one_by_one() const override { return true; }
-  void set_budget(int64_t rows) override { budget_ = rows; }
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override;
   Reading read(const Query& query, const Rows& rows) const override;
   at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }

@@ -5,8 +5,6 @@
 
 #include <cmath>
 
-#include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/few_rows.h"
 #include "lapse/ops/vector.h"
@@ -106,7 +104,7 @@ class ExpireSpanOptions : public MethodOptions {
     };
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("max_span", s_.evaluated_span, "cut spans at this many timesteps; 0: as trained")
                 .in(0, static_cast<double>(s_.max_span))
                 .unit("timesteps")};
@@ -121,19 +119,6 @@ class ExpireSpanOptions : public MethodOptions {
   }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     return std::make_unique<ExpireSpan>(s_, shape);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.max_span = golden_value<int64_t>(metadata, "attn_lim");
-    s_.ramp = golden_value<double>(metadata, "expire_span_ramp");
-    s_.loss = golden_value<double>(metadata, "expire_span_loss");
-    s_.divisor = golden_value<double>(metadata, "expire_span_pre_div");
-    s_.random_drop = golden_value<bool>(metadata, "expire_span_noisy");
-    s_.divide = "input";
-    s_.initial_memory = "zeros";
-  }
-  std::string golden_name(const std::string& parameter) const override {
-    return "attn.attn.expire_span.span_predictor." + parameter.substr(parameter.find('.') + 1);
   }
 
  private:

@@ -2,9 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
-
 namespace lapse {
 namespace {
 
@@ -40,7 +37,7 @@ class FixedSpanOptions : public MethodOptions {
                 .one_of({"empty", "zeros"})};
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("max_span", evaluated_span, "read at most this many of the newest timesteps; 0: as trained")
                 .in(0, static_cast<double>(max_span))
                 .unit("timesteps")};
@@ -51,11 +48,6 @@ class FixedSpanOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape&) const override { return initial_memory == "zeros" ? max_span : 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
     return std::make_unique<FixedSpan>(evaluated_span > 0 ? evaluated_span : max_span, shape);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    max_span = golden_value<int64_t>(metadata, "attn_lim");
-    initial_memory = "zeros";
   }
 
  private:

@@ -20,7 +20,7 @@ class LocalGlobalOptions : public PatternOptions {
                 .in(1, 1024)
                 .unit("layers")};
   }
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("budget", budget_, "rows that every local layer holds; 0: as configured").in(0, 1 << 24).unit("rows"),
             field("every", every_, "the last of so many layers is global").in(1, 1024).unit("layers")};
   }

@@ -6,14 +6,8 @@
 
 namespace lapse {
 
-void Method::set_budget(int64_t) { fail("this forgetting method has no budgets"); }
-
 void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
   fail("a model trained with " + trained.name() + " cannot be read with " + name() + ", which must be trained");
-}
-
-Columns MethodOptions::golden_operator(const Columns&, const std::map<std::string, std::string>&) const {
-  fail("there are no golden files of " + name() + "'s operator, only of its models");
 }
 
 RampOptions ramp_options(const Query& query, const ModelShape& shape) {

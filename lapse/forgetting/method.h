@@ -4,7 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -112,10 +111,6 @@ class Method {
     return (void)table, (void)start, (void)length, PooledRows{};
   }
 
-  /// With Stored::projections at most so many rows, the newest included, from now on; 0: no limit. Error if the method
-  /// has no budgets (MethodOptions::budgets).
-  virtual void set_budget(int64_t rows);
-
   /// Whether, with Stored::projections, queries must come one at a time, and rows be deleted after each: where what a
   /// query reads decides what the next may.
   virtual bool one_by_one() const { return false; }
@@ -127,32 +122,24 @@ class Method {
   virtual Columns tell(const Rows& rows) const { return (void)rows, Columns{}; }
 };
 
-/// A method's configuration, and the factory of its layers.
+/// A method's configuration, and the factory of its layers. One whose rows can be limited is also a BudgetOptions
+/// (forgetting/budgets.h).
 class MethodOptions {
  public:
   virtual ~MethodOptions() = default;
-  virtual std::string name() const = 0;
 
+  // --- the configuration
+  virtual std::string name() const = 0;
   /// Keys of the method's section of the configuration file.
   virtual Fields fields() = 0;
-  /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span), over what the run was trained with.
-  virtual Fields evaluation_fields() { return {}; }
-  /// How many rows each layer may hold outside training, for `lapse prune` to find; empty: no limit. Null if the method
-  /// has no such budgets.
-  virtual std::vector<int64_t>* budgets() { return nullptr; }
   /// Error if the options contradict each other or the model.
   virtual void check(const ModelShape&) const {}
 
-  /// To read a model that was trained with another method: takes over what the model's weights depend on. Error if this
-  /// method has weights of its own.
-  virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
-  /// Whether the method has none.
-  virtual bool adopts() const { return false; }
+  // --- what a model needs
   /// The greatest age at which a row can be read.
   virtual int64_t longest(const ModelShape& shape) const = 0;
   /// The same of rows that stand for one timestep each: how far back a method that takes this one's place may read.
   virtual int64_t longest_single(const ModelShape& shape) const { return longest(shape); }
-
   /// Rows of the position table: ages 1 ... P have an embedding.
   virtual int64_t positions(const ModelShape& shape) const = 0;
   /// Zero vectors at ages n ... 1 that a sequence starts from (docs/equations.md, 11).
@@ -160,13 +147,13 @@ class MethodOptions {
   /// The forgetting of layer 0, 1, ...
   virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
 
-  /// Sets the options from a golden file's metadata.
-  virtual void from_golden(const std::map<std::string, std::string>& metadata) = 0;
-  /// For golden files of an operator rather than of a model: everything that follows from the file's inputs ("q", "k",
-  /// "v", ...), by the file's names.
-  virtual Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const;
-  /// The golden file's name, after "layers.N.", of a parameter of this method's.
-  virtual std::string golden_name(const std::string& parameter) const { return parameter; }
+  // --- reading a trained model: of a copy of the run's options, which stay as they are
+  /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span).
+  virtual Fields reading_fields() { return {}; }
+  /// Whether the method has no weights, so that it can read a model that was trained with another method.
+  virtual bool adopts() const { return false; }
+  /// Takes over what such a model's weights depend on. Error if this method has weights of its own.
+  virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
 };
 
 /// What every reading by ramp_attention takes from the query.

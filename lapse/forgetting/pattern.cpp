@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "lapse/core/error.h"
-
 namespace lapse {
 
 using at::Tensor;
@@ -21,7 +19,7 @@ Reading Pattern::read(const Query& query, const Rows& rows) const {
 
 Tensor Window::last_age(const Tensor& time) const { return at::full_like(time, last_age_); }
 
-Fields PatternOptions::evaluation_fields() {
+Fields PatternOptions::reading_fields() {
   return {field("budget", budget_, "rows that every layer holds; 0: as configured").in(0, 1 << 24).unit("rows")};
 }
 
@@ -34,10 +32,6 @@ Field PatternOptions::max_span_field() {
   return field("max_span", max_span_, "L: the greatest age that is read; ages 1 ... L have a position embedding")
       .in(1, 1 << 23)
       .unit("timesteps");
-}
-
-void PatternOptions::from_golden(const std::map<std::string, std::string>&) {
-  fail("there are no golden files of " + name());
 }
 
 }  // namespace lapse

@@ -53,13 +53,12 @@ class Window : public Pattern {
 /// positions, and how far back that reads.
 class PatternOptions : public MethodOptions {
  public:
-  Fields evaluation_fields() override;
+  Fields reading_fields() override;
   void adopt(const MethodOptions& trained, const ModelShape& shape) override;
   bool adopts() const override { return true; }
   int64_t longest(const ModelShape&) const override { return max_span_; }
   int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
   int64_t initial_rows(const ModelShape&) const override { return 0; }
-  void from_golden(const std::map<std::string, std::string>& metadata) override;
 
  protected:
   Field max_span_field();

@@ -10,8 +10,7 @@
 #include <span>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
-#include "lapse/forgetting/selective_golden.h"
+#include "lapse/forgetting/budgets.h"
 #include "lapse/ops/selective_attention.h"
 
 namespace lapse {
@@ -30,7 +29,7 @@ struct Settings {
   int64_t evaluated_budget = 0;
 };
 
-class SelectiveAttention : public Method {
+class SelectiveAttention : public Method, public BudgetedLayer {
  public:
   SelectiveAttention(const Settings& s, const ModelShape& shape, int64_t layer, Random& random) : s_(s), shape_(shape) {
     budget_ = s.evaluated_budget > 0 ? s.evaluated_budget : s.budgets.empty() ? 0 : s.budgets[layer];
@@ -136,7 +135,7 @@ class SelectiveAttention : public Method {
   Tensor query_scale_, key_scale_;
 };
 
-class SelectiveAttentionOptions : public MethodOptions {
+class SelectiveAttentionOptions : public MethodOptions, public BudgetOptions {
  public:
   std::string name() const override { return "selective_attention"; }
 
@@ -164,13 +163,13 @@ class SelectiveAttentionOptions : public MethodOptions {
     };
   }
 
-  Fields evaluation_fields() override {
+  Fields reading_fields() override {
     return {field("budget", s_.evaluated_budget, "tokens that every layer holds; 0: as the run has it")
                 .in(0, 1 << 24)
                 .unit("tokens")};
   }
 
-  std::vector<int64_t>* budgets() override { return &s_.budgets; }
+  std::vector<int64_t>& budgets() override { return s_.budgets; }
 
   void check(const ModelShape& shape) const override {
     if (!s_.budgets.empty() && static_cast<int64_t>(s_.budgets.size()) != shape.layers)
@@ -183,14 +182,6 @@ class SelectiveAttentionOptions : public MethodOptions {
   int64_t initial_rows(const ModelShape&) const override { return 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
     return std::make_unique<SelectiveAttention>(s_, shape, layer, random);
-  }
-
-  void from_golden(const std::map<std::string, std::string>& metadata) override {
-    s_.memory_loss = golden_value<double>(metadata, "eps");
-    s_.cap = golden_value<double>(metadata, "tau");
-  }
-  Columns golden_operator(const Columns& inputs, const std::map<std::string, std::string>& metadata) const override {
-    return selective_golden(inputs, golden_list(metadata, "budgets"), s_.memory_loss, s_.cap);
   }
 
  private:

@@ -35,8 +35,8 @@ class SinkWindowOptions : public PatternOptions {
             field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"),
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
-  Fields evaluation_fields() override {
-    Fields fields = PatternOptions::evaluation_fields();
+  Fields reading_fields() override {
+    Fields fields = PatternOptions::reading_fields();
     fields.push_back(
         field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"));
     return fields;

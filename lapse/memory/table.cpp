@@ -51,7 +51,8 @@ Tensor MemoryTable::offsets() const {
 
 Tensor MemoryTable::sample() const {
   const Tensor counts = at::diff(offsets());
-  return at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
+  const Tensor all = at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
+  return rows() == 0 ? all : all.to(time().device());
 }
 
 const Tensor& MemoryTable::column(const std::string& name) const {
@@ -70,6 +71,10 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
     c10::SmallVector<int64_t, 4> shape(old.sizes());
     shape[0] = n + more;
     view.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+    if (!view.device().is_cpu()) {
+      view.narrow(0, n, more).copy_(block[0]);
+      return view;
+    }
     const Tensor from = block.contiguous();
     std::memcpy(static_cast<char*>(view.mutable_data_ptr()) + n * row_bytes(old), from.const_data_ptr(),
                 more * row_bytes(old));
@@ -145,7 +150,7 @@ void MemoryTable::keep(const Tensor& mask) {
   if (kept.size(0) == rows()) return;
   for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
   room_.take();
-  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0});
+  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0}).to(at::kCPU);
   const auto* before = counts.const_data_ptr<int64_t>();
   for (auto& offset : offsets_) offset = before[offset];
 }
@@ -169,8 +174,8 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   const auto all_of = [&](const char* name) {
     return rows() == 0 ? more.at(name) : at::cat({column(name), more.at(name)});
   };
-  const Tensor group =
-      at::cat({this->sample(), sample}) * 2 + at::logical_not(is_kind(all_of("kind"), RowKind::pooled));
+  const Tensor samples_of = rows() == 0 ? sample : at::cat({this->sample(), sample});
+  const Tensor group = samples_of * 2 + at::logical_not(is_kind(all_of("kind"), RowKind::pooled));
   const Tensor by_time = at::argsort(all_of("time"), true, 0, false);
   const Tensor order = by_time.index_select(0, at::argsort(group.index_select(0, by_time), true, 0, false));
   Columns all;
@@ -182,14 +187,14 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   }
   columns_ = std::move(all);
   room_.take();
-  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0);
+  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0).to(at::kCPU);
   for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] += counts.const_data_ptr<int64_t>()[b];
   unsifted_ += M;
 }
 
 void MemoryTable::reset(int64_t sample) {
   if (rows() == 0) return;
-  Tensor mask = at::ones({rows()}, at::kBool);
+  Tensor mask = at::ones({rows()}, time().options().dtype(at::kBool));
   mask.narrow(0, offsets_[sample], rows_of(sample)).fill_(false);
   keep(mask);
 }
@@ -204,6 +209,10 @@ void MemoryTable::detach() {
     if (values.requires_grad()) values = values.detach();
 }
 
+void MemoryTable::to(at::Device device) {
+  for (auto& [name, values] : columns_) values = values.to(device);
+}
+
 int64_t MemoryTable::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, values] : columns_) sum += static_cast<int64_t>(values.storage().nbytes());
@@ -214,7 +223,7 @@ MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
   TORCH_CHECK(offsets.dim() == 1 && offsets.size(0) >= 1 && offsets.scalar_type() == at::kLong,
               "offsets must be int64 [B + 1]");
   MemoryTable table(offsets.size(0) - 1);
-  const Tensor contiguous = offsets.contiguous();
+  const Tensor contiguous = offsets.to(at::kCPU).contiguous();
   std::copy_n(contiguous.const_data_ptr<int64_t>(), table.offsets_.size(), table.offsets_.begin());
   TORCH_CHECK(table.offsets_.front() == 0 && std::is_sorted(table.offsets_.begin(), table.offsets_.end()),
               "offsets must begin with 0 and not decrease");

@@ -18,7 +18,8 @@ using Columns = std::map<std::string, at::Tensor>;
 /// Rows of B samples, packed and ragged: sample b owns rows offsets[b] ... offsets[b+1]-1; offsets[0] = 0 and nothing
 /// is padded to the longest sample. A sample's pooled rows come first, by ascending time; then all its others, by
 /// ascending time. Every column has N = offsets[B] rows, and all move together. "time" and "kind" are columns that are
-/// always there; the others are whatever `append` brings, the same at every call. Copies are cheap, and independent.
+/// always there; the others are whatever `append` brings, the same at every call, and on its device. Copies are cheap,
+/// and independent.
 class MemoryTable {
  public:
   explicit MemoryTable(int64_t samples = 0) : offsets_(samples + 1, 0) {}
@@ -27,7 +28,7 @@ class MemoryTable {
   int64_t rows() const { return offsets_.back(); }
   int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
   int64_t first_row(int64_t sample) const { return offsets_[sample]; }  ///< sample B: the number of rows
-  at::Tensor offsets() const;                                           ///< [B + 1] int64, a copy
+  at::Tensor offsets() const;                                           ///< [B + 1] int64 on the CPU, a copy
   at::Tensor sample() const;                                            ///< [N] int64: the sample of each row
   const at::Tensor& time() const { return column("time"); }             ///< [N] int64
   const at::Tensor& kind() const { return column("kind"); }             ///< [N] uint8: RowKind
@@ -59,6 +60,7 @@ class MemoryTable {
   void reset();
 
   void detach();
+  void to(at::Device device);
 
   /// Bytes held by the columns' storage, spare room included.
   int64_t bytes() const;

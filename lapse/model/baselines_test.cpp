@@ -74,7 +74,7 @@ std::unique_ptr<Method> method_of(const std::string& name, const Settings& setti
   Random random(1, "method");
   auto options = find_method(name).options();
   set_fields(options->fields(), settings);
-  set_fields(options->evaluation_fields(), settings);
+  set_fields(options->reading_fields(), settings);
   options->check(shape);
   return options->make(shape, layer, random);
 }
@@ -200,8 +200,8 @@ TEST(Baselines, ReadModelsOfOtherMethods) {
     for (const char* name : {"local", "local_global", "strided", "sink_window", "h2o", "tova"}) {
       const auto reader = find_method(name).options();
       reader->adopt(*options, shape);
-      set_fields(reader->evaluation_fields(), {{"budget", "9"}});
-      if (name == std::string("local_global")) set_fields(reader->evaluation_fields(), {{"every", "2"}});
+      set_fields(reader->reading_fields(), {{"budget", "9"}});
+      if (name == std::string("local_global")) set_fields(reader->reading_fields(), {{"every", "2"}});
       reader->check(shape);
       EXPECT_EQ(reader->positions(shape), options->positions(shape));
       Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
@@ -225,7 +225,7 @@ TEST(Baselines, EmbeddingsOfSlotsAreNotThoseOfAges) {
   for (const char* name : {"local", "sink_window", "tova"}) {
     const auto reader = find_method(name).options();
     reader->adopt(*options, shape_of(config, kBlock));
-    set_fields(reader->evaluation_fields(), {{"budget", "20"}});
+    set_fields(reader->reading_fields(), {{"budget", "20"}});
     Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
     other.to(at::kDouble);
     const Tensor tokens = random_tokens(2, 40), before = run(other, false, tokens, {40});
@@ -265,7 +265,7 @@ TEST(Baselines, ABudgetOfTheContextIsFixedSpan) {
   for (const char* name : {"local", "h2o", "tova"}) {  // sinks stay for ever
     const auto reader = find_method(name).options();
     reader->adopt(*options, shape_of(config, kBlock));
-    set_fields(reader->evaluation_fields(), {{"budget", "64"}});
+    set_fields(reader->reading_fields(), {{"budget", "64"}});
     Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
     other.to(at::kDouble);
     std::map<std::string, Tensor*> theirs;

@@ -26,7 +26,7 @@ class TokenInput : public Input {
   Tensor embed(const Tensor& tokens, const Tensor& clock) const override {
     const Tensor h = at::embedding(embedding_, tokens);
     if (context() == 0) return h;
-    const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), at::kLong);
+    const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), clock.options());
     if (const auto last = times.max().item<int64_t>(); last >= context())
       fail(
           fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "

@@ -12,8 +12,8 @@ namespace lapse {
 using at::Tensor;
 
 Tensor scored_places(const Tensor& target) {
-  const Tensor scored = target.flatten() != kNoTarget;
-  return scored.all().item<bool>() ? Tensor() : at::nonzero(scored).squeeze(1);
+  const Tensor places = at::nonzero(target.flatten() != kNoTarget).squeeze(1);
+  return places.size(0) == target.numel() ? Tensor() : places;
 }
 
 Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places, bool answers) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/forgetting/budgets.h"
 #include "lapse/model/transformer_testing.h"
 
 namespace lapse {
@@ -276,7 +277,7 @@ TEST_P(SelectiveOracle, AgreesUnderABudget) {
       SCOPED_TRACE(testing::Message() << "batch " << s.batch << ", window " << s.window << ", budget " << budget);
       const auto model = model_of(GetParam(), s);
       model->to(at::kDouble);
-      for (auto& layer : model->layers()) layer.attention().method().set_budget(budget);
+      for (auto& layer : model->layers()) set_budget(layer.attention().method(), budget);
       DenseModel dense(GetParam(), s, *model);
       const Tensor tokens = tokens_of(s, 4);
       const auto z = dense.forward(tokens, std::vector<int64_t>(s.batch, s.window), budget);

@@ -30,6 +30,11 @@ int64_t count_parameters(const ModelConfig& config, const MethodOptions& method,
   return Transformer(config, method, vocabulary, block, Random(0, "weights"), outputs).parameter_count();
 }
 
+void ModelMemory::to(at::Device device) {
+  clock = clock.to(device);
+  for (auto& table : layers) table.to(device);
+}
+
 int64_t ModelMemory::bytes() const {
   int64_t sum = 0;
   for (const auto& table : layers) sum += table.bytes();
@@ -66,8 +71,9 @@ int64_t Transformer::parameter_count() {
   return count;
 }
 
-void Transformer::to(at::ScalarType type) {
-  for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(type).set_requires_grad(true);
+void Transformer::to(const at::TensorOptions& options) {
+  for (auto& [name, tensor] : parameters()) *tensor = tensor->detach().to(options).set_requires_grad(true);
+  if (options.has_device()) device_ = options.device();
 }
 
 void Transformer::to_bfloat16() {
@@ -81,7 +87,7 @@ void Transformer::after_update() {
 }
 
 ModelMemory Transformer::begin(int64_t streams, Stored stored) const {
-  ModelMemory memory{{}, at::zeros({streams}, at::kLong), stored};
+  ModelMemory memory{{}, at::zeros({streams}, at::TensorOptions(device_).dtype(at::kLong)), stored};
   for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, stored));
   return memory;
 }

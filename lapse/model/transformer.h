@@ -19,6 +19,7 @@ struct ModelMemory {
   at::Tensor clock;                     ///< [B] int64
   Stored stored = Stored::projections;  ///< what the tables hold
 
+  void to(at::Device device);
   int64_t bytes() const;
 };
 
@@ -74,7 +75,9 @@ class Transformer {
   /// Names such as "layers.0.key", stable: checkpoints use them.
   NamedTensors parameters();
   int64_t parameter_count();
-  void to(at::ScalarType type);  ///< converts all parameters
+  /// Takes all parameters to a type or a device. Memories begun before stay where they are.
+  void to(const at::TensorOptions& options);
+  at::Device device() const { return device_; }
   /// From now on for reading only, and with memories begun from now on: the layers' and the output's matrices,
   /// positions of ages, and rows' keys and values in bfloat16, half the bytes; the sums, norms and what methods add
   /// stay float32.
@@ -93,6 +96,7 @@ class Transformer {
 
   ModelConfig config_;
   ModelShape shape_;
+  at::Device device_ = at::kCPU;
   int64_t initial_rows_;
   std::unique_ptr<Input> input_;
   at::Tensor position_;  // of ages; undefined if the input has positions

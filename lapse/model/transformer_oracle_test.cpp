@@ -39,7 +39,7 @@ const Variant kVariants[] = {
 
 std::unique_ptr<MethodOptions> options_of(const Variant& v) {
   auto options = method_options(v.method, v.settings);
-  if (v.evaluated_span > 0) set_fields(options->evaluation_fields(), {{"max_span", std::to_string(v.evaluated_span)}});
+  if (v.evaluated_span > 0) set_fields(options->reading_fields(), {{"max_span", std::to_string(v.evaluated_span)}});
   return options;
 }
 

@@ -151,7 +151,6 @@ class KeepAllOptions : public MethodOptions {
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {
     return std::make_unique<KeepAll>(inner_->make(shape, layer, random));
   }
-  void from_golden(const std::map<std::string, std::string>& metadata) override { inner_->from_golden(metadata); }
 
  private:
   std::unique_ptr<MethodOptions> inner_;

@@ -135,7 +135,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
 }
 
 Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
-  if (table.rows() == 0) return at::ones({0}, at::kBool);
+  if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
   at::NoGradGuard no_grad;
   const Stored stored = table.columns().count("key") ? Stored::projections : Stored::inputs;
   return rows(table, stored).until > next.index_select(0, table.sample());
@@ -173,7 +173,7 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
   query.uniform = pass.draws.uniform;
   if (dropout_ > 0 && pass.draws.seed) {
     query.dropout = dropout_;
-    query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), at::kLong);
+    query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), pass.times.start.options());
   }
   if (!rounded) return method_->read(query, rows);
   Rows all = rows;
@@ -236,13 +236,16 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless(rows);
   const Tensor sizes =
       memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K, pass.options.lengths);
-  report.memory_sum = sizes.sum().item<double>(), report.queries = sizes.numel();
-  if (report.queries > 0) report.memory_max = sizes.max().item<double>();
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.
-  const auto readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent).sum().item<double>();
-  report.deleted = (readable - kept.sum().item<double>()) / readable;
+  const Tensor readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent);
+  const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
+  const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), kept.sum()}).to(at::kCPU);  // in one read
+  const auto* count = all.const_data_ptr<int64_t>();
+  report.memory_sum = static_cast<double>(count[0]), report.queries = sizes.numel();
+  report.memory_max = static_cast<double>(count[1]);
+  report.deleted = static_cast<double>(count[2] - count[3]) / static_cast<double>(count[2]);
   for (const auto& [name, values] : method_->tell(rows))
     report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
 }

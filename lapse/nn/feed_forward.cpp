@@ -1,25 +1,14 @@
 #include "lapse/nn/feed_forward.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
+#include "lapse/ops/dropout.h"
 #include "lapse/ops/linear.h"
 #include "lapse/ops/swiglu.h"
 
 namespace lapse {
-namespace {
 
 using at::Tensor;
-
-/// Zeroes each element with probability p and scales the others by 1 / (1 - p). Of the seed alone, not of libtorch's
-/// global state.
-Tensor dropped(const Tensor& x, double p, uint64_t seed) {
-  const Tensor keep = at::empty_like(x, x.options().requires_grad(false));
-  keep.bernoulli_(1 - p, at::detail::createCPUGenerator(seed)).div_(1 - p);
-  return x * keep;
-}
-
-}  // namespace
 
 FeedForward::FeedForward(const FeedForwardOptions& o, Norm before, Random& random)
     : dropout_(o.dropout),

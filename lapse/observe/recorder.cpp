@@ -20,7 +20,7 @@ using at::Tensor;
 /// use(row, time) for the rows of one stream that stand for tokens.
 template <class Use>
 void for_tokens(const Tensor& times, const Tensor& kinds, Use use) {
-  const Tensor all = times.contiguous(), tokens = is_token(kinds);
+  const Tensor all = times.to(at::kCPU).contiguous(), tokens = is_token(kinds.to(at::kCPU));
   for (int64_t row = 0; row < all.numel(); ++row)
     if (tokens.const_data_ptr<bool>()[row]) use(row, all.const_data_ptr<int64_t>()[row]);
 }
@@ -37,7 +37,7 @@ class LayerRecorder {
     const auto now = std::ssize(until_);
     record_.held.push_back(0), record_.there.push_back(0), until_.push_back(0);
     record_.sizes.push_back(std::llround(report.memory_mean()));
-    const Tensor until = report.until.contiguous();
+    const Tensor until = report.until.to(at::kCPU).contiguous();
     for_tokens(report.time, report.kind, [&](int64_t row, int64_t time) {
       until_[time] = until.const_data_ptr<int64_t>()[row];
       if (time < now && now < until_[time]) ++record_.held[begin_ + time];
@@ -46,7 +46,7 @@ class LayerRecorder {
     for (const auto& [name, values] : report.told) record_.told[name].push_back(values.item<double>());
     if (table.rows() == 0) return;
     for (const auto& [name, values] : layer_.tell(table)) {
-      const Tensor told = values.detach().to(at::kDouble).contiguous();
+      const Tensor told = values.detach().to(at::kCPU, at::kDouble).contiguous();
       auto& known = record_.told.at(name);
       for_tokens(table.time(), table.kind(),
                  [&](int64_t row, int64_t time) { known[begin_ + time] = told.const_data_ptr<double>()[row]; });
@@ -82,8 +82,8 @@ class Recorder {
   }
 
   void read(int64_t token, int64_t target) {
-    const auto y = model_.forward(at::full({1, 1}, token, at::kLong), memory_,
-                                  {.observe = true, .target = at::full({1, 1}, target, at::kLong), .answers = true});
+    const auto one = [&](int64_t x) { return at::full({1, 1}, x, memory_.clock.options()); };
+    const auto y = model_.forward(one(token), memory_, {.observe = true, .target = one(target), .answers = true});
     for (size_t l = 0; l < layers_.size(); ++l) layers_[l].add(y.reports[l], memory_.layers[l]);
     const Likelihood& found = y.likelihood;
     const double nats = found.nats.item<double>();

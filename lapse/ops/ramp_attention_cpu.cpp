@@ -1,4 +1,4 @@
-// ramp_attention on the CPU: which kernel takes a call.
+// Which kernel of ramp_attention takes a call on the CPU; devices without kernels of their own run the reference.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -15,7 +15,7 @@ using Optional = std::optional<Tensor>;
 /// float64 is for checking numbers, not for speed.
 bool tiled(const AttentionInputs& x) {
   const auto type = x.q.scalar_type();
-  return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
+  return x.q.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
 }
 
 /// Elsewhere bfloat16 is computed in float32.
@@ -72,7 +72,7 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lapse, CPU, m) {
+TORCH_LIBRARY_IMPL(lapse, CompositeExplicitAutograd, m) {
   m.impl("ramp_attention", forward);
   m.impl("ramp_attention_backward", backward);
 }

@@ -128,10 +128,12 @@ struct Sample {
   }
 };
 
-/// Samples write to disjoint slices, so that they may run on different threads with the same result.
+/// Samples write to disjoint slices, so that on the CPU they may run on different threads with the same result. Another
+/// device has streams of its own, one per thread.
 template <class F>
-void for_each_sample(int64_t batch, const F& f) {
-  at::parallel_for(0, batch, 1, [&](int64_t begin, int64_t end) {
+void for_each_sample(const Tensor& q, const F& f) {
+  const int64_t batch = q.size(0);
+  at::parallel_for(0, batch, q.device().is_cpu() ? 1 : batch, [&](int64_t begin, int64_t end) {
     at::AutoDispatchBelowADInplaceOrView below;
     for (int64_t b = begin; b < end; ++b) f(b);
   });
@@ -148,7 +150,7 @@ RampOutputs ramp_attention_reference(const AttentionInputs& x, const RampOptions
   RampOutputs y{at::zeros(x.q.sizes(), x.q.options()), at::zeros({B}, wide), at::zeros({o.received ? N * H : 0}, wide),
                 at::zeros({B, K, H, 2}, wide)};
   if (o.received) y.received = y.received.view({N, H});
-  for_each_sample(B, [&](int64_t b) {
+  for_each_sample(x.q, [&](int64_t b) {
     const Sample s(x, o, b);
     if (s.n == 0) {
       y.stats[b].select(2, 0).fill_(-INFINITY);
@@ -199,7 +201,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
   const Tensor position = at::zeros({B, P, x.q.size(3)}, wide);
   const Tensor age_bias = at::zeros({B, H, o.age_bias ? o.age_bias->size(1) : 0}, wide);
 
-  for_each_sample(B, [&](int64_t b) {
+  for_each_sample(x.q, [&](int64_t b) {
     const Sample s(x, o, b);
     if (s.n == 0) return;
     const Tensor Ze = (y.stats[b].select(2, 1).t() + kEpsilon).unsqueeze(2);

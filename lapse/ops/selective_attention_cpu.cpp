@@ -16,7 +16,8 @@ using at::Tensor;
 /// float64 is for checking numbers, not for speed.
 bool tiled(const AttentionInputs& x, const SelectiveOptions& o) {
   const auto type = x.q.scalar_type();
-  return (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 && (!o.select_q || o.select_q->size(2) > 0);
+  return x.q.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 &&
+         (!o.select_q || o.select_q->size(2) > 0);
 }
 
 bool decodes(const AttentionInputs& x, const SelectiveOptions& o) {
@@ -82,7 +83,7 @@ Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lapse, CPU, m) {
+TORCH_LIBRARY_IMPL(lapse, CompositeExplicitAutograd, m) {
   m.impl("selective_attention", forward);
   m.impl("selective_attention_backward", backward);
   m.impl("selective_prune", prune);

@@ -95,7 +95,7 @@ struct Sample {
         const uint64_t bits = (mix64(counter + seed) ^ (uint64_t{1} << 63)) >> 40;
         *factor++ = static_cast<double>(bits) >= o.dropout * (1 << 24) ? 1 / (1 - o.dropout) : 0;
       }
-    keep = factors.to(type);
+    keep = factors.to(q.options());
   }
 
   /// softmax of logits - F over the visible rows, and [H, K] its log-sum-exp; 0 and -inf where nothing is visible.
@@ -193,18 +193,21 @@ Tensor selective_prune_reference(const AttentionInputs& x, const SelectiveOption
   at::AutoDispatchBelowADInplaceOrView below;
   SelectiveOptions before = o;
   before.shift = true, before.dropout = 0;
-  Tensor until = x.until ? x.until->clone(at::MemoryFormat::Contiguous)
-                         : at::full(x.time.sizes(), std::numeric_limits<int64_t>::max(), x.time.options());
+  const auto on_cpu = at::TensorOptions(at::kLong).device(at::kCPU);  // where rows are looked through one by one
+  const Tensor until = x.until ? x.until->to(on_cpu, false, /*copy=*/true, at::MemoryFormat::Contiguous)
+                               : at::full(x.time.sizes(), std::numeric_limits<int64_t>::max(), on_cpu);
   for (int64_t b = 0; b < x.q.size(0); ++b) {
     const Sample s(x, before, b);
-    const Tensor time = s.rows(x.time).contiguous();
-    const Tensor first_row = o.first ? s.rows(*o.first).contiguous() : at::zeros({s.n}, at::kBool);
+    const Tensor time = s.rows(x.time).to(on_cpu).contiguous();
+    const Tensor first_row =
+        o.first ? s.rows(*o.first).to(on_cpu.dtype(at::kBool)).contiguous() : at::zeros({s.n}, on_cpu.dtype(at::kBool));
     const auto* times = time.const_data_ptr<int64_t>();
     const auto* spared = first_row.const_data_ptr<bool>();
     auto* ends = until.mutable_data_ptr<int64_t>() + s.first;
     const int64_t start = x.start[b].item<int64_t>();
     for (int64_t t = 0; t < s.q.size(1); ++t) {
-      const Tensor F = s.F[t].to(at::kDouble).contiguous(), visible = s.visible[t].contiguous();
+      const Tensor F = s.F[t].to(on_cpu.dtype(at::kDouble)).contiguous();
+      const Tensor visible = s.visible[t].to(on_cpu.dtype(at::kBool)).contiguous();
       const auto* masking = F.const_data_ptr<double>();
       auto held = [&](int64_t i) { return visible.const_data_ptr<bool>()[i] && start + t < ends[i]; };
       auto goes_before = [&](int64_t i, int64_t j) {  // of rows, i the younger
@@ -221,7 +224,7 @@ Tensor selective_prune_reference(const AttentionInputs& x, const SelectiveOption
       }
     }
   }
-  return until;
+  return until.to(x.time.device());
 }
 
 }  // namespace lapse

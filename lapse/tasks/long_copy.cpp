@@ -62,7 +62,7 @@ class Streams {
   }
   /// `sequences`: what is after so many of each stream is not scored; 0: no limit.
   TokenBlock next(int64_t length, int64_t sequences) {
-    TokenBlock block{.batch = std::ssize(streams_), .length = length};
+    TokenBlock block{.batch = std::ssize(streams_), .length = length, .answers = true};
     for (auto& stream : streams_)
       for (int64_t i = 0; i < length; ++i) {
         const bool scored = sequences == 0 || stream.sequence() < sequences;

@@ -9,7 +9,7 @@ namespace {
 
 TokenBlock draw_block(const DrawSequence& draw, int32_t padding, int64_t batch, Random& random) {
   std::vector<Sequence> sequences;
-  TokenBlock block{.batch = batch, .restart = true};
+  TokenBlock block{.batch = batch, .restart = true, .answers = true};
   for (int64_t b = 0; b < batch; ++b) {
     sequences.push_back(draw(random));
     block.lengths.push_back(std::ssize(sequences.back().input));

@@ -6,7 +6,7 @@
 
 namespace lapse {
 
-Fields TaskOptions::evaluation_fields() {
+Fields TaskOptions::reading_fields() {
   return {field("test_seed", test_seed_, "draw another validation or test set than that of seed 1").in(0, 9e15)};
 }
 

@@ -14,7 +14,7 @@ class TaskOptions {
   /// Keys of the task's section of the configuration file.
   virtual Fields fields() = 0;
   /// Options of `lapse eval` (test_seed becomes --test-seed), over what the run was trained with.
-  virtual Fields evaluation_fields();
+  virtual Fields reading_fields();
   /// Error if the options contradict each other.
   virtual void check() const {}
 
@@ -36,7 +36,6 @@ class TaskSource : public Source {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   uint32_t checksum() const override { return 0; }
   bool has(const std::string& part) const override { return part == "valid" || part == "test"; }
-  bool counts_answers() const override { return true; }
   /// The share of scored positions predicted right, and of whole answers where they are longer than one position.
   std::vector<Figure> figures(const Score& score) const override;
 

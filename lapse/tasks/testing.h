@@ -7,13 +7,13 @@ namespace lapse {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-/// A task with these options; the evaluation options too.
+/// A task with these options; the options of reading too.
 inline std::unique_ptr<TaskOptions> make_task(const std::string& name, const Settings& settings) {
   for (const auto& entry : task_table()) {
     if (entry.name != name) continue;
     auto task = entry.options();
     Fields fields = task->fields();
-    for (Field& field : task->evaluation_fields()) fields.push_back(std::move(field));
+    for (Field& field : task->reading_fields()) fields.push_back(std::move(field));
     for (const auto& [key, value] : settings)
       for (const Field& field : fields)
         if (field.name == key) set_field(field, value, key);

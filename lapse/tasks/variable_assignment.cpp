@@ -23,8 +23,8 @@ class VariableAssignment : public SequenceTask {
     for (Field& shared : SequenceTask::fields()) all.push_back(std::move(shared));
     return all;
   }
-  Fields evaluation_fields() override {
-    Fields all = TaskOptions::evaluation_fields();
+  Fields reading_fields() override {
+    Fields all = TaskOptions::reading_fields();
     all.push_back(field("ood_values", ood_values_,
                         "out of distribution: all values of the test set are among so many of them, the same in all "
                         "its sequences; 0: all")

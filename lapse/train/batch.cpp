@@ -19,4 +19,8 @@ Batch Batch::part(int64_t first, int64_t size) const {
           lengths.defined() ? lengths.narrow(0, first, size) : lengths};
 }
 
+Batch Batch::to(at::Device device) const {
+  return {input.to(device), target.to(device), lengths.defined() ? lengths.to(device) : lengths};
+}
+
 }  // namespace lapse

@@ -16,6 +16,8 @@ struct Batch {
       : input(std::move(input)), target(std::move(target)), lengths(std::move(lengths)) {}
   /// Samples first ... first + size - 1.
   Batch part(int64_t first, int64_t size) const;
+  /// The batch where a model can read it.
+  Batch to(at::Device device) const;
 };
 
 }  // namespace lapse

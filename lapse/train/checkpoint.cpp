@@ -25,7 +25,7 @@ constexpr int64_t kMostSteps = int64_t{1} << 40, kMostTime = int64_t{1} << 50;  
 class Writer {
  public:
   void add(const std::string& name, const Tensor& tensor) {
-    kept_.push_back(tensor.detach().contiguous());
+    kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
     entries_[name] = to_entry(kept_.back());
   }
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
@@ -149,31 +149,31 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
   if (metadata.at("lapse.format") != kFormat)
     fail(fmt::format("{}: checkpoint format {}; this version of lapse reads format {}", path.string(),
                      metadata.at("lapse.format"), kFormat));
-  config_ = std::make_unique<Config>();
-  parse_config(config_->sections(), file_->meta("config"), path.string() + ", its configuration");
+  auto config = std::make_unique<Config>();
+  parse_config(config->sections(), file_->meta("config"), path.string() + ", its configuration");
   try {
-    config_->check();
+    config->check();
   } catch (const Error& error) {
     fail(fmt::format("{}, its configuration: {}", path.string(), error.what()));
   }
   for (const auto& [name, tensor] : file_->tensors())
     if (!name.starts_with("weight.") && !name.starts_with("optimiser.") && !name.starts_with("memory."))
       fail(fmt::format("{}: its tensor '{}' is none of a checkpoint's", path.string(), name));
-  trained_with_ = config_->method_name;
+  config_ = std::move(config);
   vocabulary_ = Vocabulary::from_json(file_->meta("vocabulary"), path.string() + ", its vocabulary");
   require_vocabulary(*config_, vocabulary_, path.string());
 }
 
-std::unique_ptr<Transformer> Checkpoint::model() const {
-  require_sizes();
-  auto model = std::make_unique<Transformer>(config_->model, config_->method(), vocabulary_.size(),
-                                             config_->train.block, Random(0, "weights"), vocabulary_.outputs());
-  load_weights(*model, config_->method_name);
+std::unique_ptr<Transformer> Checkpoint::model(const MethodOptions& method) const {
+  require_sizes(method);
+  auto model = std::make_unique<Transformer>(config_->model, method, vocabulary_.size(), config_->train.block,
+                                             Random(0, "weights"), vocabulary_.outputs());
+  load_weights(*model, method.name());
   return model;
 }
 
 // The tensors' shapes before a model of the configured size takes memory: a configuration is only text.
-void Checkpoint::require_sizes() const {
+void Checkpoint::require_sizes(const MethodOptions& method) const {
   const ModelConfig& m = config_->model;
   const auto require = [&](const std::string& name, const std::vector<int64_t>& shape) {
     if (file_->tensor(name).shape != shape)
@@ -183,7 +183,7 @@ void Checkpoint::require_sizes() const {
   const ModelShape shape = shape_of(m, config_->train.block);
   require("weight.embedding", {vocabulary_.size(), m.width});
   require("weight.output.weight", {vocabulary_.outputs(), m.width});
-  require("weight.position", position_shape(m, config_->method(), shape));
+  require("weight.position", position_shape(m, method, shape));
   for (int64_t l = 0; l < m.layers; ++l) {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
     require(fmt::format("weight.layers.{}.ff1.weight", l), {m.inner_width(), m.width});
@@ -198,7 +198,8 @@ void Checkpoint::load_weights(Transformer& model, const std::string& method) con
   }
   const auto layers = static_cast<int64_t>(model.layers().size());
   for (const auto& [name, tensor] : file_->tensors())
-    if (name.starts_with("weight.") && known.count(name) == 0 && (method == trained_with_ || layer_of(name) >= layers))
+    if (name.starts_with("weight.") && known.count(name) == 0 &&
+        (method == config_->method_name || layer_of(name) >= layers))
       fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path_.string(), name));
 }
 
@@ -239,6 +240,7 @@ std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
   for (const auto& [name, tensor] : file_->tensors())
     if (name.starts_with("memory.") && !is_place(name))
       fail(fmt::format("{}: there is no place in the run for its tensor '{}'", path_.string(), name));
+  for (ModelMemory& part : parts) part.to(model.device());
   return parts;
 }
 
@@ -267,14 +269,14 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) co
   return table;
 }
 
-void Checkpoint::save_as(const fs::path& path) const {
+void Checkpoint::save_as(const fs::path& path, const Config& config) const {
   auto metadata = file_->metadata();
   metadata.erase("lapse.checksum");  // written anew
-  metadata["config"] = config_to_toml(config_->sections());
+  metadata["config"] = config.to_toml();
   write_safetensors(path, file_->tensors(), metadata);
 }
 
-fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Config& config,
+fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
                           const std::vector<ModelMemory>& memory, const std::string& state) {
   Writer writer;
@@ -295,7 +297,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Con
   const fs::path path = checkpoint_path(run, update);
   write_safetensors(path, writer.entries(),
                     {{"lapse.format", kFormat},
-                     {"config", config_to_toml(config.sections())},
+                     {"config", config.to_toml()},
                      {"vocabulary", vocabulary.to_json()},
                      {"state", state}});
   // Files of later updates are damaged ones that were passed over when the run was resumed.

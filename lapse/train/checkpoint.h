@@ -33,12 +33,14 @@ class Checkpoint {
   const fs::path& path() const { return path_; }
   /// Releases the file's bytes; afterwards only the path, the configuration and the vocabulary can be asked for.
   void close() { file_.reset(); }
-  Config& config() const { return *config_; }
+  /// As the run was trained.
+  const Config& config() const { return *config_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const std::string& state() const { return file_->meta("state"); }
 
-  /// The model as trained, or as the method's evaluation fields, set in config() before, have it.
-  std::unique_ptr<Transformer> model() const;
+  /// The model as trained, or read with other options, perhaps of another method (MethodOptions::adopt).
+  std::unique_ptr<Transformer> model() const { return model(config_->method()); }
+  std::unique_ptr<Transformer> model(const MethodOptions& method) const;
   /// Copies the weights into a model of the same shape. Error if the shapes differ, a number is not finite, or the file
   /// has more weights than the model. Only those of the forgetting method are passed over, if the model has another:
   /// `method`.
@@ -48,23 +50,22 @@ class Checkpoint {
   /// Error if it is not of this model.
   std::vector<ModelMemory> memory(Transformer& model) const;
 
-  /// Writes the checkpoint anew, with the configuration as it is now.
-  void save_as(const fs::path& path) const;
+  /// Writes the checkpoint with another configuration.
+  void save_as(const fs::path& path, const Config& config) const;
 
  private:
-  void require_sizes() const;
+  void require_sizes(const MethodOptions& method) const;
   MemoryTable table(const std::string& prefix, const at::Tensor& clock) const;
 
   fs::path path_;
   std::unique_ptr<SafetensorsFile> file_;
-  std::unique_ptr<Config> config_;
+  std::unique_ptr<const Config> config_;
   Vocabulary vocabulary_;
-  std::string trained_with_;  // the method; config_ may have another to read the model with
 };
 
 /// Writes beside and renames; then deletes all but the newest `keep` checkpoints of the folder. Returns the file's
 /// path.
-fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, Config& config,
+fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
                           const std::vector<ModelMemory>& memory, const std::string& state);
 

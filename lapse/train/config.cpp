@@ -6,6 +6,7 @@
 #include "lapse/forgetting/registry.h"
 #include "lapse/ops/linear.h"
 #include "lapse/tasks/registry.h"
+#include "lapse/train/device.h"
 
 namespace lapse {
 
@@ -23,9 +24,10 @@ Fields TrainConfig::fields() {
       field("updates", updates, "length of the run").in(1, kMany).unit("updates"),
       field("seed", seed, "of all randomness").in(0, 9e15),
       field("threads", threads, "cores to use; 0: all").in(0, 4096),
+      field("device", device, "what the model computes on: cpu, or where libtorch has it cuda or cuda:N"),
       field("precision", precision,
             "bf16: products of the training step in bfloat16 with float32 sums; weights, gradients, moments and "
-            "evaluation stay float32. Needs a processor with AVX-512 BF16")
+            "evaluation stay float32. On the CPU, with AVX-512 BF16")
           .one_of({"float32", "bf16"}),
       field("from", from,
             "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
@@ -62,6 +64,13 @@ Config::Config() : method_name(default_method().name) {
   for (const auto& entry : task_table()) tasks_.push_back(entry.options());
 }
 
+Config::Config(const Config& other) : Config() {
+  const Sections from = const_cast<Config&>(other).sections(), to = sections();  // reads from them alone
+  for (size_t i = 0; i < to.size(); ++i) copy_values(from[i].fields, to[i].fields);
+}
+
+std::string Config::to_toml() const { return config_to_toml(Config(*this).sections()); }
+
 Sections Config::sections() {
   std::vector<std::string> names, tasks = {"none"};
   for (const auto& entry : method_table()) names.push_back(entry.name);
@@ -86,16 +95,27 @@ Sections Config::sections() {
   return all;
 }
 
-MethodOptions& Config::method() const {
-  for (const auto& options : methods_)
-    if (options->name() == method_name) return *options;
-  find_method(method_name);  // throws, naming the methods there are
-  fail("the method table is inconsistent");
-}
+size_t Config::method_index(const std::string& name) const { return &find_method(name) - method_table().data(); }
 
-TaskOptions* Config::task() const {
+const TaskOptions* Config::task() const {
   for (const auto& options : tasks_)
     if (options->name() == task_name) return options.get();
+  return nullptr;
+}
+
+std::unique_ptr<MethodOptions> Config::copy_method(const std::string& name) const {
+  auto copy = find_method(name).options();
+  copy_values(methods_[method_index(name)]->fields(), copy->fields());
+  return copy;
+}
+
+std::unique_ptr<TaskOptions> Config::copy_task() const {
+  for (size_t i = 0; i < tasks_.size(); ++i)
+    if (tasks_[i]->name() == task_name) {
+      auto copy = task_table()[i].options();
+      copy_values(tasks_[i]->fields(), copy->fields());
+      return copy;
+    }
   return nullptr;
 }
 
@@ -119,14 +139,6 @@ void Config::check_task() const {
   task()->check();
 }
 
-void Config::read_with(const std::string& name) {
-  find_method(name);
-  if (name == method_name) return;
-  const MethodOptions& trained = method();
-  method_name = name;
-  method().adopt(trained, shape_of(model, train.block));
-}
-
 void Config::check() const {
   model.check();
   if (task()) check_task();
@@ -142,9 +154,14 @@ void Config::check() const {
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }
 
-void check_training(const Config& config) {
+void require_trainable_here(const Config& config) {
   config.check();
-  if (config.train.precision == "bf16" && !has_bfloat16_products())
+  const bool on_cpu = find_device(config.train.device).is_cpu();
+  if (config.train.precision != "bf16") return;
+  if (!on_cpu)
+    fail(fmt::format("train.precision = \"bf16\" is for the CPU; use \"float32\" with train.device = \"{}\"",
+                     config.train.device));
+  if (!has_bfloat16_products())
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
 }
 

@@ -21,6 +21,7 @@ struct TrainConfig {
   int64_t updates = 2000;
   int64_t seed = 1;
   int64_t threads = 0;
+  std::string device = "cpu";
   std::string precision = "float32";
   std::string from;
   int64_t log_every = 10;
@@ -50,6 +51,7 @@ struct OptimiserConfig {
 class Config {
  public:
   Config();
+  Config(const Config& other);
 
   DataConfig data;
   ModelConfig model;
@@ -60,26 +62,31 @@ class Config {
 
   /// Sections that refer to this object's members, one for each method and task included.
   Sections sections();
+  /// As TOML that read_config reads back to the same values.
+  std::string to_toml() const;
   /// The chosen method's options.
-  MethodOptions& method() const;
+  MethodOptions& method() { return *methods_[method_index(method_name)]; }
+  const MethodOptions& method() const { return *methods_[method_index(method_name)]; }
   /// The chosen task's; null if the run reads a text.
-  TaskOptions* task() const;
+  const TaskOptions* task() const;
+  /// Options of the chosen task or of any method, as this configuration has them, to be changed for reading.
+  std::unique_ptr<TaskOptions> copy_task() const;
+  std::unique_ptr<MethodOptions> copy_method(const std::string& name) const;
   /// Whether sequences are independent windows rather than streams.
   bool windows() const;
-  /// Reads the model with another method than it was trained with. Error if there is no such method, or it would have
-  /// to be trained.
-  void read_with(const std::string& method);
-  /// What no single field can check: Error if fields contradict each other.
+  /// Error if fields contradict each other. Of a single field core/config.h checks the value.
   void check() const;
 
  private:
+  size_t method_index(const std::string& name) const;
   void check_task() const;
 
   std::vector<std::unique_ptr<MethodOptions>> methods_;
   std::vector<std::unique_ptr<TaskOptions>> tasks_;
 };
 
-/// Config::check, and that this machine can train so: a model that was trained elsewhere can still be read here.
-void check_training(const Config& config);
+/// Config::check, and an Error if this machine cannot train so. A model that was trained elsewhere can still be read
+/// here.
+void require_trainable_here(const Config& config);
 
 }  // namespace lapse

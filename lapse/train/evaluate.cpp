@@ -71,15 +71,16 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   TokenBlock block;
   for (int64_t done = 0; done < blocks && source.next(block); ++done) {
     if (block.restart) memory = model.begin(block.batch, Stored::projections);
-    const Batch batch(block);
-    const auto y = model.forward(
-        batch.input, memory,
-        {.observe = true, .lengths = batch.lengths, .target = batch.target, .answers = options.counts_answers});
+    const Batch batch = Batch(block).to(model.device());
+    const auto y =
+        model.forward(batch.input, memory,
+                      {.observe = true, .lengths = batch.lengths, .target = batch.target, .answers = block.answers});
     const Likelihood& found = y.likelihood;
     score.nats += found.nats.item<double>();
     if (found.right.defined()) {
-      score.right += found.right.sum().item<int64_t>();
-      answers.add(block, found.right.const_data_ptr<bool>());
+      const Tensor right = found.right.to(at::kCPU);
+      score.right += right.sum().item<int64_t>();
+      answers.add(block, right.const_data_ptr<bool>());
     }
     if (!options.any_loss) require_finite(score.nats);
     score.scored += found.scored, score.bytes += block.bytes;

@@ -10,9 +10,8 @@
 namespace lapse {
 
 struct EvaluationOptions {
-  int64_t max_blocks = 0;       ///< 0: all
-  bool counts_answers = false;  ///< Source::counts_answers
-  bool any_loss = false;        ///< give back also a loss that is not finite; else it is an Error
+  int64_t max_blocks = 0;  ///< 0: all
+  bool any_loss = false;   ///< give back also a loss that is not finite; else it is an Error
   std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
 };
 

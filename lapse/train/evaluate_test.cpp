@@ -60,7 +60,7 @@ TEST(Evaluate, CountsAnswersThatReachFromBlockToBlock) {
   EXPECT_EQ(expected.answers, 60);
   double nats = 0;
   for (const int64_t block : {1, 2, 3, 7, 1000}) {
-    const auto result = evaluate(model, *source->evaluation("test", 3, block, false), {.counts_answers = true});
+    const auto result = evaluate(model, *source->evaluation("test", 3, block, false));
     EXPECT_EQ(result.score.scored, expected.scored);
     EXPECT_EQ(result.score.right, expected.right);
     EXPECT_EQ(result.score.answers, expected.answers);
@@ -79,7 +79,7 @@ TEST(Evaluate, CountsAnswersOfSequences) {
   const Score expected = count(model, whole);
   EXPECT_EQ(expected.answers, 40);
   for (const int64_t batch : {1, 7, 40}) {
-    const auto result = evaluate(model, *source->evaluation("test", batch, 8, false), {.counts_answers = true});
+    const auto result = evaluate(model, *source->evaluation("test", batch, 8, false));
     EXPECT_EQ(result.score.scored, expected.scored);
     EXPECT_EQ(result.score.right, expected.right);
     EXPECT_EQ(result.score.answers, 40);
@@ -104,7 +104,7 @@ TEST(Evaluate, CountsNoPaddingInMemorySizes) {
       largest = std::max(largest, static_cast<double>(length - 1));
     }
   ASSERT_GT(lengths.size(), 3u);
-  const auto result = evaluate(model, *source->evaluation("test", 7, 8, false), {.counts_answers = true});
+  const auto result = evaluate(model, *source->evaluation("test", 7, 8, false));
   EXPECT_DOUBLE_EQ(result.layers[0].mean, sum / static_cast<double>(queries));
   EXPECT_EQ(result.layers[0].max, largest);
 }
@@ -112,9 +112,7 @@ TEST(Evaluate, CountsNoPaddingInMemorySizes) {
 TEST(Evaluate, RefusesWhereNothingIsScored) {
   const auto source = make_task("long_copy", {{"gap", "100"}})->open();
   Transformer model = small_model(*source);
-  EXPECT_THAT(error_of([&] {
-                evaluate(model, *source->evaluation("test", 1, 10, false), {.max_blocks = 2, .counts_answers = true});
-              }),
+  EXPECT_THAT(error_of([&] { evaluate(model, *source->evaluation("test", 1, 10, false), {.max_blocks = 2}); }),
               testing::HasSubstr("nothing in what was evaluated is scored"));
 }
 
@@ -123,10 +121,9 @@ TEST(Evaluate, ALossThatIsNotFiniteIsAnError) {
   const auto source = task->open();
   Transformer model = small_model(*source);
   for (auto& [name, tensor] : model.parameters()) tensor->detach().fill_(3e38);
-  EXPECT_THAT(error_of([&] { evaluate(model, *source->evaluation("test", 4, 8, false), {.counts_answers = true}); }),
+  EXPECT_THAT(error_of([&] { evaluate(model, *source->evaluation("test", 4, 8, false)); }),
               testing::StartsWith("the loss is "));
-  const auto result =
-      evaluate(model, *source->evaluation("test", 4, 8, false), {.counts_answers = true, .any_loss = true});
+  const auto result = evaluate(model, *source->evaluation("test", 4, 8, false), {.any_loss = true});
   EXPECT_FALSE(std::isfinite(result.nats));
 }
 

@@ -13,29 +13,27 @@ class Prediction : public Objective {
   PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored, const BlockOptions& options,
                 const BlockDraws& draws) const override {
     BlockOptions how = options;
-    how.target = part.target, how.answers = counts_answers();
+    how.target = part.target, how.answers = answers();
     how.lengths = part.lengths;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
     const Tensor loss = all.nats / divisor(all, scored);
-    PartLoss result{loss + y.cost, loss.item<double>(), y.cost.item<double>(), all.nats.item<double>(), 0, {}};
-    if (all.right.defined()) result.right = all.right.sum().item<int64_t>();
-    result.reports = std::move(y.reports);
-    return result;
+    const Tensor right = all.right.defined() ? all.right.sum() : at::zeros({}, loss.options());
+    return {loss + y.cost, loss, y.cost, all.nats, right, std::move(y.reports)};
   }
 
  protected:
-  virtual bool counts_answers() const = 0;
+  virtual bool answers() const = 0;
   virtual double divisor(const Likelihood& part, double scored) const = 0;
 };
 
 class LanguageModelling : public Prediction {
-  bool counts_answers() const override { return false; }
+  bool answers() const override { return false; }
   double divisor(const Likelihood& part, double) const override { return static_cast<double>(part.scored); }
 };
 
 class ScoredTask : public Prediction {
-  bool counts_answers() const override { return true; }
+  bool answers() const override { return true; }
   double divisor(const Likelihood&, double scored) const override { return scored + 1e-6; }
 };
 
@@ -43,9 +41,5 @@ class ScoredTask : public Prediction {
 
 std::unique_ptr<Objective> language_modelling() { return std::make_unique<LanguageModelling>(); }
 std::unique_ptr<Objective> scored_task() { return std::make_unique<ScoredTask>(); }
-
-std::unique_ptr<Objective> objective_of(const Source& source) {
-  return source.counts_answers() ? scored_task() : language_modelling();
-}
 
 }  // namespace lapse

@@ -9,12 +9,11 @@
 
 namespace lapse {
 
-/// What an objective says of one part of a batch.
+/// What an objective says of one part of a batch: scalars, which are read together with those of the other parts.
 struct PartLoss {
-  at::Tensor value;  ///< to minimise, the methods' costs included: a scalar, as if this part were the whole batch
-  double loss = 0, cost = 0;         ///< the two that it is the sum of
-  double nats = 0;                   ///< as Score has it
-  int64_t right = 0;                 ///< as Score has it
+  at::Tensor value;                  ///< to minimise, the methods' costs included, as if this part were the whole batch
+  at::Tensor loss, cost;             ///< the two that it is the sum of
+  at::Tensor nats, right;            ///< as Score has them
   std::vector<LayerReport> reports;  ///< if BlockOptions::observe
 };
 
@@ -32,8 +31,5 @@ std::unique_ptr<Objective> language_modelling();
 /// The sum over a part's scored positions, divided by (their average number + 1e-6), so that each position of a batch
 /// counts alike; and how many are right: of tasks, where some positions ask for something.
 std::unique_ptr<Objective> scored_task();
-
-/// The one that suits what is read.
-std::unique_ptr<Objective> objective_of(const Source& source);
 
 }  // namespace lapse

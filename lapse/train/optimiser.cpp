@@ -49,19 +49,22 @@ void Optimiser::zero_gradients() {
   at::_foreach_zero_(gradients());
 }
 
-double Optimiser::clip() {
+Tensor Optimiser::gradient_norm() const {
   at::NoGradGuard no_grad;
-  const auto grads = gradients();
-  const double norm = at::stack(at::_foreach_norm(grads)).norm().item<double>();
-  if (config_.clip > 0 && norm > config_.clip) at::_foreach_mul_(grads, config_.clip / (norm + 1e-6));
-  return norm;
+  return at::stack(at::_foreach_norm(gradients())).norm();
+}
+
+void Optimiser::clip(double norm) {
+  at::NoGradGuard no_grad;
+  if (config_.clip > 0 && norm > config_.clip) at::_foreach_mul_(gradients(), config_.clip / (norm + 1e-6));
 }
 
 void Optimiser::step(double rate) {
   at::NoGradGuard no_grad;
   ++steps_;
   const auto w = values(), g = gradients();
-  const std::vector<Tensor> steps(w.size(), at::full({}, static_cast<float>(steps_), at::kFloat));
+  const auto place = w.at(0).options().dtype(at::kFloat);
+  const std::vector<Tensor> steps(w.size(), at::full({}, static_cast<float>(steps_), place));
   if (config_.name == "adam") {
     at::_fused_adam_(w, g, slots_["exp_avg"], slots_["exp_avg_sq"], {}, steps, rate, config_.beta1, config_.beta2,
                      config_.weight_decay, config_.epsilon, false, false);

@@ -20,9 +20,10 @@ class Optimiser {
   Optimiser(const OptimiserConfig& config, NamedTensors parameters);
 
   void zero_gradients();
-  /// Scales all gradients so that their global L2 norm is at most config.clip (0: leaves them). Returns the norm
-  /// before.
-  double clip();
+  /// The global L2 norm of all gradients: a scalar.
+  at::Tensor gradient_norm() const;
+  /// Scales all gradients so that this norm of theirs is at most config.clip (0: leaves them).
+  void clip(double norm);
   void step(double rate);
 
   /// Moments by slot ("exp_avg", ...) and parameter, in the parameters' order; and how many steps they have seen.

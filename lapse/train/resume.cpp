@@ -8,11 +8,12 @@
 
 namespace lapse {
 
-void require_same_run(const Checkpoint& checkpoint, Config& config) {
-  static const std::set<std::string> free = {"train.updates",         "train.threads", "train.log_every",
-                                             "train.validate_every",  "train.keep",    "train.validation_blocks",
-                                             "train.checkpoint_every"};
-  const Sections before = checkpoint.config().sections(), now = config.sections();
+void require_same_run(const Checkpoint& checkpoint, const Config& config) {
+  static const std::set<std::string> free = {"train.updates",           "train.threads",         "train.device",
+                                             "train.log_every",         "train.validate_every",  "train.keep",
+                                             "train.validation_blocks", "train.checkpoint_every"};
+  Config trained = checkpoint.config(), asked = config;  // whose fields can be listed
+  const Sections before = trained.sections(), now = asked.sections();
   for (size_t s = 0; s < now.size(); ++s) {
     for (size_t f = 0; f < now[s].fields.size(); ++f) {
       const Field &was = before[s].fields[f], &is = now[s].fields[f];

@@ -6,8 +6,8 @@
 namespace lapse {
 
 /// Error, naming the first field that differs, unless `config` describes the checkpoint's run. The run's length, what
-/// is recorded when, threads and paths may differ.
-void require_same_run(const Checkpoint& checkpoint, Config& config);
+/// is recorded when, threads, device and paths may differ.
+void require_same_run(const Checkpoint& checkpoint, const Config& config);
 
 /// Error if the folder, which has no checkpoints, has metrics of a run: to begin there would destroy them.
 void require_no_history(const fs::path& run);

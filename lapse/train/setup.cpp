@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lapse/core/error.h"
+#include "lapse/train/device.h"
 
 namespace lapse {
 namespace {
@@ -34,7 +35,9 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Source& source
   const Vocabulary& vocabulary = source.vocabulary();
   Transformer model(config.model, config.method(), vocabulary.size(), config.train.block,
                     Random(config.train.seed, "weights"), vocabulary.outputs());
-  return std::make_unique<Learner>(std::move(model), objective_of(source), learner_options(config));
+  model.to(find_device(config.train.device));
+  auto objective = config.task() ? scored_task() : language_modelling();
+  return std::make_unique<Learner>(std::move(model), std::move(objective), learner_options(config));
 }
 
 MemoryEstimate estimate_memory(const Config& config, const Source& source) {

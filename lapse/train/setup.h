@@ -13,7 +13,7 @@ namespace lapse {
 /// run reads other tokens.
 std::unique_ptr<Source> open_source(const Config& config, const Checkpoint* from);
 
-/// A model of fresh weights, with the objective that suits the source. Fine-tuning (train.from) has no warm-up.
+/// A model of fresh weights, with the objective that suits a task or a text. Fine-tuning (train.from) has no warm-up.
 std::unique_ptr<Learner> make_learner(const Config& config, const Source& source);
 
 MemoryEstimate estimate_memory(const Config& config, const Source& source);

@@ -79,8 +79,10 @@ class Run {
 
  private:
   void describe() {
-    progress_->print(fmt::format("{} parameters, {}; {} threads; run in {}", learner_->model().parameter_count(),
-                                 source_->describe(), at::get_num_threads(), folder_.string()));
+    const at::Device device = learner_->model().device();
+    const std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
+    progress_->print(fmt::format("{} parameters, {}; {}; run in {}", learner_->model().parameter_count(),
+                                 source_->describe(), where, folder_.string()));
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
     if (update() >= config_.train.updates)
@@ -155,9 +157,8 @@ class Run {
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result = evaluate(
-        learner_->model(), *validation_blocks(),
-        {.max_blocks = config_.train.validation_blocks, .counts_answers = source_->counts_answers(), .any_loss = true});
+    const auto result = evaluate(learner_->model(), *validation_blocks(),
+                                 {.max_blocks = config_.train.validation_blocks, .any_loss = true});
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged(update(), "validation loss", result.nats, update());
     validation_due_ = false;
@@ -254,7 +255,7 @@ class Run {
 }  // namespace
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
-  check_training(config);
+  require_trainable_here(config);
   use_threads(config.train.threads);
   const RunLock lock(folder);
   const bool begun = !checkpoints_of(folder).empty();

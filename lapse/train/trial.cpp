@@ -39,8 +39,8 @@ double rows_of(const Learner& learner, const Config& config) {
 
 }  // namespace
 
-Trial try_out(Config& config, double seconds) {
-  check_training(config);
+Trial try_out(const Config& config, double seconds) {
+  require_trainable_here(config);
   use_threads(config.train.threads);
   const auto source = open_source(config, nullptr);
   Trial trial{.source = source->describe(),

@@ -19,6 +19,6 @@ struct Trial {
 };
 
 /// The first updates of the run that `config` describes, for some seconds. Errors as `train`.
-Trial try_out(Config& config, double seconds);
+Trial try_out(const Config& config, double seconds);
 
 }  // namespace lapse

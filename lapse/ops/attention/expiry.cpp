@@ -44,6 +44,7 @@ at::Tensor ramp_until(const at::Tensor& time, const at::Tensor& span, double ram
   TORCH_CHECK(time.scalar_type() == at::kLong && time.sizes() == span.sizes(),
               "ramp_until: time must be int64 of span's shape ", span.sizes(), ", got ", time.scalar_type(), " ",
               time.sizes());
+  if (!time.device().is_cpu()) return ramp_until(time.to(at::kCPU), span.to(at::kCPU), ramp).to(time.device());
   const at::Tensor times = time.contiguous();
   if (span.scalar_type() == at::kDouble) return until_of<double>(times, span.contiguous(), ramp);
   const bool narrow = span.scalar_type() != at::kFloat;

@@ -17,7 +17,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();  ///< as an ag
 struct AttentionInputs {
   at::Tensor q;                     ///< [B, K, H, D] float32, float64 or bfloat16
   at::Tensor k, v;                  ///< [N, G, D], dtype of q; head h of the queries reads head h / (H / G) of these
-  at::Tensor offsets;               ///< [B + 1] int64, on the CPU
+  at::Tensor offsets;               ///< [B + 1] int64, on the CPU; all else may be on another device
   at::Tensor start;                 ///< [B] int64: time of each sample's first query
   at::Tensor time;                  ///< [N] int64
   std::optional<at::Tensor> until;  ///< [N] int64: time of the first query that no longer sees the row

@@ -20,7 +20,7 @@ struct GoldenError {
 };
 
 /// A file with the tensor "q" is of the method's operator: everything that follows from its inputs is compared
-/// (MethodOptions::golden_operator). Else it builds the file's model, runs its blocks one after another with memory
+/// (GoldenEntry::outputs). Else it builds the file's model, runs its blocks one after another with memory
 /// carried (weights fixed, in training mode, memory starting from zero vectors) and compares everything that the file
 /// holds. Error if a tensor or a metadata key is missing or ill-shaped, or the method is unknown. `type`: float32 or
 /// float64.

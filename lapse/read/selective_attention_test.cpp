@@ -6,8 +6,8 @@
 
 #include "lapse/data/window.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
-#include "lapse/train/prune.h"
 
 namespace lapse {
 namespace {
@@ -28,10 +28,6 @@ std::unique_ptr<Transformer> selective(bool own, Settings settings, int64_t bloc
   auto model = std::make_unique<Transformer>(config(own), *options, kVocabulary, block, Random(1, "weights"));
   model->to(at::kDouble);
   return model;
-}
-
-void set_budgets(Transformer& model, int64_t rows) {
-  for (auto& layer : model.layers()) layer.attention().method().set_budget(rows);
 }
 
 const Tensor kTokens = random_tokens(3, 40);
@@ -59,9 +55,9 @@ TEST(SelectiveAttention, ABudgetOfTheContextChangesNothing) {
   for (const bool own : {true, false}) {
     const auto model = selective(own, {{"max_span", "40"}});
     const Tensor free = run(*model, false, kTokens, {40});
-    set_budgets(*model, 40);
+    set_budgets(*model, {40, 40});
     EXPECT_TRUE(run(*model, false, kTokens, {40}).equal(free));
-    set_budgets(*model, 6);
+    set_budgets(*model, {6, 6});
     EXPECT_GT(difference(run(*model, false, kTokens, {40}), free), 1e-6);
   }
 }
@@ -71,7 +67,7 @@ TEST(SelectiveAttention, HoldsNoMoreThanItsBudget) {
   for (const char* separate : {"false", "true"})
     for (const bool own : {true, false}) {
       const auto model = selective(own, {{"separate", separate}, {"max_span", "30"}});
-      set_budgets(*model, 7);
+      set_budgets(*model, {7, 7});
       const Tensor whole = run(*model, false, kTokens, {40});
       EXPECT_LE(difference(run(*model, false, kTokens, std::vector<int64_t>(40, 1)), whole), 1e-10);
       EXPECT_LE(difference(run(*model, false, kTokens, {8, 1, 1, 13, 5, 12}), whole), 1e-10);
@@ -166,7 +162,7 @@ TEST(Prune, ReadsLayerByLayerWhatTheModelReads) {
   EvaluationWindows blocks = windows.open();
   LayerwiseText text(*model, blocks, 0);
   const auto expected = [&](std::vector<int64_t> budgets) {
-    for (size_t l = 0; l < budgets.size(); ++l) model->layers()[l].attention().method().set_budget(budgets[l]);
+    set_budgets(*model, budgets);
     return windows.loss(*model);
   };
   EXPECT_NEAR(text.loss({40, 40}), expected({40, 40}), 1e-12);

@@ -1,4 +1,4 @@
-#include "lapse/generate/highlight.h"
+#include "lapse/read/highlight.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "lapse/generate/generator.h"
+#include "lapse/read/generator.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -16,7 +16,7 @@ Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_
 
 void Generator::feed(const std::vector<int32_t>& tokens) {
   at::NoGradGuard no_grad;
-  const Tensor all = at::tensor(tokens, at::kInt).to(at::kLong).unsqueeze(0);
+  const Tensor all = at::tensor(tokens, at::kInt).to(model_.device(), at::kLong).unsqueeze(0);
   const int64_t block = std::max<int64_t>(model_.shape().block, 1);
   for (int64_t i = 0; i < all.size(1); i += block) {
     const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {});
@@ -44,10 +44,11 @@ void Generator::reset() {
 }
 
 std::vector<int64_t> Generator::memory_sizes() const {
-  std::vector<int64_t> sizes;
+  std::vector<Tensor> sizes;
   for (size_t l = 0; l < memory_.layers.size(); ++l)
-    sizes.push_back(model_.layers()[l].attention().alive(memory_.layers[l], memory_.clock).sum().item<int64_t>());
-  return sizes;
+    sizes.push_back(model_.layers()[l].attention().alive(memory_.layers[l], memory_.clock).sum());
+  const Tensor all = at::stack(sizes).to(at::kCPU);  // in one read
+  return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
 }
 
 std::vector<int32_t> Generator::remembered() const {
@@ -57,7 +58,7 @@ std::vector<int32_t> Generator::remembered() const {
     if (table.rows() == 0) continue;
     const Tensor alive =
         at::logical_and(model_.layers()[l].attention().alive(table, memory_.clock), is_token(table.kind()));
-    const Tensor times = table.time().masked_select(alive);
+    const Tensor times = table.time().masked_select(alive).to(at::kCPU);
     counts.index_add_(0, times, at::ones_like(times, at::kInt));
   }
   return {counts.const_data_ptr<int32_t>(), counts.const_data_ptr<int32_t>() + seen_};

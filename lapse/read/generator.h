@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "lapse/generate/sampler.h"
 #include "lapse/model/transformer.h"
+#include "lapse/read/sampler.h"
 
 namespace lapse {
 

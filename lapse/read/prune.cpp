@@ -1,4 +1,4 @@
-#include "lapse/train/prune.h"
+#include "lapse/read/prune.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "lapse/core/error.h"
+#include "lapse/forgetting/budgets.h"
 
 namespace lapse {
 
@@ -15,10 +16,15 @@ using at::Tensor;
 
 int64_t PruneRound::total() const { return std::accumulate(budgets.begin(), budgets.end(), int64_t{0}); }
 
+void set_budgets(Transformer& model, const std::vector<int64_t>& budgets) {
+  for (size_t l = 0; l < model.layers().size(); ++l)
+    set_budget(model.layers()[l].attention().method(), budgets.empty() ? 0 : budgets[l]);
+}
+
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
-    blocks_.push_back({Batch(block), block.restart});
+    blocks_.push_back({Batch(block).to(model.device()), block.restart});
   if (blocks_.empty()) fail("there is no block of text to find budgets on");
   inputs_.resize(model.layers().size());
 }
@@ -35,14 +41,14 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
     first = 0;
     Tensor clock;
     for (const auto& block : blocks_) {
-      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, at::kLong);
+      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, block.batch.input.options());
       inputs_[0].push_back(model_.embed(block.batch.input, clock));
       clock = clock + block.batch.input.size(1);
     }
   }
   std::vector<Tensor> outputs;
   for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
-    model_.layers()[l].attention().method().set_budget(budgets[l]);
+    set_budget(model_.layers()[l].attention().method(), budgets[l]);
     outputs = run_layer(l, inputs_[l]);
     if (l + 1 < layers) inputs_[l + 1] = outputs;
   }
@@ -51,9 +57,9 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
 
 double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
   at::NoGradGuard no_grad;
-  model_.layers()[layer].attention().method().set_budget(budget);
+  set_budget(model_.layers()[layer].attention().method(), budget);
   std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
-  model_.layers()[layer].attention().method().set_budget(budgets_[layer]);
+  set_budget(model_.layers()[layer].attention().method(), budgets_[layer]);
   for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
   return nats(h);
 }
@@ -66,7 +72,7 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
     const int64_t streams = inputs[i].size(0);
     if (blocks_[i].restart) {
       table = model_.begin_layer(layer, streams, Stored::projections);
-      clock = at::zeros({streams}, at::kLong);
+      clock = at::zeros({streams}, inputs[i].options().dtype(at::kLong));
     }
     const BlockTimes times(clock, inputs[i].size(1), {});
     LayerPass pass{times, {}, model_.ages(), Stored::projections, table};

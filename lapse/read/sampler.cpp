@@ -1,4 +1,4 @@
-#include "lapse/generate/sampler.h"
+#include "lapse/read/sampler.h"
 
 #include <ATen/ATen.h>
 
@@ -11,7 +11,8 @@
 
 namespace lapse {
 
-int64_t sample(const at::Tensor& logits, const SamplingOptions& options, Random& random) {
+int64_t sample(const at::Tensor& given, const SamplingOptions& options, Random& random) {
+  const at::Tensor logits = given.to(at::kCPU);
   if (options.temperature == 0) {
     const auto likeliest = logits.argmax().item<int64_t>();  // NaN, where there is one
     if (std::isfinite(logits[likeliest].item<double>())) return likeliest;

@@ -1,4 +1,4 @@
-#include "lapse/forgetting/selective_golden.h"
+#include "lapse/interop/golden_selective.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -50,7 +50,8 @@ Tensor masking(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 }  // namespace
 
-Columns selective_golden(const Columns& inputs, const std::vector<int64_t>& budgets, double epsilon, double cap) {
+Columns selective_outputs(const Columns& inputs, const GoldenMetadata& metadata) {
+  const auto epsilon = golden_value<double>(metadata, "eps"), cap = golden_value<double>(metadata, "tau");
   const auto leaf = [&](const char* name) { return input(inputs, name).detach().requires_grad_(true); };
   const Tensor q = leaf("q"), k = leaf("k"), v = leaf("v");
   const int64_t B = q.size(0), N = q.size(2);
@@ -69,7 +70,7 @@ Columns selective_golden(const Columns& inputs, const std::vector<int64_t>& budg
   result["out_mask_bos"] = turned(selective_attention(all, {.first = first, .mask_first = true}).out);
   result["out_mask_self"] = turned(selective_attention(all, {.first = first, .mask_self = true}).out);
   const Tensor time = at::arange(N, at::kLong);
-  for (const int64_t budget : budgets) {
+  for (const int64_t budget : golden_list(metadata, "budgets")) {
     all.until.reset();
     const Tensor until = selective_prune(all, {.first = first}, budget);
     const Tensor query = time.view({1, N, 1});

@@ -1,4 +1,4 @@
-#include "lapse/generate/sampler.h"
+#include "lapse/read/sampler.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

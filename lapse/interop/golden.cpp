@@ -1,4 +1,4 @@
-#include "lapse/model/golden.h"
+#include "lapse/interop/golden.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
-#include "lapse/forgetting/golden_value.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/interop/golden_table.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/model/transformer.h"
 
@@ -19,16 +19,14 @@ namespace {
 
 using at::Tensor;
 
-using Metadata = std::map<std::string, std::string>;
-
-int64_t size_of(const Metadata& metadata, const std::string& key) {
+int64_t size_of(const GoldenMetadata& metadata, const std::string& key) {
   constexpr int64_t kLargest = 1 << 24;  // only a damaged file has more
   const auto size = golden_value<int64_t>(metadata, key);
   if (size >= 1 && size <= kLargest) return size;
   fail(fmt::format("the golden file's metadata: '{}' is {}; give 1 ... {}", key, size, kLargest));
 }
 
-ModelConfig model_config(const Metadata& metadata) {
+ModelConfig model_config(const GoldenMetadata& metadata) {
   ModelConfig config;
   config.width = size_of(metadata, "hid_sz");
   config.feed_forward = size_of(metadata, "inner_hid_sz");
@@ -39,8 +37,24 @@ ModelConfig model_config(const Metadata& metadata) {
   return config;
 }
 
+/// The method's options as the metadata have them.
+std::unique_ptr<MethodOptions> method_options(const GoldenEntry& entry, const GoldenMetadata& metadata) {
+  auto options = find_method(entry.method).options();
+  for (const Field& field : options->fields()) {
+    if (const auto value = entry.constants.find(field.name); value != entry.constants.end())
+      set_field(field, value->second, field.name);
+    const auto key = entry.options.find(field.name);
+    if (key == entry.options.end()) continue;
+    const bool is_truth = std::holds_alternative<bool*>(field.value);
+    const std::string value =
+        is_truth ? golden_value<bool>(metadata, key->second) ? "true" : "false" : golden_text(metadata, key->second);
+    set_field(field, value, fmt::format("the golden file's metadata: '{}'", key->second));
+  }
+  return options;
+}
+
 /// The golden file's name of a parameter of ours.
-std::string golden_name(const std::string& name, const MethodOptions& method) {
+std::string golden_name(const std::string& name, const GoldenEntry& entry) {
   static const std::map<std::string, std::string> names = {
       {"embedding", "in_emb.weight"},          {"position", "layers.0.attn.attn.key_pe"},
       {"norm.weight", "out_norm.weight"},      {"norm.bias", "out_norm.bias"},
@@ -57,8 +71,9 @@ std::string golden_name(const std::string& name, const MethodOptions& method) {
     const size_t dot = name.find('.', 7) + 1;
     prefix = name.substr(0, dot), rest = name.substr(dot);
   }
-  const auto found = names.find(rest);
-  return prefix + (found != names.end() ? found->second : method.golden_name(rest));
+  for (const auto* of_files : {&names, &entry.parameters})
+    if (const auto found = of_files->find(rest); found != of_files->end()) return prefix + found->second;
+  return name;
 }
 
 /// A golden parameter or gradient in our shape. Their position table is [1, D, P], column p for age P - p.
@@ -102,15 +117,14 @@ class GoldenRun {
  public:
   GoldenRun(const SafetensorsFile& file, at::ScalarType type)
       : file_(file),
-        method_(find_method(file.meta("method")).options()),
+        entry_(golden_entry(file.meta("method"))),
         vocabulary_(size_of(file.metadata(), "vocab_sz")),
         block_(size_of(file.metadata(), "mem_sz")) {
-    method_->from_golden(file.metadata());
-    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_, vocabulary_, block_,
-                                           Random(0, "golden"));
+    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_options(entry_, file.metadata()),
+                                           vocabulary_, block_, Random(0, "golden"));
     model_->to(type);
     for (auto& [name, tensor] : model_->parameters())
-      tensor->detach().copy_(in_our_shape(load("param." + golden_name(name, *method_)), name, *tensor));
+      tensor->detach().copy_(in_our_shape(load("param." + golden_name(name, entry_)), name, *tensor));
   }
 
   std::vector<GoldenError> run() {
@@ -149,7 +163,7 @@ class GoldenRun {
     if (!last) return;
     (loss + y.cost).backward();
     for (auto& [name, tensor] : model_->parameters()) {
-      const std::string theirs = "grad." + golden_name(name, *method_);
+      const std::string theirs = "grad." + golden_name(name, entry_);
       const Tensor gradient = tensor->grad().defined() ? tensor->grad() : at::zeros_like(*tensor);
       comparison_.compare("grad", theirs, gradient, in_our_shape(load(theirs), name, *tensor));
     }
@@ -167,7 +181,7 @@ class GoldenRun {
   }
 
   const SafetensorsFile& file_;
-  std::unique_ptr<MethodOptions> method_;
+  const GoldenEntry& entry_;
   int64_t vocabulary_, block_, batch_ = 0;
   std::unique_ptr<Transformer> model_;
   Comparison comparison_;
@@ -177,15 +191,16 @@ class GoldenRun {
 bool is_operator(const SafetensorsFile& file) { return file.tensors().count("q") > 0; }
 
 std::vector<GoldenError> run_operator(const SafetensorsFile& file, at::ScalarType type) {
-  const auto method = find_method(file.meta("method")).options();
-  method->from_golden(file.metadata());
+  const GoldenEntry& entry = golden_entry(file.meta("method"));
+  if (entry.outputs == nullptr)
+    fail("there are no golden files of " + entry.method + "'s operator, only of its models");
   Columns inputs;
   for (const auto& [name, entry] : file.tensors()) {
     const Tensor tensor = to_tensor(entry);
     inputs[name] = tensor.is_floating_point() ? tensor.to(type) : tensor;
   }
   Comparison comparison;
-  for (const auto& [name, tensor] : method->golden_operator(inputs, file.metadata()))
+  for (const auto& [name, tensor] : entry.outputs(inputs, file.metadata()))
     comparison.compare(name.substr(0, name.find('.')), name, tensor, to_tensor(file.tensor(name)));
   return comparison.errors();
 }

@@ -17,6 +17,9 @@ struct PruneRound {
   int64_t total() const;
 };
 
+/// Budgets of layer 0, 1, ... from now on; empty: none. Error if the model's method has none.
+void set_budgets(Transformer& model, const std::vector<int64_t>& budgets);
+
 /// A text that is read layer by layer. The inputs of every layer under the budgets so far are kept, so that another
 /// budget of layer l costs only the layers from l on.
 class LayerwiseText {

@@ -1,0 +1,70 @@
+// The test device itself, without which a test on it would prove nothing.
+#include "lapse/ops/second_device_testing.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+Tensor numbers(at::IntArrayRef shape) {
+  int64_t n = 1;
+  for (int64_t size : shape) n *= size;
+  return at::sin(at::arange(n, at::kFloat)).view(shape);
+}
+
+TEST(SecondDevice, ComputesAsTheCpuDoes) {
+  const Tensor a = numbers({3, 4}), b = numbers({4, 5}), index = at::tensor({2, 0}, at::kLong);
+  const auto result = [&](const at::Device& device) {
+    const Tensor x = a.to(device), y = b.to(device);
+    Tensor z = at::matmul(x, y).index_select(0, index.to(device));
+    z.narrow(1, 1, 2).mul_(2).add_(at::ones({2}, z.options()));
+    z[1].zero_();
+    return at::cat({z, at::where(z > 0, z, -1).t().reshape({2, 5})});
+  };
+  const Tensor there = result(second_device());
+  EXPECT_EQ(there.device(), second_device());
+  EXPECT_TRUE(there.to(at::kCPU).equal(result(at::kCPU)));
+  EXPECT_EQ(there.sum().item<float>(), result(at::kCPU).sum().item<float>());
+}
+
+TEST(SecondDevice, HasGradients) {
+  const auto gradients = [](const at::Device& device) {
+    const Tensor x = numbers({3, 4}).to(device).requires_grad_(true),
+                 w = numbers({2, 4}).to(device).requires_grad_(true);
+    const Tensor y =
+        at::softmax(at::linear(x, w), 1).index_select(0, at::tensor({2, 0, 2}, x.options().dtype(at::kLong)));
+    (y * y).sum().backward();
+    return at::cat({x.grad(), w.grad()});
+  };
+  const Tensor there = gradients(second_device());
+  EXPECT_EQ(there.device(), second_device());
+  EXPECT_TRUE(there.to(at::kCPU).equal(gradients(at::kCPU)));
+}
+
+TEST(SecondDevice, RefusesTensorsOfTheCpu) {
+  const Tensor here = numbers({3}), there = here.to(second_device()), index = at::tensor({1}, at::kLong);
+  EXPECT_THROW(there + here, c10::Error);
+  EXPECT_THROW(here + there, c10::Error);
+  EXPECT_THROW(at::cat({there, here}), c10::Error);
+  EXPECT_THROW(there.index_select(0, index), c10::Error);
+  EXPECT_THROW(here.index_select(0, index.to(second_device())), c10::Error);
+  EXPECT_TRUE((there + here[2]).to(at::kCPU).equal(here + here[2]));  // as libtorch has it
+}
+
+TEST(SecondDevice, RefusesGeneratorsOfTheCpu) {
+  const Tensor x = at::empty({3}, at::TensorOptions(second_device()));
+  EXPECT_THROW(x.bernoulli_(0.5, at::detail::createCPUGenerator(1)), c10::Error);
+}
+
+TEST(SecondDeviceDeathTest, HasMemoryThatTheHostCannotRead) {
+  const Tensor x = at::ones({3}, at::TensorOptions(second_device()));
+  const volatile float* data = x.const_data_ptr<float>();
+  EXPECT_DEATH((void)*data, "");
+}
+
+}  // namespace
+}  // namespace lapse

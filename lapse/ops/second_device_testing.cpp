@@ -1,0 +1,157 @@
+#include "lapse/ops/second_device_testing.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+// Addresses of the device are those of the host with a bit set that no address of a process has.
+constexpr uintptr_t kAddressBit = uintptr_t{1} << 50;
+
+void* address(void* host) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(host) | kAddressBit); }
+void* host(void* address) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kAddressBit); }
+
+class Allocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = address(std::malloc(std::max<size_t>(bytes, 1)));
+    return {data, data, release, second_device()};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(host(to), host(const_cast<void*>(from)), bytes);
+  }
+
+ private:
+  static void release(void* data) { std::free(host(data)); }
+};
+
+Allocator allocator;
+
+// One device, which has always finished what it was asked to do.
+struct Guard : c10::impl::NoOpDeviceGuardImpl<kType> {
+  c10::Device exchangeDevice(c10::Device) const override { return second_device(); }
+  c10::Device getDevice() const override { return second_device(); }
+  c10::Stream getStream(c10::Device device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, device);
+  }
+  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+};
+
+struct Hooks : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+};
+
+const bool registered = [] {
+  c10::register_privateuse1_backend("second");
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  c10::SetAllocator(kType, &allocator);
+  return true;
+}();
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+/// The same memory as a tensor of the CPU.
+Tensor on_host(const Tensor& x) {
+  if (x.device().is_cpu()) return x;
+  auto* data = static_cast<char*>(host(x.storage().mutable_data()));
+  return at::from_blob(data + x.storage_offset() * x.element_size(), x.sizes(), x.strides(),
+                       x.options().device(at::kCPU).requires_grad(false));
+}
+
+Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+             std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   c10::dtype_or_default(type), format);
+}
+
+Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> type,
+                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           c10::dtype_or_default(type));
+}
+
+const Tensor& resize(const Tensor& x, at::IntArrayRef size, std::optional<at::MemoryFormat>) {
+  x.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  const c10::Storage& storage = x.storage();
+  const size_t bytes = (x.storage_offset() + x.numel()) * x.element_size();
+  if (bytes <= storage.nbytes()) return x;
+  c10::DataPtr grown = allocator.allocate(bytes);
+  allocator.copy_data(grown.get(), storage.data(), storage.nbytes());
+  storage.set_data_ptr(std::move(grown));
+  storage.set_nbytes(bytes);
+  return x;
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+  on_host(to).copy_(on_host(from));
+  return to;
+}
+
+Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
+  if (to.sizes() != from.sizes()) to.resize_(from.sizes());
+  return copy_from(from, to, false);
+}
+
+at::Scalar local_scalar_dense(const Tensor& x) { return at::_local_scalar_dense(on_host(x)); }
+
+/// Error unless a GPU would take this argument of an operator too.
+void require_here(const c10::OperatorHandle& op, const c10::IValue& argument) {
+  if (argument.isTensor()) {
+    const Tensor& x = argument.toTensor();
+    TORCH_CHECK(!x.defined() || x.dim() == 0 || x.device() == second_device(), op.schema().name(), ": a tensor ",
+                x.sizes(), " on ", x.device(), " among tensors on ", second_device());
+  } else if (argument.isGenerator()) {
+    TORCH_CHECK(argument.toGenerator().device() == second_device(), op.schema().name(), ": a generator of ",
+                argument.toGenerator().device(), " for a tensor on ", second_device());
+  } else if (argument.isList()) {
+    for (const c10::IValue& each : argument.toListRef()) require_here(op, each);
+  }
+}
+
+void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size()))
+    require_here(op, argument);
+  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+}
+
+}  // namespace
+
+at::Device second_device() { return {kType, 0}; }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("view", at::native::view);
+  m.impl("unfold", at::native::unfold);
+  m.impl("_reshape_alias", at::native::_reshape_alias);
+  m.impl("resize_", resize);
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>()); }
+
+}  // namespace lapse

@@ -1,0 +1,97 @@
+#include "lapse/read/reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lapse/core/error.h"
+#include "lapse/forgetting/registry.h"
+#include "lapse/tasks/registry.h"
+#include "lapse/train/device.h"
+#include "lapse/train/threads.h"
+
+namespace lapse {
+namespace {
+
+/// The entries of a table of methods or tasks that have a field for reading.
+template <class Entry>
+std::vector<std::string> that_have(const std::vector<Entry>& table, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : table)
+    for (const auto& field : entry.options()->reading_fields())
+      if (field.name == name) names.push_back(entry.name);
+  return names;
+}
+
+/// `told` names whose fields they are, `kind` what the table holds.
+template <class Entry>
+void set_values(const Fields& fields, const ReadingOptions::Values& values, const std::vector<Entry>& table,
+                const std::string& told, const std::string& kind) {
+  for (const auto& [name, value] : values) {
+    const auto field = std::ranges::find(fields, name, &Field::name);
+    if (field == fields.end())
+      fail(fmt::format("{} is no option of {}; the {} that have it: {}", flag_of(name), told, kind,
+                       fmt::join(that_have(table, name), ", ")));
+    set_field(*field, value, flag_of(name));
+  }
+}
+
+std::unique_ptr<MethodOptions> method_of(const Config& config, const ReadingOptions& options) {
+  const std::string name = options.method.value_or(config.method_name);
+  auto method = config.copy_method(name);
+  if (name != config.method_name) method->adopt(config.method(), shape_of(config.model, config.train.block));
+  set_values(method->reading_fields(), options.of_method, method_table(),
+             options.method ? "--method " + name : "the run's method, " + name, "methods");
+  return method;
+}
+
+std::unique_ptr<TaskOptions> task_of(const Config& config, const ReadingOptions& options) {
+  auto task = config.copy_task();
+  set_values(task ? task->reading_fields() : Fields(), options.of_task, task_table(),
+             task ? "the run's task, " + config.task_name : "the run, which reads a text", "tasks");
+  return task;
+}
+
+}  // namespace
+
+std::unique_ptr<Transformer> Reader::model() const {
+  auto model = checkpoint.model(*method);
+  model->to(device);
+  if (precision == "bf16") model->to_bfloat16();
+  return model;
+}
+
+std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split) const {
+  if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split));
+  if (!data.empty()) fail("the run's task, " + config().task_name + ", generates what it reads; leave out --data");
+  auto source = task->open();
+  if (source->vocabulary().to_json() != vocabulary().to_json())
+    fail(checkpoint.path().string() + ": its vocabulary is not that of the task " + config().task_name);
+  return source;
+}
+
+Tokens Reader::text(const std::string& data, const std::string& split) const {
+  if (task) fail("the run has the task " + config().task_name + " and reads no text");
+  const DataConfig& own = config().data;
+  if (!data.empty()) return load_tokens(data, split, own, vocabulary());
+  if (!own.path.empty()) return load_tokens(own.path, split, own, vocabulary());
+  const std::map<std::string, std::string> files = {
+      {"train", own.train_path}, {"valid", own.valid_path}, {"test", own.test_path}};
+  const auto file = files.find(split);
+  if (file == files.end() || file->second.empty())
+    fail("the run has no file for split '" + split + "'; give one: --data FILE --split all");
+  return load_tokens(file->second, "all", own, vocabulary());
+}
+
+Reader open_reader(const ReadingOptions& options) {
+  const at::Device device = find_device(options.device);
+  Checkpoint checkpoint = Checkpoint::open(options.run);
+  auto method = method_of(checkpoint.config(), options);
+  auto task = task_of(checkpoint.config(), options);
+  use_threads(options.threads);
+  return {std::move(checkpoint), std::move(method), std::move(task), options.precision, device};
+}
+
+}  // namespace lapse

@@ -1,0 +1,49 @@
+// A trained run opened for reading: what `lapse eval`, `generate`, `inspect` and `prune` begin with.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lapse/data/corpus.h"
+#include "lapse/data/source.h"
+#include "lapse/train/checkpoint.h"
+
+namespace lapse {
+
+/// How a run is read, where not as it was trained.
+struct ReadingOptions {
+  using Values = std::map<std::string, std::string>;  ///< "max_span" -> "256"
+
+  std::string run;                    ///< its folder, or one of its checkpoints
+  std::optional<std::string> method;  ///< another forgetting method, one that needs no training
+  Values of_method, of_task;          ///< over MethodOptions::reading_fields and TaskOptions::reading_fields
+  std::string precision = "float32";  ///< or "bf16": Transformer::to_bfloat16
+  std::string device = "cpu";         ///< find_device
+  int64_t threads = 0;                ///< 0: all cores
+};
+
+struct Reader {
+  Checkpoint checkpoint;                  ///< with the configuration as trained
+  std::unique_ptr<MethodOptions> method;  ///< what the model is read with
+  std::unique_ptr<TaskOptions> task;      ///< null: the run reads a text
+  std::string precision;
+  at::Device device;
+
+  const Config& config() const { return checkpoint.config(); }
+  const Vocabulary& vocabulary() const { return checkpoint.vocabulary(); }
+
+  std::unique_ptr<Transformer> model() const;
+  /// The run's task, or its text. Error if there is a task and `data` too.
+  std::unique_ptr<Source> source(const std::string& data, const std::string& split) const;
+  /// A split of the text in the file `data`, cut as the run's configuration says, or if that is empty of the run's own
+  /// text. Error if the run has a task instead.
+  Tokens text(const std::string& data, const std::string& split) const;
+};
+
+/// Opens the run's newest whole checkpoint, chooses method and options, and sets the threads. Error if the method or
+/// the task does not know an option, the method would have to be trained, or there is no such device.
+Reader open_reader(const ReadingOptions& options);
+
+}  // namespace lapse

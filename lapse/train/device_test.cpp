@@ -1,0 +1,26 @@
+#include "lapse/train/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lapse/core/testing.h"
+#include "lapse/ops/second_device_testing.h"
+
+namespace lapse {
+namespace {
+
+TEST(Device, IsFoundByName) {
+  EXPECT_TRUE(find_device("cpu").is_cpu());
+  EXPECT_EQ(find_device("second"), second_device());
+  EXPECT_EQ(find_device("second:0"), second_device());
+}
+
+TEST(Device, ThatIsNotThereIsNamedWithThoseThatAre) {
+  for (const char* name : {"second:1", "cuda:99", "cuda:", "gpu", "CPU", "cpu:0", "meta", ""})
+    EXPECT_THAT(error_of([&] { find_device(name); }),
+                testing::AllOf(testing::HasSubstr(std::string("\"") + name + "\""), testing::HasSubstr("use cpu or "),
+                               testing::HasSubstr("second:0")));
+}
+
+}  // namespace
+}  // namespace lapse

@@ -1,0 +1,178 @@
+// Everything that computes makes its tensors where its model is: training, reading and generating on a second device
+// give the CPU's numbers, and a tensor that was left on the CPU is an error there (ops/second_device_testing.h).
+#include "lapse/ops/second_device_testing.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "lapse/core/testing.h"
+#include "lapse/model/transformer_testing.h"
+#include "lapse/observe/recorder.h"
+#include "lapse/read/generator.h"
+#include "lapse/read/reader.h"
+#include "lapse/train/checkpoint.h"
+#include "lapse/train/evaluate.h"
+#include "lapse/train/learner.h"
+#include "lapse/train/trainer.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kStreams = 3;
+
+struct Kind {
+  std::string method, norm;
+  friend void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.method << ", " << kind.norm; }
+};
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const auto& entry : method_table())
+    for (const char* norm : {"post", "pre"}) all.push_back({entry.name, norm});
+  return all;
+}
+
+class SecondDeviceModel : public testing::TestWithParam<Kind> {
+ protected:
+  static Transformer model(const at::Device& device) {
+    ModelConfig config = tiny_config(GetParam().norm);
+    config.dropout = 0.1;
+    Settings settings = {{"loss", "0.01"}, {"memory_loss", "0.1"}, {"random_drop", "true"}};
+    if (config.norm == "pre") {
+      config.norm_kind = "rms", config.activation = "swiglu", config.biases = false, config.normed_heads = true;
+      settings.insert({{"separate", "true"}, {"budgets", "[12, 9]"}, {"initial_memory", "zeros"}});
+    }
+    Transformer model(config, *method_options(GetParam().method, settings), kVocabulary, kBlock, Random(1, "weights"));
+    vary_spans(model, Random(1, "spans"));
+    model.to(device);
+    return model;
+  }
+
+  static std::vector<Update> train(Learner& learner) {
+    std::vector<Update> updates;
+    for (uint64_t i = 0; i < 3; ++i) {
+      const Tensor tokens = random_tokens(kStreams, kBlock + 1, i);
+      Tensor target = tokens.narrow(1, 1, kBlock).clone();
+      if (i == 1) target.narrow(1, 2, 3).fill_(kNoTarget);
+      updates.push_back(learner.update(Batch(tokens.narrow(1, 0, kBlock), target), /*observe=*/true));
+    }
+    return updates;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Methods, SecondDeviceModel, testing::ValuesIn(kinds()),
+                         [](const auto& info) { return info.param.method + "_" + info.param.norm; });
+
+// float32 has 6e-8, and kernels of the CPU are compared with references.
+TEST_P(SecondDeviceModel, LearnsAsOnTheCpu) {
+  const Threads one(1);
+  const LearnerOptions options{.batch = kStreams, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
+  Learner there(model(second_device()), scored_task(), options), here(model(at::kCPU), scored_task(), options);
+  const auto got = train(there), expected = train(here);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i].loss, expected[i].loss, 1e-5);
+    EXPECT_NEAR(got[i].cost, expected[i].cost, 1e-5);
+    EXPECT_NEAR(got[i].gradient_norm, expected[i].gradient_norm, 1e-4);
+    EXPECT_EQ(got[i].score.right, expected[i].score.right);
+    for (size_t l = 0; l < got[i].reports[0].size(); ++l)
+      EXPECT_EQ(got[i].reports[0][l].memory_sum, expected[i].reports[0][l].memory_sum);
+  }
+  const auto trained = there.model().parameters(), other = here.model().parameters();
+  for (size_t i = 0; i < trained.size(); ++i) {
+    EXPECT_EQ(trained[i].second->device(), second_device()) << trained[i].first;
+    EXPECT_LT(difference(trained[i].second->detach().to(at::kCPU), other[i].second->detach()), 1e-3)
+        << trained[i].first;
+  }
+}
+
+TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
+  const Threads one(1);
+  at::NoGradGuard no_grad;
+  Transformer there = model(second_device()), here = model(at::kCPU);
+  const Tensor tokens = random_tokens(kStreams, 5 * kBlock),
+               lengths = at::tensor({int64_t{4}, int64_t{1}, kBlock}, at::kLong);
+  const Tensor begins = at::zeros({kStreams, kBlock}, at::kBool);  // of episodes
+  begins[1][3] = true;
+  ModelMemory memory = there.begin(kStreams, Stored::projections), other = here.begin(kStreams, Stored::projections);
+  for (const int64_t K : {8, 8, 1, 1, 8}) {
+    BlockOptions options{.observe = true};
+    if (K == kBlock) options.lengths = lengths;
+    if (K == kBlock && GetParam().norm == "post") options.begins = begins;
+    const auto expected = here.forward(tokens.narrow(1, 0, K), other, options);
+    if (K == kBlock) options.lengths = lengths.to(second_device());
+    if (options.begins.defined()) options.begins = begins.to(second_device());
+    const auto got = there.forward(tokens.narrow(1, 0, K).to(second_device()), memory, options);
+    EXPECT_LT(difference(got.logits.to(at::kCPU), expected.logits), 1e-5);
+    for (size_t l = 0; l < got.reports.size(); ++l) {
+      EXPECT_EQ(got.reports[l].memory_sum, expected.reports[l].memory_sum);
+      EXPECT_EQ(memory.layers[l].rows(), other.layers[l].rows());
+    }
+  }
+}
+
+TEST_P(SecondDeviceModel, GeneratesAsOnTheCpu) {
+  const Threads one(1);
+  Transformer there = model(second_device()), here = model(at::kCPU);
+  Generator got(there, {}, 7), expected(here, {}, 7);
+  for (Generator* each : {&got, &expected}) each->feed({1, 2, 3, 4, 5});
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(got.next(), expected.next());
+  EXPECT_EQ(got.memory_sizes(), expected.memory_sizes());
+  EXPECT_EQ(got.remembered(), expected.remembered());
+}
+
+TEST_P(SecondDeviceModel, IsObservedAsOnTheCpu) {
+  const Threads one(1);
+  Transformer there = model(second_device()), here = model(at::kCPU);
+  const Tensor ids = random_tokens(1, 30);
+  Tokens tokens(kVocabulary);
+  for (int64_t i = 0; i < 30; ++i) tokens.append({static_cast<int32_t>(ids[0][i].item<int64_t>())});
+  EvaluationStreams some(tokens, 1, kBlock, false), same(tokens, 1, kBlock, false);
+  const MemoryRecord got = record_memory(there, some), expected = record_memory(here, same);
+  for (size_t l = 0; l < got.layers.size(); ++l) {
+    EXPECT_EQ(got.layers[l].held, expected.layers[l].held);
+    EXPECT_EQ(got.layers[l].sizes, expected.layers[l].sizes);
+  }
+  EvaluationStreams whole(tokens, 2, kBlock, false), again(tokens, 2, kBlock, false);
+  const EvaluationResult read = evaluate(there, whole), other = evaluate(here, again);
+  EXPECT_NEAR(read.nats, other.nats, 1e-5);
+}
+
+Config small_run(const fs::path& text, const std::string& device, int64_t updates) {
+  Config config;
+  config.data.path = text.string();
+  config.model = tiny_config("post");
+  config.train.device = device;
+  config.train.batch = 4, config.train.parts = 2, config.train.block = kBlock, config.train.updates = updates;
+  config.train.log_every = 2, config.train.validate_every = 2, config.train.threads = 1;
+  return config;
+}
+
+// A whole run, begun on the CPU, gone on with on the device, and read on either.
+TEST(SecondDeviceRun, GoesOnWhereAnotherDeviceLeftIt) {
+  const Threads one(1);
+  TestFolder folder;
+  std::string text;
+  Random random(1, "text");
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + random.below(5));
+  write_file(folder / "text", text);
+  const auto train_on = [&](const char* device, int64_t updates, const char* run) {
+    Config config = small_run(folder / "text", device, updates);
+    EXPECT_EQ(train(config, folder / run, {.resume = true, .quiet = true}), Outcome::kFinished);
+  };
+  train_on("cpu", 6, "here");
+  train_on("cpu", 3, "there"), train_on("second", 6, "there");
+  const auto model_of = [&](const char* run, const char* device) {
+    return open_reader({.run = (folder / run).string(), .device = device, .threads = 1}).model();
+  };
+  const auto here = model_of("here", "cpu"), there = model_of("there", "second");
+  EXPECT_EQ(there->device(), second_device());
+  const auto expected = here->parameters(), got = there->parameters();
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_LT(difference(got[i].second->detach().to(at::kCPU), expected[i].second->detach()), 1e-4) << got[i].first;
+  train_on("cpu", 7, "there");
+}
+
+}  // namespace
+}  // namespace lapse
