@@ -87,7 +87,8 @@ inline float dot_of(const at::BFloat16* x, const at::BFloat16* y, int64_t n) {
   return even + odd;
 }
 
-inline void store(const float* x, int64_t n, float* to) { std::memcpy(to, x, n * sizeof(float)); }
-inline void store(const float* x, int64_t n, at::BFloat16* to) { to_bfloat16(x, reinterpret_cast<uint16_t*>(to), n); }
+inline void store_scaled(const float* x, float factor, int64_t n, at::BFloat16* to) {
+  store_scaled(x, factor, n, reinterpret_cast<uint16_t*>(to));
+}
 
 }  // namespace lapse

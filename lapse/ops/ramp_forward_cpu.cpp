@@ -64,7 +64,6 @@ class Forward {
     T* weight = scratch.take<T>(kTileRows * lanes);
     float* values = scratch.take<float>(width * lanes);
     float* out = scratch.take<float>(width * lanes);
-    T* narrow = scratch.take<T>(width);
     alignas(64) float rescale[kTileQueries];
     const bool sums = options_.row_span && task.head == 0;
     if (task.chunks > 1) partials_[number].resize(call_.query_blocks());
@@ -85,12 +84,12 @@ class Forward {
       if (task.chunks > 1)
         partials_[number][j] = {running, std::vector<float>(values, values + width * lanes)};
       else
-        finish(task, j, running, values, out, narrow);
+        finish(task, j, running, values, out);
     }
   }
 
   /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics.
-  void finish(const RampTask& task, int64_t j, const RampRunning& running, float* values, float* out, T* narrow) {
+  void finish(const RampTask& task, int64_t j, const RampRunning& running, float* values, float* out) {
     const int64_t lanes = call_.queries, width = call_.width;
     const float epsilon = call_.spans() ? kRampEpsilon : 0;
     const float scale = 1 / std::sqrt(static_cast<float>(call_.D));
@@ -108,10 +107,8 @@ class Forward {
     transpose(values, static_cast<int>(lanes), out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
     T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t) {
-      store(out + t * width, width, narrow);
-      std::memcpy(to + call_.query_at(task.sample, j * lanes + t, task.head), narrow, call_.D * sizeof(T));
-    }
+    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
+      store_scaled(out + t * width, 1, call_.D, to + call_.query_at(task.sample, j * lanes + t, task.head));
   }
 
   /// Joins the chunks of the sample and head that begin with this task, in their order.
@@ -121,7 +118,6 @@ class Forward {
     scratch.release();
     const int64_t lanes = call_.queries, width = call_.width;
     float* out = scratch.take<float>(width * lanes);
-    T* narrow = scratch.take<T>(width);
     float* values = scratch.take<float>(width * lanes);
     const float scale2 = kLog2e / std::sqrt(static_cast<float>(call_.D));
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
@@ -140,7 +136,7 @@ class Forward {
         }
       }
       std::copy(all.values.begin(), all.values.end(), values);  // aligned
-      finish(task, j, all.running, values, out, narrow);
+      finish(task, j, all.running, values, out);
     }
   }
 

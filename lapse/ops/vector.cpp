@@ -90,6 +90,17 @@ void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
   for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
 }
 
+void StoreScaled(const float* x, float factor, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, to + i);
+  for (; i < n; ++i) to[i] = x[i] * factor;
+}
+void StoreScaledRounded(const float* x, float factor, int64_t n, uint16_t* to) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) StoreRounded(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), to + i);
+  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i] * factor))) >> 16);
+}
+
 void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
   auto* pairs = reinterpret_cast<uint32_t*>(to);
   for (int i = 0; i < rows; i += 2)
@@ -203,6 +214,8 @@ namespace lapse {
 HWY_EXPORT(ScaleColumns);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(ToBfloat16);
+HWY_EXPORT(StoreScaled);
+HWY_EXPORT(StoreScaledRounded);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
 HWY_EXPORT(JoinLines);
@@ -220,6 +233,12 @@ void transpose(const float* from, int from_stride, float* to, int to_stride, int
   HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, to, to_stride, rows, columns);
 }
 void to_bfloat16(const float* x, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBfloat16)(x, to, n); }
+void store_scaled(const float* x, float factor, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(StoreScaled)(x, factor, n, to);
+}
+void store_scaled(const float* x, float factor, int64_t n, uint16_t* to) {
+  HWY_DYNAMIC_DISPATCH(StoreScaledRounded)(x, factor, n, to);
+}
 void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
   HWY_DYNAMIC_DISPATCH(ToPairs)(x, to, rows, columns);
 }

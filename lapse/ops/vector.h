@@ -13,6 +13,9 @@ void transpose(const float* from, int from_stride, float* to, int to_stride, int
 /// 2][columns][2].
 void to_bfloat16(const float* x, uint16_t* to, int64_t n);
 void to_pairs(const float* x, uint16_t* to, int rows, int columns);
+/// to = factor x, in float32 or rounded to bfloat16; n elements.
+void store_scaled(const float* x, float factor, int64_t n, float* to);
+void store_scaled(const float* x, float factor, int64_t n, uint16_t* to);
 /// to [n][2]: even and odd [n] in turns; n a multiple of 16.
 void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n);
 
