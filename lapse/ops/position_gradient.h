@@ -51,8 +51,10 @@ class PositionGradient {
     const auto& position = call_.options.position;
     if (call_.position == nullptr) return at::zeros({position ? call_.P : 0, position ? call_.D : 0}, wide);
     at::Tensor sum = at::zeros({call_.ages, call_.width}, wide);
-    for (const auto& table : tables_)
-      add_to(sum.mutable_data_ptr<float>(), table.data(), static_cast<int64_t>(table.size()));
+    for_each_task(call_.ages / kTileRows, [&](int64_t block) {
+      const int64_t n = kTileRows * call_.width;
+      for (const auto& table : tables_) add_to(sum.mutable_data_ptr<float>() + block * n, table.data() + block * n, n);
+    });
     return sum.narrow(0, 0, call_.P).narrow(1, 0, call_.D).mul(scale);
   }
 
