@@ -155,25 +155,26 @@ HWY_INLINE void Dots(const T* a, const float* x, int64_t k, float* to, int64_t s
 }
 
 /// The product of one line a with one line x, read strictly in order, as memory is read fastest.
-template <class T>
-HWY_INLINE float OneLine(const T* a, const float* x, int64_t k) {
+template <class T, class X>
+HWY_INLINE float OneLine(const T* a, const X* x, int64_t k) {
   V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
   int64_t j = 0;
   constexpr int64_t kAhead = 8192 / sizeof(T);  // two pages: the hardware prefetcher stops at the end of a page
   for (; j + 4 * kN <= k; j += 4 * kN) {
     for (int64_t i = 0; i < 4 * kN; i += 64 / sizeof(T)) hwy::Prefetch(a + j + i + kAhead);
-    s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
-    s1 = hn::MulAdd(LoadLine(a + j + kN), hn::LoadU(d, x + j + kN), s1);
-    s2 = hn::MulAdd(LoadLine(a + j + 2 * kN), hn::LoadU(d, x + j + 2 * kN), s2);
-    s3 = hn::MulAdd(LoadLine(a + j + 3 * kN), hn::LoadU(d, x + j + 3 * kN), s3);
+    s0 = hn::MulAdd(LoadLine(a + j), LoadLine(x + j), s0);
+    s1 = hn::MulAdd(LoadLine(a + j + kN), LoadLine(x + j + kN), s1);
+    s2 = hn::MulAdd(LoadLine(a + j + 2 * kN), LoadLine(x + j + 2 * kN), s2);
+    s3 = hn::MulAdd(LoadLine(a + j + 3 * kN), LoadLine(x + j + 3 * kN), s3);
   }
-  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
+  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(LoadLine(a + j), LoadLine(x + j), s0);
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-  for (; j < k; ++j) sum += One(a + j) * x[j];
+  for (; j < k; ++j) sum += One(a + j) * One(x + j);
   return sum;
 }
 float DotLine(const float* a, const float* x, int64_t k) { return OneLine(a, x, k); }
 float DotRounded(const uint16_t* a, const float* x, int64_t k) { return OneLine(a, x, k); }
+float DotBothRounded(const uint16_t* a, const uint16_t* x, int64_t k) { return OneLine(a, x, k); }
 
 template <class T>
 HWY_INLINE void Lines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
@@ -221,6 +222,7 @@ HWY_EXPORT(AddBias);
 HWY_EXPORT(JoinLines);
 HWY_EXPORT(DotLine);
 HWY_EXPORT(DotRounded);
+HWY_EXPORT(DotBothRounded);
 HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(MultiplyRounded);
 HWY_EXPORT(WherePositive);
@@ -256,6 +258,7 @@ void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t
 }
 float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotLine)(y, x, n); }
 float dot(const float* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotRounded)(y, x, n); }
+float dot(const uint16_t* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotBothRounded)(y, x, n); }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }

@@ -24,9 +24,10 @@ void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const flo
 /// to [m][n], lines `stride` apart: x [m][k] times w [n][k] transposed, for small m; w in float32 or bfloat16.
 void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride);
 void multiply_lines(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride);
-/// The sum of x y; y in float32 or bfloat16.
+/// The sum of x y, in float32 or bfloat16.
 float dot(const float* x, const float* y, int64_t n);
 float dot(const float* x, const uint16_t* y, int64_t n);
+float dot(const uint16_t* x, const uint16_t* y, int64_t n);
 /// to = x where y > 0, else 0: the gradient of relu.
 void where_positive(const float* x, const float* y, float* to, int64_t n);
 /// sum += x; n elements.
