@@ -3,6 +3,7 @@
 
 #include <ATen/native/CPUBlas.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "lapse/ops/ramp_tile.h"
@@ -24,8 +25,12 @@ inline void multiply(int64_t m, int64_t n, int64_t k, const at::BFloat16* a, int
 template <class T>
 void pack(const T* x, int64_t stride, const int64_t* index, int64_t count, int64_t columns, T* to, int64_t rows,
           int64_t width) {
+  constexpr int64_t kAhead = 8;  // lines, which are too short for the hardware prefetcher
+  const auto line_of = [&](int64_t i) { return i >= std::min(count, rows) ? -1 : index == nullptr ? i : index[i]; };
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t line = i >= count ? -1 : index == nullptr ? i : index[i];
+    if (const int64_t next = line_of(i + kAhead); next >= 0)
+      for (int64_t j = 0; j < columns; j += 64 / sizeof(T)) __builtin_prefetch(x + next * stride + j);
+    const int64_t line = line_of(i);
     if (line >= 0) std::memcpy(to + i * width, x + line * stride, columns * sizeof(T));
     const int64_t from = line >= 0 ? columns : 0;
     if (from < width) std::memset(static_cast<void*>(to + i * width + from), 0, (width - from) * sizeof(T));
@@ -77,17 +82,11 @@ inline const at::BFloat16* rounded_right(const float* x, int64_t rows, int64_t c
 
 inline float dot_of(const float* x, const float* y, int64_t n) { return dot(x, y, n); }
 inline float dot_of(const at::BFloat16* x, const at::BFloat16* y, int64_t n) {
-  float even = 0, odd = 0;  // two sums hide half of an addition's latency
-  int64_t i = 0;
-  for (; i + 2 <= n; i += 2) {
-    even += static_cast<float>(x[i]) * static_cast<float>(y[i]);
-    odd += static_cast<float>(x[i + 1]) * static_cast<float>(y[i + 1]);
-  }
-  if (i < n) even += static_cast<float>(x[i]) * static_cast<float>(y[i]);
-  return even + odd;
+  return dot(reinterpret_cast<const uint16_t*>(x), reinterpret_cast<const uint16_t*>(y), n);
 }
 
-inline void store(const float* x, int64_t n, float* to) { std::memcpy(to, x, n * sizeof(float)); }
-inline void store(const float* x, int64_t n, at::BFloat16* to) { to_bfloat16(x, reinterpret_cast<uint16_t*>(to), n); }
+inline void store_scaled(const float* x, float factor, int64_t n, at::BFloat16* to) {
+  store_scaled(x, factor, n, reinterpret_cast<uint16_t*>(to));
+}
 
 }  // namespace lapse

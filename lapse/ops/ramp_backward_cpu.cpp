@@ -167,24 +167,14 @@ class Backward {
     if (task.chunks > 1)
       std::copy_n(m.turned, lanes * w, partial_q_[number].data() + part_at(h, j));
     else
-      store_q(task.sample, h, j, m.turned, m.grad);
+      store_q(task.sample, h, j, m.turned);
   }
 
-  void store_q(int64_t sample, int64_t h, int64_t j, float* dq, T* narrow) {
+  void store_q(int64_t sample, int64_t h, int64_t j, const float* dq) {
     T* to = g_.q.template mutable_data_ptr<T>();
     const int64_t lanes = call_.queries;
     for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
-      store_line(dq + t * call_.width, scale(), narrow, to + call_.query_at(sample, j * lanes + t, h));
-  }
-
-  void store_line(float* x, float factor, T* narrow, T* to) const {
-    if constexpr (std::is_same_v<T, float>) {
-      for (int64_t d = 0; d < call_.D; ++d) to[d] = x[d] * factor;
-    } else {
-      for (int64_t d = 0; d < call_.width; ++d) x[d] *= factor;
-      store(x, call_.width, narrow);
-      std::memcpy(to, narrow, call_.D * sizeof(T));
-    }
+      store_scaled(dq + t * call_.width, scale(), call_.D, to + call_.query_at(sample, j * lanes + t, h));
   }
 
   /// What belongs to one query head: gradients of logits and spans.
@@ -211,21 +201,18 @@ class Backward {
       const int64_t row = work.rows_of(0)[i];
       if (row < 0) continue;
       const int64_t at = (row * call_.G + task.key_head) * call_.D;
-      store_line(m.dk + i * call_.width, scale(), m.grad, dk + at);
-      store_line(m.dv + i * call_.width, 1, m.grad, dv + at);
+      store_scaled(m.dk + i * call_.width, scale(), call_.D, dk + at);
+      store_scaled(m.dv + i * call_.width, 1, call_.D, dv + at);
     }
   }
 
   void merge(int64_t first) {
     const RampTask& task = call_.plan.tasks[first];
-    Scratch& scratch = Scratch::of_thread();
-    scratch.release();
-    T* narrow = scratch.take<T>(call_.width);
     auto& all = partial_q_[first];
     for (int64_t c = 1; c < task.chunks; ++c)
       for (size_t i = 0; i < all.size(); ++i) all[i] += partial_q_[first + c][i];
     for (int64_t h = task.key_head * call_.group; h < (task.key_head + 1) * call_.group; ++h)
-      for (int64_t j = 0; j < call_.query_blocks(); ++j) store_q(task.sample, h, j, all.data() + part_at(h, j), narrow);
+      for (int64_t j = 0; j < call_.query_blocks(); ++j) store_q(task.sample, h, j, all.data() + part_at(h, j));
   }
 
   /// Zero gradients of sample b's rows that no query sees; b = B: of the rows that belong to no sample. Without any

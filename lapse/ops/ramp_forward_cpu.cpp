@@ -65,7 +65,6 @@ class Forward {
     T* weight = scratch.take<T>(kTileRows * lanes);
     float* values = scratch.take<float>(width * lanes);
     float* out = scratch.take<float>(width * lanes);
-    T* narrow = scratch.take<T>(width);
     alignas(64) float rescale[kTileQueries];
     if (task.chunks > 1) partials_[number].resize(call_.group * call_.query_blocks());
     for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
@@ -88,7 +87,7 @@ class Forward {
       if (task.chunks > 1)
         partials_[number][part] = {running, std::vector<float>(values, values + width * lanes)};
       else
-        finish(task.sample, h, j, running, values, out, narrow);
+        finish(task.sample, h, j, running, values, out);
     }
   }
 
@@ -99,7 +98,7 @@ class Forward {
   }
 
   /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics.
-  void finish(int64_t sample, int64_t h, int64_t j, const RampRunning& running, float* values, float* out, T* narrow) {
+  void finish(int64_t sample, int64_t h, int64_t j, const RampRunning& running, float* values, float* out) {
     const int64_t lanes = call_.queries, width = call_.width;
     const float epsilon = call_.spans() ? kRampEpsilon : 0;
     const float scale = 1 / call_.unit;
@@ -117,10 +116,8 @@ class Forward {
     transpose(values, static_cast<int>(lanes), out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
     T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t) {
-      store(out + t * width, width, narrow);
-      std::memcpy(to + call_.query_at(sample, j * lanes + t, h), narrow, call_.D * sizeof(T));
-    }
+    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
+      store_scaled(out + t * width, 1, call_.D, to + call_.query_at(sample, j * lanes + t, h));
   }
 
   /// Joins the chunks that begin with this task, in their order.
@@ -130,7 +127,6 @@ class Forward {
     scratch.release();
     const int64_t lanes = call_.queries, width = call_.width;
     float* out = scratch.take<float>(width * lanes);
-    T* narrow = scratch.take<T>(width);
     float* values = scratch.take<float>(width * lanes);
     const float scale2 = kLog2e / call_.unit;
     for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
@@ -150,7 +146,7 @@ class Forward {
         }
       }
       std::copy(all.values.begin(), all.values.end(), values);  // aligned
-      finish(task.sample, h, j, all.running, values, out, narrow);
+      finish(task.sample, h, j, all.running, values, out);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lapse/ops/attention/expiry.h"
+#include "lapse/ops/parallel.h"
 #include "lapse/ops/ramp_tile.h"
 
 namespace lapse {
@@ -27,6 +28,7 @@ void add(RampRows& rows, int64_t index, int64_t age, int64_t first, int64_t last
 RampRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span,
                  const int64_t* until, int64_t K, const CoreOptions& o) {
   RampRows rows;
+  rows.reserve(end - begin + kTileRows);
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {
     const int64_t age = start - time[i];
@@ -56,12 +58,13 @@ RampPlan plan_ramp(const AttentionInputs& x, const CoreOptions& o) {
   const at::Tensor until = x.until ? x.until->contiguous() : at::Tensor();
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   int64_t sum = 0;
-  for (int64_t b = 0; b < B; ++b) {
-    plan.rows.push_back(rows_of(offsets[b], offsets[b + 1], start.const_data_ptr<int64_t>()[b],
-                                time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr,
-                                x.until ? until.const_data_ptr<int64_t>() : nullptr, K, o));
-    sum += static_cast<int64_t>(plan.rows.back().index.size());
-  }
+  plan.rows.resize(B);
+  for_each_task(B, [&](int64_t b) {
+    plan.rows[b] = rows_of(offsets[b], offsets[b + 1], start.const_data_ptr<int64_t>()[b],
+                           time.const_data_ptr<int64_t>(), o.row_span ? span.const_data_ptr<float>() : nullptr,
+                           x.until ? until.const_data_ptr<int64_t>() : nullptr, K, o);
+  });
+  for (const auto& rows : plan.rows) sum += static_cast<int64_t>(rows.index.size());
   // Some 32 tasks or more, so that ragged samples and few heads still use all cores, unless that makes them tiny.
   const int64_t tiles = std::max<int64_t>(2, (sum * G / 32 + kTileRows - 1) / kTileRows);
   for (int64_t b = 0; b < B; ++b) {

@@ -18,6 +18,10 @@ struct RampRows {
   std::vector<int32_t> first, last;  ///< the first and the last query that sees the row
   std::vector<int32_t> full;         ///< the last query with m = 1; with head spans as if there were none
   std::vector<float> span;           ///< with row spans
+
+  void reserve(int64_t n) {
+    index.reserve(n), age.reserve(n), first.reserve(n), last.reserve(n), full.reserve(n), span.reserve(n);
+  }
 };
 
 /// One key head of one sample, for all query heads that read it, against some of the sample's rows.

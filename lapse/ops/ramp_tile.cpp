@@ -75,13 +75,15 @@ HWY_INLINE V Complete(const RampTile& tile, float* score, int t, V largest) {
   const Queries queries(tile, t);
   const bool plain = !tile.masked && tile.by_age == nullptr && tile.logit == nullptr && tile.bias == nullptr &&
                      tile.masking == nullptr;
-  for (int i = 0; i < tile.rows; ++i) {
+  V odd = largest;  // two maxima: one would wait for itself
+  const auto complete = [&](int i, V& most) HWY_ATTR {
     V s = Score(tile, score, i, t);
     if (tile.masked) s = hn::IfThenElse(Cell(tile, queries, i).visible, s, hn::Set(d, kHidden));
     if (!plain) hn::Store(s, d, score + i * tile.queries + t);
-    largest = hn::Max(s, largest);  // in this order: x86 then passes over NaN, which comes back as a weight
-  }
-  return largest;
+    most = hn::Max(s, most);  // in this order: x86 then passes over NaN, which comes back as a weight
+  };
+  for (int i = 0; i < tile.rows; i += 2) complete(i, largest), complete(i + 1, odd);
+  return hn::Max(odd, largest);
 }
 
 template <bool kMasked>
@@ -106,7 +108,9 @@ HWY_INLINE void Weights(const RampTile& tile, float* score, int t, RampRunning& 
   hn::Store(masked, d, running.masked + t);
 }
 
-void Forward(const RampTile& tile, float* score, RampRunning& running, float* rescale, double* ramp_sum) {
+// The passes copy the tile: what they store could otherwise change it, so that each row would read it again.
+void Forward(const RampTile& given, float* score, RampRunning& running, float* rescale, double* ramp_sum) {
+  const RampTile tile = given;
   V on_ramp = hn::Zero(d);
   for (int t = 0; t < tile.queries; t += kN) {
     const V before = hn::Load(d, running.largest + t);
@@ -168,8 +172,10 @@ HWY_INLINE void Gradients(const RampTile& tile, const float* lse2, const float* 
   }
 }
 
-void Backward(const RampTile& tile, const float* lse2, const float* dot, float* score, float* grad,
-              const RampTileGradients& sums) {
+void Backward(const RampTile& given, const float* lse2, const float* dot, float* score, float* grad,
+              const RampTileGradients& results) {
+  const RampTile tile = given;
+  const RampTileGradients sums = results;
   if (tile.masked)
     Gradients<true>(tile, lse2, dot, score, grad, sums);
   else

@@ -281,5 +281,22 @@ TEST(RampTile, RoundsToTheNearestBfloat16) {
   }
 }
 
+TEST(RampTile, StoresScaledLinesOfAnyLength) {
+  Random random(8, "scaling");
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int64_t n : {1, 16, 37}) {
+      const Tensor x = random_normal({n}, random).to(at::kFloat), expected = x * 0.3F;
+      Tensor y = at::full({n + 1}, 7.f), z = at::full({n + 1}, 7.f, at::kBFloat16);
+      store_scaled(x.const_data_ptr<float>(), 0.3F, n, y.mutable_data_ptr<float>());
+      store_scaled(x.const_data_ptr<float>(), 0.3F, n, reinterpret_cast<uint16_t*>(z.data_ptr<at::BFloat16>()));
+      EXPECT_TRUE(y.narrow(0, 0, n).equal(expected)) << n << ", " << target;
+      EXPECT_TRUE(z.narrow(0, 0, n).equal(expected.to(at::kBFloat16))) << n << ", " << target;
+      EXPECT_EQ(y[n].item<float>(), 7) << "written beyond the end";
+      EXPECT_EQ(z[n].item<float>(), 7) << "written beyond the end";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lapse

@@ -94,7 +94,7 @@ class Backward {
         *sum;               // of every tile of rows: scores of what selects, F, and the gradient of F's negative
     float *before, *later;  // [block of queries][row]: F before the block; [row]: dF of the blocks after
     float *score, *ds, *dq, *turned, *by_age;
-    T *grad, *grad_t, *grad_room, *q_room, *weight, *rounded_ds, *right, *line, *narrow;
+    T *grad, *grad_t, *grad_room, *q_room, *weight, *rounded_ds, *right, *line;
     const T *grad_right, *q_right;
     alignas(64) float lse2[kTileQueries], dot[kTileQueries], memory[kTileQueries];
   };
@@ -111,7 +111,6 @@ class Backward {
     for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
     for (T** x : {&m.grad, &m.grad_t, &m.grad_room, &m.q_room}) *x = scratch.take<T>(lanes * w);
     for (T** x : {&m.weight, &m.rounded_ds, &m.right, &m.line}) *x = scratch.take<T>(kTileRows * lanes);
-    m.narrow = scratch.take<T>(w);
     m.by_age = heads_.position != nullptr ? scratch.take<float>(most_lines() * lanes) : nullptr;
     return m;
   }
@@ -144,13 +143,13 @@ class Backward {
         begin_queries(task, work, h, j, m);
         for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, i, m, tables.bias);
         if (work.lines() > 0) tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.right, m.line);
-        dq_.put(part, task.sample, j, h, m.dq, m.turned, m.narrow);
+        dq_.put(part, task.sample, j, h, m.dq, m.turned);
       }
       if (!form) continue;
       m.q_right = right(form->q(), lanes, call_.form->width, m.q_room);
       std::fill_n(m.dq, call_.form->width * lanes, 0.f);
       for (int64_t i = 0; i < form->tiles(); ++i) form_rows(task, *form, i, m);
-      dq_form_->put(part_form, task.sample, j, 0, m.dq, m.turned, m.narrow);
+      dq_form_->put(part_form, task.sample, j, 0, m.dq, m.turned);
     }
     if (task.chunks == 1) dq_.clear(task.sample, part.from, part.to);
     if (task.chunks == 1 && form) dq_form_->clear(task.sample, part.from, part.to);
@@ -268,10 +267,10 @@ class Backward {
 
   void finish(const RampTask& task, const Buffers& m) {
     const int64_t* index = call_.rows(task.sample).index.data() + task.begin;
-    auto put = [&](const RampCall<T>& call, float* lines, int64_t key_head, float factor, Tensor& to) {
+    auto put = [&](const RampCall<T>& call, const float* lines, int64_t key_head, float factor, Tensor& to) {
       for (int64_t i = 0; i < task.end - task.begin; ++i)
         if (index[i] >= 0)
-          store_scaled(lines + i * call.width, call.width, call.D, factor, m.narrow,
+          store_scaled(lines + i * call.width, factor, call.D,
                        to.mutable_data_ptr<T>() + (index[i] * call.G + key_head) * call.D);
     };
     for (int64_t g = 0; g < heads_.G; ++g) {

@@ -123,7 +123,7 @@ class Forward {
 
   struct Buffers {
     float *masking, *score, *values, *out;  // masking: of every tile of rows that the block sees
-    T *weight, *narrow;
+    T* weight;
     alignas(64) float memory[kTileQueries] = {};
   };
 
@@ -135,7 +135,7 @@ class Forward {
     m.masking = scratch.take<float>(call_.tiles(b) * size);
     m.score = scratch.take<float>(size);
     m.values = scratch.take<float>(heads_.width * lanes), m.out = scratch.take<float>(heads_.width * lanes);
-    m.weight = scratch.take<T>(size), m.narrow = scratch.take<T>(heads_.width);
+    m.weight = scratch.take<T>(size);
     const RampTask rows{b, 0, 0, call_.tiles(b) * kTileRows, 0, 1};
     RampWork<T> work(heads_, rows, scratch, keys(b, 0, 0));
     const bool together = !call_.form && task.first == 0;  // head 0's scores serve both
@@ -214,10 +214,8 @@ class Forward {
     transpose(m.values, static_cast<int>(lanes), m.out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
     T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t) {
-      store(m.out + t * width, width, m.narrow);
-      std::memcpy(to + heads_.query_at(task.sample, task.block * lanes + t, h), m.narrow, heads_.D * sizeof(T));
-    }
+    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t)
+      store_scaled(m.out + t * width, 1, heads_.D, to + heads_.query_at(task.sample, task.block * lanes + t, h));
   }
 
   const SelectiveCall<T> call_;

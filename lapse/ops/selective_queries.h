@@ -13,14 +13,6 @@
 
 namespace lapse {
 
-/// x [width] times factor to D elements of T; x is changed.
-template <class T>
-void store_scaled(float* x, int64_t width, int64_t D, float factor, T* narrow, T* to) {
-  for (int64_t d = 0; d < width; ++d) x[d] *= factor;
-  store(x, width, narrow);
-  std::memcpy(to, narrow, D * sizeof(T));
-}
-
 /// The gradient of q [B, K, H, D]. A sample's only task writes it; several keep what they have until `merge` adds it up
 /// in their order, so that it depends on the cut but on no thread.
 template <class T>
@@ -50,12 +42,12 @@ class QueryGradient {
     none(0, from), none(to, call_.query_blocks());
   }
 
-  /// dq [width][queries] of block j and head h, without the scale. room: [queries][width], narrow: [width].
-  void put(Part& part, int64_t b, int64_t j, int64_t h, const float* dq, float* room, T* narrow) {
+  /// dq [width][queries] of block j and head h, without the scale. room: [queries][width].
+  void put(Part& part, int64_t b, int64_t j, int64_t h, const float* dq, float* room) {
     const auto width = static_cast<int>(call_.width), lanes = call_.queries;
     float* to = part.sum.defined() ? at(part, j, h) : room;
     transpose(dq, lanes, to, width, width, lanes);
-    if (!part.sum.defined()) write(b, j, h, to, narrow);
+    if (!part.sum.defined()) write(b, j, h, to);
   }
 
   /// Adds up parts [first, first + count), those of sample b, and frees them.
@@ -64,13 +56,12 @@ class QueryGradient {
     scratch.release();
     const int64_t size = call_.queries * call_.width;
     float* sum = scratch.take<float>(size);
-    T* narrow = scratch.take<T>(call_.width);
     for (int64_t j = 0; j < call_.query_blocks(); ++j)
       for (int64_t h = 0; h < call_.H; ++h) {
         std::fill_n(sum, size, 0.f);
         for (int64_t c = first; c < first + count; ++c)
           if (j >= parts[c].from && j < parts[c].to) add_to(sum, at(parts[c], j, h), size);
-        write(b, j, h, sum, narrow);
+        write(b, j, h, sum);
       }
     const std::lock_guard lock(mutex_);
     for (int64_t c = first; c < first + count; ++c) free_.push_back(std::move(parts[c].sum));
@@ -94,12 +85,11 @@ class QueryGradient {
     return part.sum.template mutable_data_ptr<float>() + ((j - part.from) * call_.H + h) * call_.queries * call_.width;
   }
 
-  void write(int64_t b, int64_t j, int64_t h, float* dq, T* narrow) {
+  void write(int64_t b, int64_t j, int64_t h, const float* dq) {
     T* to = gradient.mutable_data_ptr<T>();
     const float scale = 1 / call_.unit;
     for (int64_t t = 0; t < call_.queries && j * call_.queries + t < call_.K; ++t)
-      store_scaled(dq + t * call_.width, call_.width, call_.D, scale, narrow,
-                   to + call_.query_at(b, j * call_.queries + t, h));
+      store_scaled(dq + t * call_.width, scale, call_.D, to + call_.query_at(b, j * call_.queries + t, h));
   }
 
   const RampCall<T>& call_;

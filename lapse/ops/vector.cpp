@@ -90,6 +90,17 @@ void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
   for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
 }
 
+void StoreScaled(const float* x, float factor, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, to + i);
+  for (; i < n; ++i) to[i] = x[i] * factor;
+}
+void StoreScaledRounded(const float* x, float factor, int64_t n, uint16_t* to) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) StoreRounded(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), to + i);
+  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i] * factor))) >> 16);
+}
+
 void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
   auto* pairs = reinterpret_cast<uint32_t*>(to);
   for (int i = 0; i < rows; i += 2)
@@ -144,25 +155,26 @@ HWY_INLINE void Dots(const T* a, const float* x, int64_t k, float* to, int64_t s
 }
 
 /// The product of one line a with one line x, read strictly in order, as memory is read fastest.
-template <class T>
-HWY_INLINE float OneLine(const T* a, const float* x, int64_t k) {
+template <class T, class X>
+HWY_INLINE float OneLine(const T* a, const X* x, int64_t k) {
   V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
   int64_t j = 0;
   constexpr int64_t kAhead = 8192 / sizeof(T);  // two pages: the hardware prefetcher stops at the end of a page
   for (; j + 4 * kN <= k; j += 4 * kN) {
     for (int64_t i = 0; i < 4 * kN; i += 64 / sizeof(T)) hwy::Prefetch(a + j + i + kAhead);
-    s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
-    s1 = hn::MulAdd(LoadLine(a + j + kN), hn::LoadU(d, x + j + kN), s1);
-    s2 = hn::MulAdd(LoadLine(a + j + 2 * kN), hn::LoadU(d, x + j + 2 * kN), s2);
-    s3 = hn::MulAdd(LoadLine(a + j + 3 * kN), hn::LoadU(d, x + j + 3 * kN), s3);
+    s0 = hn::MulAdd(LoadLine(a + j), LoadLine(x + j), s0);
+    s1 = hn::MulAdd(LoadLine(a + j + kN), LoadLine(x + j + kN), s1);
+    s2 = hn::MulAdd(LoadLine(a + j + 2 * kN), LoadLine(x + j + 2 * kN), s2);
+    s3 = hn::MulAdd(LoadLine(a + j + 3 * kN), LoadLine(x + j + 3 * kN), s3);
   }
-  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(LoadLine(a + j), hn::LoadU(d, x + j), s0);
+  for (; j + kN <= k; j += kN) s0 = hn::MulAdd(LoadLine(a + j), LoadLine(x + j), s0);
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
-  for (; j < k; ++j) sum += One(a + j) * x[j];
+  for (; j < k; ++j) sum += One(a + j) * One(x + j);
   return sum;
 }
 float DotLine(const float* a, const float* x, int64_t k) { return OneLine(a, x, k); }
 float DotRounded(const uint16_t* a, const float* x, int64_t k) { return OneLine(a, x, k); }
+float DotBothRounded(const uint16_t* a, const uint16_t* x, int64_t k) { return OneLine(a, x, k); }
 
 template <class T>
 HWY_INLINE void Lines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
@@ -203,11 +215,14 @@ namespace lapse {
 HWY_EXPORT(ScaleColumns);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(ToBfloat16);
+HWY_EXPORT(StoreScaled);
+HWY_EXPORT(StoreScaledRounded);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
 HWY_EXPORT(JoinLines);
 HWY_EXPORT(DotLine);
 HWY_EXPORT(DotRounded);
+HWY_EXPORT(DotBothRounded);
 HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(MultiplyRounded);
 HWY_EXPORT(WherePositive);
@@ -220,6 +235,12 @@ void transpose(const float* from, int from_stride, float* to, int to_stride, int
   HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, to, to_stride, rows, columns);
 }
 void to_bfloat16(const float* x, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBfloat16)(x, to, n); }
+void store_scaled(const float* x, float factor, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(StoreScaled)(x, factor, n, to);
+}
+void store_scaled(const float* x, float factor, int64_t n, uint16_t* to) {
+  HWY_DYNAMIC_DISPATCH(StoreScaledRounded)(x, factor, n, to);
+}
 void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
   HWY_DYNAMIC_DISPATCH(ToPairs)(x, to, rows, columns);
 }
@@ -237,6 +258,7 @@ void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t
 }
 float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotLine)(y, x, n); }
 float dot(const float* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotRounded)(y, x, n); }
+float dot(const uint16_t* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotBothRounded)(y, x, n); }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }
