@@ -11,14 +11,14 @@ namespace {
 
 constexpr int64_t kFar = int64_t{1} << 30;  // beyond every age
 
-/// The greatest age with span - age > -ramp, and the time after it.
+/// The time after the greatest age at which the row is seen.
 template <class T>
 int64_t until_of(int64_t time, T span, T ramp) {
   constexpr int64_t never = std::numeric_limits<int64_t>::max(), always = std::numeric_limits<int64_t>::min();
   if (std::isnan(span)) return always;
   const double estimate = std::ceil(static_cast<double>(span) + ramp) - 1;
   auto age = static_cast<int64_t>(std::clamp(estimate, -static_cast<double>(kFar), static_cast<double>(kFar)));
-  auto readable = [&](int64_t a) { return span - static_cast<T>(a) > -ramp; };
+  auto readable = [&](int64_t a) { return ramp_sees(span, a, ramp); };
   while (age < kFar && readable(age + 1)) ++age;
   while (age > -kFar && !readable(age)) --age;
   if (age == kFar) return never;

@@ -76,11 +76,13 @@ class Decode {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t a = now - time[i];
       age[i] = call_.narrow(a);
-      const int64_t ends = until != nullptr  ? until[i]
-                           : span != nullptr ? ramp_until(time[i], span[i], ramp)
-                                             : kNoLimit;
-      weight[i] = a >= o_.min_age && a <= o_.max_age && now < ends ? 1.f : -1.f;
-      if (span == nullptr || weight[i] < 0) continue;
+      bool seen = a >= o_.min_age && a <= o_.max_age;
+      if (until != nullptr)
+        seen = seen && now < until[i];
+      else if (span != nullptr)
+        seen = seen && ramp_sees(span[i], a, ramp);
+      weight[i] = seen ? 1.f : -1.f;
+      if (span == nullptr || !seen) continue;
       const float r = span[i] - static_cast<float>(a);
       if (r >= 0) continue;
       weight[i] = r > -ramp ? std::max(0.f, 1 + r / ramp) : 0;
