@@ -40,7 +40,7 @@ class ExpireSpan : public Method {
   Columns describe(const Tensor& x) const override {
     const double c = s_.divisor, shift = s_.divide == "all" ? 1 / c : 1;
     if (!few_rows(x)) return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, shift, 1 / c)) * s_.max_span}};
-    Tensor span = at::empty({x.size(0)}, x.options());
+    Tensor span = empty_rows({x.size(0)});
     const double b = shift * bias_.const_data_ptr<float>()[0];
     for (int64_t i = 0; i < x.size(0); ++i) {
       const double wx = dot(x.const_data_ptr<float>() + i * x.size(1), weight_.const_data_ptr<float>(), x.size(1));

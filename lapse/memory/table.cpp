@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lapse/ops/dense/few_rows.h"
+
 namespace lapse {
 namespace {
 
@@ -44,7 +46,7 @@ Tensor chosen(const Tensor& values, const Tensor& numbers, bool room) {
 }  // namespace
 
 Tensor MemoryTable::offsets() const {
-  Tensor copy = at::empty({samples() + 1}, at::kLong);
+  Tensor copy = empty_rows({samples() + 1}, at::kLong);
   std::copy(offsets_.begin(), offsets_.end(), copy.mutable_data_ptr<int64_t>());
   return copy;
 }

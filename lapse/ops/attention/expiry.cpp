@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lapse/ops/dense/few_rows.h"
+
 namespace lapse {
 namespace {
 
@@ -27,7 +29,7 @@ int64_t until_of(int64_t time, T span, T ramp) {
 
 template <class T>
 at::Tensor until_of(const at::Tensor& time, const at::Tensor& span, double ramp) {
-  const at::Tensor until = at::empty(time.sizes(), time.options());
+  const at::Tensor until = empty_rows(time.sizes(), at::kLong);
   const auto* times = time.const_data_ptr<int64_t>();
   const T* spans = span.const_data_ptr<T>();
   auto* to = until.mutable_data_ptr<int64_t>();

@@ -46,7 +46,7 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
   });
 }
 
-at::Tensor empty_rows(at::IntArrayRef sizes) { return at::detail::empty_cpu(sizes, at::kFloat); }
+at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type) { return at::detail::empty_cpu(sizes, type); }
 
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
   if (at::GradMode::is_enabled() || !x.is_contiguous() || c10::multiply_integers(sizes) != x.numel())

@@ -19,10 +19,10 @@ struct FewRowsProduct {
 /// the core that read it for the token before. c10::Error for weights of another form.
 void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu = false);
 
-/// Float32 on the CPU, not initialised, and x in another shape that its memory has already. Of a token's small steps
+/// A tensor on the CPU, not initialised, and x in another shape that its memory has already. Of a token's small steps
 /// at::empty and view, on their way through libtorch's dispatcher, would take as long as the rest; where gradients are
 /// asked for, and for other tensors, `reshaped` is at::reshape.
-at::Tensor empty_rows(at::IntArrayRef sizes);
+at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes);
 
 /// Whether rows x [..., k] can be read as such: few, float32, contiguous, on the CPU, and no gradient is asked for.

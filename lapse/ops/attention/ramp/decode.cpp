@@ -7,6 +7,7 @@
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/attention/few_queries.h"
 #include "lapse/ops/attention/ramp/cpu.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/parallel/parallel.h"
 #include "lapse/ops/parallel/scratch.h"
 
@@ -28,10 +29,10 @@ class Decode {
   Decode(const AttentionInputs& x, const RampOptions& o) : o_(o), call_(x, o, kChunk) {
     if (o.row_span) row_span_ = as(*o.row_span, at::kFloat).contiguous();
     if (o.logit) logit_ = as(*o.logit, at::kFloat).contiguous();
-    y_.out = at::empty(x.q.sizes(), at::kFloat);
-    y_.ramp_sum = at::empty({call_.B}, at::kFloat);
-    y_.received = o.received ? at::zeros({call_.N, call_.H}, at::kFloat) : at::empty({0}, at::kFloat);
-    y_.stats = at::empty({call_.B, call_.K, call_.H, 2}, at::kFloat);
+    y_.out = empty_rows(x.q.sizes());
+    y_.ramp_sum = empty_rows({call_.B});
+    y_.received = o.received ? at::zeros({call_.N, call_.H}, at::kFloat) : empty_rows({0});
+    y_.stats = empty_rows({call_.B, call_.K, call_.H, 2});
   }
 
   RampOutputs run() {

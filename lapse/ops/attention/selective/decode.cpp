@@ -7,6 +7,7 @@
 
 #include "lapse/ops/attention/few_queries.h"
 #include "lapse/ops/attention/selective/cpu.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/parallel.h"
 #include "lapse/ops/parallel/scratch.h"
@@ -47,10 +48,10 @@ class Decode {
       select_q_ = as(*o.select_q, at::kFloat).contiguous();
       select_k_ = as(*o.select_k, x.k.scalar_type()).contiguous();
     }
-    y_.out = at::empty(x.q.sizes(), at::kFloat);
+    y_.out = empty_rows(x.q.sizes());
     y_.memory = at::zeros({call_.B, call_.K}, at::kFloat);
     y_.masking = at::zeros({call_.N}, at::kFloat);
-    y_.stats = at::empty({call_.B, call_.K, call_.H}, at::kFloat);
+    y_.stats = empty_rows({call_.B, call_.K, call_.H});
     const int64_t first = call_.offsets[0], rows = call_.offsets[call_.B] - first;
     if (o.masking) y_.masking.narrow(0, first, rows).copy_(o.masking->narrow(0, first, rows));
   }
