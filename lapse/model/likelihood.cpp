@@ -17,10 +17,10 @@ Tensor scored_places(const Tensor& target) {
 }
 
 Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places, bool answers) {
-  const Tensor wanted = places.defined() ? target.flatten().index_select(0, places) : target.flatten();
+  const Tensor scored = places.defined() ? target.flatten().index_select(0, places) : target.flatten();
   const Tensor flat = logits.flatten(0, -2);
-  Likelihood result{at::cross_entropy_loss(flat, wanted, {}, at::Reduction::Sum), wanted.numel(), {}};
-  if (answers) result.right = flat.detach().argmax(1) == wanted;
+  Likelihood result{at::cross_entropy_loss(flat, scored, {}, at::Reduction::Sum), scored.numel(), {}};
+  if (answers) result.right = flat.detach().argmax(1) == scored;
   return result;
 }
 

@@ -39,7 +39,7 @@ class Forward {
       if (tasks[i].chunk == 0 && tasks[i].chunks > 1) merge(i);
     });
     for (int64_t b = 0; b < call_.B; ++b)
-      if (call_.plan.rows[b].count == 0) blind(b);
+      if (call_.plan.rows[b].count == 0) see_nothing(b);
     std::vector<double> sums(call_.B, 0);
     for (int64_t i = 0; i < n; ++i) sums[tasks[i].sample] += ramp_sums_[i];
     std::copy(sums.begin(), sums.end(), y_.ramp_sum.template mutable_data_ptr<float>());
@@ -151,7 +151,7 @@ class Forward {
   }
 
   /// A sample of which no query sees anything.
-  void blind(int64_t b) {
+  void see_nothing(int64_t b) {
     y_.out[b].zero_();
     y_.stats[b].zero_().select(2, 0).fill_(-INFINITY);
   }
