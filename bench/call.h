@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/attention/ramp/ramp_attention.h"
 
 namespace lapse::bench {
 

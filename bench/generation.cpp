@@ -19,7 +19,7 @@
 #include "bench/report.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
-#include "lapse/ops/vector.h"
+#include "lapse/ops/dense/matrix_passes.h"
 
 namespace lapse::bench {
 namespace {

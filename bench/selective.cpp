@@ -13,8 +13,8 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
-#include "lapse/ops/ramp_attention.h"
-#include "lapse/ops/selective_attention.h"
+#include "lapse/ops/attention/ramp/ramp_attention.h"
+#include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse::bench {
 namespace {

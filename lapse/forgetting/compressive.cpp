@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
-#include "lapse/ops/dropout.h"
+#include "lapse/ops/dense/dropout.h"
 
 namespace lapse {
 namespace {

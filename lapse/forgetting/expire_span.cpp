@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "lapse/ops/attention/expiry.h"
-#include "lapse/ops/few_rows.h"
-#include "lapse/ops/vector.h"
+#include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/matrix_passes.h"
 
 namespace lapse {
 namespace {

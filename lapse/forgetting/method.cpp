@@ -19,7 +19,7 @@ RampOptions ramp_options(const Query& query, const ModelShape& shape) {
   return options;
 }
 
-RampInputs ramp_inputs(const Query& query, const Rows& rows) {
+AttentionInputs ramp_inputs(const Query& query, const Rows& rows) {
   return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), rows.until};
 }
 

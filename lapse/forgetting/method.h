@@ -11,7 +11,7 @@
 #include "lapse/core/config.h"
 #include "lapse/core/random.h"
 #include "lapse/memory/table.h"
-#include "lapse/ops/ramp_attention.h"
+#include "lapse/ops/attention/ramp/ramp_attention.h"
 
 namespace lapse {
 
@@ -160,6 +160,6 @@ class MethodOptions {
 RampOptions ramp_options(const Query& query, const ModelShape& shape);
 
 /// The operator's view of a block and its rows, each until its time.
-RampInputs ramp_inputs(const Query& query, const Rows& rows);
+AttentionInputs ramp_inputs(const Query& query, const Rows& rows);
 
 }  // namespace lapse

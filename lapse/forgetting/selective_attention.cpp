@@ -11,7 +11,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/budgets.h"
-#include "lapse/ops/selective_attention.h"
+#include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {
 namespace {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
-#include "lapse/ops/selective_attention.h"
+#include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {
 namespace {
@@ -23,7 +23,7 @@ const Tensor& input(const Columns& inputs, const std::string& name) {
 Tensor turned(const Tensor& x) { return x.transpose(1, 2); }
 
 /// All tokens of all samples, from `from` on: `length` queries and the rows up to the last of them.
-SelectiveInputs tokens(const Tensor& q, const Tensor& k, const Tensor& v, int64_t from, int64_t length) {
+AttentionInputs tokens(const Tensor& q, const Tensor& k, const Tensor& v, int64_t from, int64_t length) {
   const int64_t B = q.size(0), rows = from + length;
   const auto packed = [&](const Tensor& x) { return turned(x).narrow(1, 0, rows).flatten(0, 1); };
   return {turned(q).narrow(1, from, length),
@@ -42,7 +42,7 @@ Tensor masking(const Tensor& q, const Tensor& k, const Tensor& v) {
   for (int64_t n = 0; n < N; ++n) {
     sums = at::cat({sums, at::zeros({B, 1}, q.options())}, 1);
     all.select(1, n).narrow(1, 0, n + 1).copy_(sums);
-    const SelectiveInputs x = tokens(q, k, v, n, 1);
+    const AttentionInputs x = tokens(q, k, v, n, 1);
     sums = selective_attention(x, {.masking = sums.flatten(), .first = x.time == 0}).masking.view({B, n + 1});
   }
   return all;
@@ -55,7 +55,7 @@ Columns selective_outputs(const Columns& inputs, const GoldenMetadata& metadata)
   const auto leaf = [&](const char* name) { return input(inputs, name).detach().requires_grad_(true); };
   const Tensor q = leaf("q"), k = leaf("k"), v = leaf("v");
   const int64_t B = q.size(0), N = q.size(2);
-  SelectiveInputs all = tokens(q, k, v, 0, N);
+  AttentionInputs all = tokens(q, k, v, 0, N);
   const Tensor first = all.time == 0;
   Columns result;
   const auto y = selective_attention(all, {.first = first, .cap = cap});

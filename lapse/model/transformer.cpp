@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "lapse/nn/initialise.h"
-#include "lapse/ops/team.h"
+#include "lapse/ops/parallel/team.h"
 
 namespace lapse {
 

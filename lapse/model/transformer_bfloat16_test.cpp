@@ -4,7 +4,7 @@
 
 #include "lapse/model/transformer.h"
 #include "lapse/model/transformer_testing.h"
-#include "lapse/ops/linear.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse {
 namespace {

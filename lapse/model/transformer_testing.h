@@ -15,7 +15,7 @@
 
 #include "lapse/forgetting/registry.h"
 #include "lapse/model/transformer.h"
-#include "lapse/ops/threads_testing.h"
+#include "lapse/ops/parallel/threads_testing.h"
 
 namespace lapse {
 

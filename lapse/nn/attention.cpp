@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "lapse/ops/few_rows.h"
-#include "lapse/ops/linear.h"
+#include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse {
 namespace {

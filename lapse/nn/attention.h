@@ -43,7 +43,7 @@ class Attention : public Sublayer {
   Norm& before() { return before_; }
 
  private:
-  bool bfloat16() const;  // whether matrices are, and so keys and values
+  bool bfloat16() const;                        // whether matrices are, and so keys and values
   at::Tensor heads(const at::Tensor& x) const;  // [..., H D] as [..., H, D]
   /// What the block's own rows are made of, where keys and values are stored.
   struct Projected {

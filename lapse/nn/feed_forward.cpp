@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "lapse/ops/dropout.h"
-#include "lapse/ops/linear.h"
-#include "lapse/ops/swiglu.h"
+#include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/dense/linear.h"
+#include "lapse/ops/dense/swiglu.h"
 
 namespace lapse {
 

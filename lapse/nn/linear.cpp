@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "lapse/nn/initialise.h"
-#include "lapse/ops/linear.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse {
 

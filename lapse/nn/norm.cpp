@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "lapse/nn/initialise.h"
-#include "lapse/ops/few_rows.h"
-#include "lapse/ops/layer_passes.h"
-#include "lapse/ops/rms_norm.h"
+#include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/layer_passes.h"
+#include "lapse/ops/dense/rms_norm.h"
 
 namespace lapse {
 

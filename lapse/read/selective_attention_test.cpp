@@ -1,5 +1,5 @@
 // Selective attention in a model: what it equals, its budgets and its cost. The operator is tested in ops/.
-#include "lapse/ops/selective_attention.h"
+#include "lapse/ops/attention/selective/selective_attention.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

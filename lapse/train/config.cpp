@@ -4,7 +4,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
-#include "lapse/ops/linear.h"
+#include "lapse/ops/dense/linear.h"
 #include "lapse/tasks/registry.h"
 #include "lapse/train/device.h"
 

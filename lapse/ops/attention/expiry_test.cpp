@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "lapse/ops/ramp_attention_testing.h"
+#include "lapse/ops/attention/ramp/ramp_testing.h"
 
 namespace lapse {
 namespace {

@@ -1,0 +1,166 @@
+#include "lapse/ops/attention/rows_forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lapse/ops/attention/rows_forward.cpp"
+
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lapse {
+namespace HWY_NAMESPACE {
+namespace {
+
+#include "lapse/ops/parallel/simd.inc"
+
+/// sums plus the products of two lines, lane by lane. Whole vectors only.
+template <class T>
+HWY_INLINE V AddProducts(V sums, const float* a, const T* b, int64_t n) {
+  V odd = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * kN <= n; i += 2 * kN) {
+    sums = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), sums);
+    odd = hn::MulAdd(hn::LoadU(d, a + i + kN), LoadLine(b + i + kN), odd);
+  }
+  if (i + kN <= n) sums = hn::MulAdd(hn::LoadU(d, a + i), LoadLine(b + i), sums);
+  return hn::Add(sums, odd);
+}
+
+/// q . k, or q . (k + p) if p is not null.
+template <class T>
+HWY_INLINE float Dot(const float* q, const T* k, const T* p, int64_t n) {
+  V sums = AddProducts(hn::Zero(d), q, k, n);
+  if (p != nullptr) sums = AddProducts(sums, q, p, n);
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (int64_t i = n / kN * kN; i < n; ++i) sum += q[i] * (One(k + i) + (p == nullptr ? 0 : One(p + i)));
+  return sum;
+}
+
+/// sum += factor x.
+template <class T>
+HWY_INLINE void AddScaled(float factor, const T* x, float* sum, int64_t n) {
+  const V f = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::MulAdd(f, LoadLine(x + i), hn::LoadU(d, sum + i)), d, sum + i);
+  for (; i < n; ++i) sum[i] += factor * One(x + i);
+}
+
+/// How many rows ahead rows are prefetched: they come from memory, in pieces too short for the hardware prefetcher.
+/// Values follow keys, and the next block's keys follow these values.
+constexpr int64_t kAhead = 16;
+template <class T>
+HWY_INLINE void Prefetch(const T* row, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / sizeof(T)) hwy::Prefetch(row + i);
+}
+
+/// q . (k + p) of every row that is seen, for all heads: to[head][row].
+template <class T>
+HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
+  const int64_t rows = b.rows, width = b.width;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (b.weight[i] < 0) continue;
+    const T* k = b.k + i * b.stride;
+    Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, b.key_heads * width);
+    const T* p = b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * width : nullptr;
+    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
+      for (const int64_t end = h + b.group; h < end; ++h)
+        to[h * rows + i] = Dot(b.q + h * width, k + g * width, p, width);
+  }
+}
+
+/// Products w of one head become scores, in units of log 2; returns the largest of the rows that are seen.
+HWY_INLINE float Scores(const float* m, const float* logit, int64_t stride, float scale, float* w, int64_t rows) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  scale *= kLog2e;
+  if (logit != nullptr) {
+    for (int64_t i = 0; i < rows; ++i) w[i] = w[i] * scale + logit[i * stride] * kLog2e;
+    scale = 1;
+  }
+  const V least = hn::Set(d, -INFINITY);
+  V largest = least;
+  int64_t i = 0;
+  for (; i + kN <= rows; i += kN) {
+    const V s = hn::Mul(hn::LoadU(d, w + i), hn::Set(d, scale));
+    hn::StoreU(s, d, w + i);
+    largest = hn::Max(largest, hn::IfThenElse(hn::Ge(hn::LoadU(d, m + i), hn::Zero(d)), s, least));
+  }
+  float most = hn::GetLane(hn::MaxOfLanes(d, largest));
+  for (; i < rows; ++i) {
+    w[i] *= scale;
+    if (m[i] >= 0) most = std::max(most, w[i]);
+  }
+  return most;
+}
+
+/// Scores w of one head become weights m 2^(w - base), 0 where a row is not seen; their sum without and with m.
+HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, float& sum, float& masked) {
+  V sums = hn::Zero(d), masked_sums = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kN <= rows; i += kN) {
+    const V mask = hn::LoadU(d, m + i);
+    const auto seen = hn::Ge(mask, hn::Zero(d));
+    const V e = hn::IfThenElseZero(seen, Exp2(hn::Sub(hn::LoadU(d, w + i), hn::Set(d, base))));
+    const V weight = hn::IfThenElseZero(seen, hn::Mul(e, mask));
+    sums = hn::Add(sums, e), masked_sums = hn::Add(masked_sums, weight);
+    hn::StoreU(weight, d, w + i);
+  }
+  sum = hn::GetLane(hn::SumOfLanes(d, sums)), masked = hn::GetLane(hn::SumOfLanes(d, masked_sums));
+  for (; i < rows; ++i) {
+    const float e = m[i] < 0 ? 0 : std::exp2(w[i] - base);
+    w[i] = m[i] < 0 ? 0 : e * m[i];
+    sum += e, masked += w[i];
+  }
+}
+
+/// Adds every row's values, each head's by its weights. One row after the other: memory is fastest in order.
+template <class T>
+HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
+  const int64_t rows = b.rows, width = b.width;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (b.weight[i] <= 0) continue;
+    Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, b.key_heads * width);
+    const T* v = b.v + i * b.stride;
+    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
+      for (const int64_t end = h + b.group; h < end; ++h)
+        AddScaled(sums.weights[h * rows + i], v + g * width, sums.values + h * width, width);
+  }
+}
+
+template <class T>
+HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
+  Products(b, sums.weights);
+  const int64_t heads = b.heads();
+  for (int64_t h = 0; h < heads; ++h) {
+    float* w = sums.weights + h * b.rows;
+    sums.largest[h] = Scores(b.weight, b.logit == nullptr ? nullptr : b.logit + h, heads, b.scale, w, b.rows);
+    const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
+    Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
+  }
+  std::fill_n(sums.values, heads * b.width, 0.f);
+  AddValues(b, sums);
+}
+void Forward(const RowBlock<float>& block, const RowSums& sums) { ForwardOf(block, sums); }
+void ForwardRounded(const RowBlock<uint16_t>& block, const RowSums& sums) { ForwardOf(block, sums); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lapse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lapse {
+
+HWY_EXPORT(Forward);
+HWY_EXPORT(ForwardRounded);
+
+void rows_forward(const RowBlock<float>& block, const RowSums& sums) { HWY_DYNAMIC_DISPATCH(Forward)(block, sums); }
+void rows_forward(const RowBlock<uint16_t>& block, const RowSums& sums) {
+  HWY_DYNAMIC_DISPATCH(ForwardRounded)(block, sums);
+}
+
+}  // namespace lapse
+#endif  // HWY_ONCE

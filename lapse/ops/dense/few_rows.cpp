@@ -1,0 +1,64 @@
+#include "lapse/ops/dense/few_rows.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/reshape.h>
+
+#include <algorithm>
+
+#include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/parallel/parallel.h"
+
+namespace lapse {
+
+void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu) {
+  constexpr int64_t kPiece = 1 << 14;  // multiplications of a task
+  for (const auto& p : products)
+    TORCH_CHECK(p.weight.dim() == 2 && p.weight.size(1) == k && p.weight.is_contiguous() &&
+                    (p.weight.scalar_type() == at::kFloat || p.weight.scalar_type() == at::kBFloat16),
+                "a few rows: the weight must be float32 or bfloat16 [out, ", k, "], contiguous, got ",
+                p.weight.scalar_type(), " ", p.weight.sizes());
+  const int64_t lines = std::max<int64_t>(1, kPiece / std::max<int64_t>(m * k, 1));
+  const auto tasks_of = [&](const FewRowsProduct& p) { return (p.weight.size(0) + lines - 1) / lines; };
+  int64_t tasks = 0;
+  for (const auto& p : products) tasks += tasks_of(p);
+  const auto find = [&](int64_t& i) {  // the product that task i belongs to; i becomes its number there
+    const auto* p = products.begin();
+    for (int64_t own = tasks_of(*p); i >= own; own = tasks_of(*++p)) i -= own;
+    return p;
+  };
+  const auto multiply = [&](int64_t i) {
+    const auto* p = find(i);
+    const int64_t n = p->weight.size(0), first = i * lines, count = std::min(lines, n - first);
+    const void* w = p->weight.const_data_ptr();
+    if (p->weight.scalar_type() == at::kBFloat16)
+      multiply_lines(x, static_cast<const uint16_t*>(w) + first * k, m, count, k, p->y + first, n);
+    else
+      multiply_lines(x, static_cast<const float*>(w) + first * k, m, count, k, p->y + first, n);
+    if (p->bias != nullptr || relu)
+      add_bias(p->y + first, n, m, count, p->bias == nullptr ? nullptr : p->bias + first, relu);
+  };
+  for_each_task_again(tasks, multiply, [&](int64_t i, int64_t count) {
+    const auto* p = find(i);
+    const auto line = k * static_cast<int64_t>(p->weight.element_size());
+    const int64_t first = i * lines, end = std::min((i + count) * lines, p->weight.size(0));
+    return Region{static_cast<const char*>(p->weight.const_data_ptr()) + first * line, (end - first) * line};
+  });
+}
+
+at::Tensor empty_rows(at::IntArrayRef sizes) { return at::detail::empty_cpu(sizes, at::kFloat); }
+
+at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
+  if (at::GradMode::is_enabled() || !x.is_contiguous() || c10::multiply_integers(sizes) != x.numel())
+    return at::reshape(x, sizes);
+  at::Tensor y = x.variable_data();
+  y.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return y;
+}
+
+bool few_rows(const at::Tensor& x) {
+  return x.dim() > 0 && x.numel() > 0 && x.numel() <= kFewRows * x.size(-1) && x.scalar_type() == at::kFloat &&
+         x.device().is_cpu() && x.is_contiguous() && !at::GradMode::is_enabled();
+}
+
+}  // namespace lapse

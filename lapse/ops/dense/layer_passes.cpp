@@ -1,0 +1,162 @@
+#include "lapse/ops/dense/layer_passes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lapse/ops/dense/layer_passes.cpp"
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lapse {
+namespace HWY_NAMESPACE {
+namespace {
+
+#include "lapse/ops/parallel/simd.inc"
+
+void NormaliseSum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
+                  float* to) {
+  const int64_t whole = n / kN * kN;
+  V sums = hn::Zero(d), squares = hn::Zero(d);
+  for (int64_t i = 0; i < whole; i += kN) {
+    const V both = more == nullptr ? hn::LoadU(d, x + i) : hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, more + i));
+    sums = hn::Add(sums, both);
+    hn::StoreU(both, d, to + i);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (int64_t i = whole; i < n; ++i) sum += to[i] = x[i] + (more == nullptr ? 0 : more[i]);
+  const float mean = bias == nullptr ? 0 : sum / static_cast<float>(n);
+  for (int64_t i = 0; i < whole; i += kN) {
+    const V centred = hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean));
+    squares = hn::MulAdd(centred, centred, squares);
+  }
+  float square = hn::GetLane(hn::SumOfLanes(d, squares));
+  for (int64_t i = whole; i < n; ++i) square += (to[i] - mean) * (to[i] - mean);
+  const float scale = 1 / std::sqrt(square / static_cast<float>(n) + epsilon);
+  for (int64_t i = 0; i < whole; i += kN) {
+    const V y =
+        hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean)), hn::Set(d, scale)), hn::LoadU(d, weight + i));
+    hn::StoreU(bias == nullptr ? y : hn::Add(y, hn::LoadU(d, bias + i)), d, to + i);
+  }
+  for (int64_t i = whole; i < n; ++i) to[i] = (to[i] - mean) * scale * weight[i] + (bias == nullptr ? 0 : bias[i]);
+}
+
+/// 1 / sqrt(mean x^2 + epsilon).
+HWY_INLINE float InverseRms(const float* x, int64_t n, float epsilon) {
+  V squares = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const V line = hn::LoadU(d, x + i);
+    squares = hn::MulAdd(line, line, squares);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, squares));
+  for (; i < n; ++i) sum += x[i] * x[i];
+  return 1 / std::sqrt(sum / static_cast<float>(n) + epsilon);
+}
+
+void RmsNormRows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to) {
+  for (int64_t r = 0; r < rows; ++r, x += n, to += n) {
+    const float scale = InverseRms(x, n, epsilon);
+    const V s = hn::Set(d, scale);
+    int64_t i = 0;
+    for (; i + kN <= n; i += kN)
+      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), s), hn::LoadU(d, weight + i)), d, to + i);
+    for (; i < n; ++i) to[i] = x[i] * scale * weight[i];
+  }
+}
+
+void RmsNormRowsBackward(const float* dy, const float* x, const float* weight, float epsilon, int64_t rows, int64_t n,
+                         float* dx, float* dweight) {
+  const int64_t whole = n / kN * kN;
+  for (int64_t r = 0; r < rows; ++r, dy += n, x += n, dx += n) {
+    const float scale = InverseRms(x, n, epsilon);
+    const V s = hn::Set(d, scale);
+    V products = hn::Zero(d);
+    for (int64_t i = 0; i < whole; i += kN) {
+      const V gx = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, x + i));
+      hn::StoreU(hn::MulAdd(gx, s, hn::LoadU(d, dweight + i)), d, dweight + i);
+      products = hn::MulAdd(gx, hn::LoadU(d, weight + i), products);
+    }
+    float product = hn::GetLane(hn::SumOfLanes(d, products));
+    for (int64_t i = whole; i < n; ++i) {
+      dweight[i] += dy[i] * x[i] * scale;
+      product += dy[i] * x[i] * weight[i];
+    }
+    const float back = product / static_cast<float>(n) * scale * scale;
+    const V b = hn::Set(d, back);
+    for (int64_t i = 0; i < whole; i += kN) {
+      const V g = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, weight + i));
+      hn::StoreU(hn::Mul(s, hn::NegMulAdd(hn::LoadU(d, x + i), b, g)), d, dx + i);
+    }
+    for (int64_t i = whole; i < n; ++i) dx[i] = scale * (dy[i] * weight[i] - x[i] * back);
+  }
+}
+
+HWY_INLINE V Sigmoid(V x) {
+  const V minus_log2e = hn::Set(d, -1.4426950408889634f);
+  const V e = Exp2(hn::Min(hn::Mul(x, minus_log2e), hn::Set(d, 126.f)));
+  return hn::Div(hn::Set(d, 1.f), hn::Add(hn::Set(d, 1.f), e));
+}
+float SigmoidOf(float x) { return 1 / (1 + std::exp(-x)); }
+
+void Swiglu(const float* gate, const float* x, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const V a = hn::LoadU(d, gate + i);
+    hn::StoreU(hn::Mul(hn::Mul(a, Sigmoid(a)), hn::LoadU(d, x + i)), d, to + i);
+  }
+  for (; i < n; ++i) to[i] = gate[i] * SigmoidOf(gate[i]) * x[i];
+}
+
+// silu'(a) = sigmoid(a) (1 + a (1 - sigmoid(a))).
+void SwigluBackward(const float* dy, const float* gate, const float* x, int64_t n, float* dgate, float* dx) {
+  const V one = hn::Set(d, 1.f);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const V a = hn::LoadU(d, gate + i), s = Sigmoid(a), g = hn::LoadU(d, dy + i);
+    const V slope = hn::Mul(s, hn::MulAdd(a, hn::Sub(one, s), one));
+    hn::StoreU(hn::Mul(hn::Mul(g, hn::LoadU(d, x + i)), slope), d, dgate + i);
+    hn::StoreU(hn::Mul(g, hn::Mul(a, s)), d, dx + i);
+  }
+  for (; i < n; ++i) {
+    const float a = gate[i], s = SigmoidOf(a), g = dy[i];
+    dgate[i] = g * x[i] * s * (1 + a * (1 - s));
+    dx[i] = g * a * s;
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lapse
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lapse {
+
+HWY_EXPORT(NormaliseSum);
+HWY_EXPORT(RmsNormRows);
+HWY_EXPORT(RmsNormRowsBackward);
+HWY_EXPORT(Swiglu);
+HWY_EXPORT(SwigluBackward);
+
+void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
+                   float* to) {
+  HWY_DYNAMIC_DISPATCH(NormaliseSum)(x, more, weight, bias, epsilon, n, to);
+}
+void rms_norm_rows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRows)(x, weight, epsilon, rows, n, to);
+}
+void rms_norm_rows_backward(const float* dy, const float* x, const float* weight, float epsilon, int64_t rows,
+                            int64_t n, float* dx, float* dweight) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRowsBackward)(dy, x, weight, epsilon, rows, n, dx, dweight);
+}
+void swiglu_pass(const float* gate, const float* x, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(Swiglu)(gate, x, n, to);
+}
+void swiglu_pass_backward(const float* dy, const float* gate, const float* x, int64_t n, float* dgate, float* dx) {
+  HWY_DYNAMIC_DISPATCH(SwigluBackward)(dy, gate, x, n, dgate, dx);
+}
+
+}  // namespace lapse
+#endif  // HWY_ONCE

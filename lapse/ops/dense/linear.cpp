@@ -1,0 +1,269 @@
+#include "lapse/ops/dense/linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/CPUBlas.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/matmul.h"
+#include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/parallel/parallel.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Of each weight, for few_rows x [..., k].
+std::vector<Tensor> few_rows_of(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  std::vector<Tensor> y;
+  y.reserve(weights.size());
+  c10::SmallVector<FewRowsProduct, 4> products;
+  c10::SmallVector<int64_t, 4> shape(x.sizes());
+  const float* bias = o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr;
+  for (const auto& weight : weights) {
+    shape.back() = weight.size(0);
+    y.push_back(empty_rows(shape));
+    products.push_back({weight, y.back().mutable_data_ptr<float>(), bias});
+  }
+  multiply_few_rows(x.const_data_ptr<float>(), x.numel() / x.size(-1), x.size(-1), products, o.relu);
+  return y;
+}
+
+template <class T>
+Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
+  const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
+  const Panels<T> panels(weight.const_data_ptr<float>(), k, k, n, true);
+  Tensor y = at::empty({m, n}, x.options());
+  multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false, bias,
+           relu);
+  return y;
+}
+
+template <class T>
+Tensor gradient_of_x(const std::vector<Tensor>& dy, const variable_list& weights, int64_t k,
+                     const std::vector<RowRange>& rows) {
+  const int64_t m = dy[0].size(0);
+  Tensor dx = at::empty({m, k}, dy[0].options());
+  int64_t next = 0;
+  auto clear = [&](int64_t end) {
+    if (next < end) std::memset(dx.mutable_data_ptr<float>() + next * k, 0, (end - next) * k * sizeof(float));
+  };
+  for (const auto& range : rows) clear(range.begin), next = range.end;
+  clear(m);
+  for (size_t i = 0; i < dy.size(); ++i) {
+    const int64_t n = weights[i].size(0);
+    const Panels<T> panels(weights[i].const_data_ptr<float>(), k, n, k, false);
+    multiply(Left<T>::plain(dy[i].const_data_ptr<float>(), m, n), rows, panels, dx.mutable_data_ptr<float>(), i > 0);
+  }
+  return dx;
+}
+
+/// dy^T x for each dy that is wanted. One of the operands must be turned: x once for all, or each dy, whichever has
+/// fewer columns (wanted or not, so that the sums do not depend on it).
+template <class T>
+std::vector<Tensor> gradients_of_weights(const std::vector<Tensor>& dy, const std::vector<bool>& wanted,
+                                         const Tensor& x) {
+  std::vector<Tensor> dw(dy.size());
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool one) { return one; })) return dw;
+  const int64_t m = x.size(0), k = x.size(1);
+  int64_t columns = 0;
+  for (const auto& each : dy) columns += each.size(1);
+  const auto* from = x.const_data_ptr<float>();
+  std::optional<Left<T>> turned;
+  std::optional<Panels<T>> right;
+  if (k < columns)
+    turned.emplace(Left<T>::transposed(from, m, k));
+  else
+    right.emplace(from, k, m, k, false);
+  auto product = [&](const Left<T>& left, int64_t rows, const Panels<T>& panels) {
+    Tensor y = at::empty({rows, panels.columns()}, x.options());
+    multiply(left, {{0, rows}}, panels, y.mutable_data_ptr<float>(), false);
+    return y;
+  };
+  for (size_t i = 0; i < dy.size(); ++i) {
+    if (!wanted[i]) continue;
+    const auto* grad = dy[i].const_data_ptr<float>();
+    const int64_t n = dy[i].size(1);
+    dw[i] = turned ? product(*turned, k, Panels<T>(grad, n, m, n, false)).t().contiguous()
+                   : product(Left<T>::transposed(grad, m, n), n, *right);
+  }
+  return dw;
+}
+
+/// dy where y > 0, else 0: relu's gradient, made once for all that follows from it.
+Tensor through_relu(const Tensor& dy, const Tensor& y) {
+  Tensor result = at::empty_like(dy);
+  constexpr int64_t kPiece = 1 << 14;
+  const int64_t n = dy.numel();
+  for_each_task((n + kPiece - 1) / kPiece, [&](int64_t i) {
+    const int64_t at = i * kPiece;
+    where_positive(dy.const_data_ptr<float>() + at, y.const_data_ptr<float>() + at,
+                   result.mutable_data_ptr<float>() + at, std::min(kPiece, n - at));
+  });
+  return result;
+}
+
+class Function : public torch::autograd::Function<Function> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& bias,
+                               at::TensorList weights, bool relu, bool bfloat16, const std::vector<int64_t>& rows) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    variable_list y;
+    for (const auto& weight : weights) {
+      const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+      y.push_back(bfloat16 ? product<at::BFloat16>(x, weight, b, relu) : product<float>(x, weight, b, relu));
+    }
+    variable_list saved = {x, bias.value_or(Tensor()), relu ? y[0] : Tensor()};
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["bfloat16"] = bfloat16;
+    ctx->saved_data["rows"] = rows;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    return ctx->saved_data["bfloat16"].toBool() ? backward_in<at::BFloat16>(ctx, grads)
+                                                : backward_in<float>(ctx, grads);
+  }
+
+ private:
+  template <class T>
+  static variable_list backward_in(AutogradContext* ctx, const variable_list& grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "linear: has no second derivatives (create_graph)");
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &bias = saved[1], &y = saved[2];
+    const variable_list weights(saved.begin() + 3, saved.end());
+    const int64_t m = x.size(0), k = x.size(1);
+    std::vector<Tensor> dy;
+    for (size_t i = 0; i < grads.size(); ++i)
+      dy.push_back(grads[i].defined() ? grads[i].contiguous() : at::zeros({m, weights[i].size(0)}, x.options()));
+    if (y.defined()) dy[0] = through_relu(dy[0], y);
+    std::vector<RowRange> rows;
+    const auto given = ctx->saved_data["rows"].toIntVector();
+    for (size_t i = 0; i < given.size(); i += 2) rows.push_back({given[i], given[i + 1]});
+    if (rows.empty()) rows.push_back({0, m});
+
+    variable_list result(2 + weights.size() + 3);
+    if (ctx->needs_input_grad(0)) result[0] = gradient_of_x<T>(dy, weights, k, rows);
+    if (bias.defined() && ctx->needs_input_grad(1)) {
+      result[1] = at::empty_like(bias);
+      column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
+    }
+    const size_t first = bias.defined() ? 2 : 1;  // the first weight's number among the tensors given
+    std::vector<bool> wanted;
+    for (size_t i = 0; i < weights.size(); ++i) wanted.push_back(ctx->needs_input_grad(first + i));
+    const auto dw = gradients_of_weights<T>(dy, wanted, x);
+    std::copy(dw.begin(), dw.end(), result.begin() + 2);
+    return result;
+  }
+};
+
+/// bfloat16 weights of float32 inputs.
+bool rounded(const Tensor& x, const Tensor& weight) {
+  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kBFloat16;
+}
+
+void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  TORCH_CHECK(!weights.empty() && x.dim() >= 1, "linear: needs an input of at least one dimension, and a weight");
+  for (const auto& weight : weights)
+    TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.device() == x.device() &&
+                    weight.scalar_type() == weights[0].scalar_type() &&
+                    (weight.scalar_type() == x.scalar_type() || rounded(x, weight)),
+                "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
+                " ", weight.sizes());
+  TORCH_CHECK(!rounded(x, weights[0]) || !at::GradMode::is_enabled(), "linear: bfloat16 weights have no gradients");
+  TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(), "linear: this processor does not multiply bfloat16");
+  TORCH_CHECK(weights.size() == 1 || (!o.bias.defined() && !o.relu), "linear: bias and relu go with one weight");
+  if (o.bias.defined())
+    TORCH_CHECK(o.bias.dim() == 1 && o.bias.size(0) == weights[0].size(0) && o.bias.scalar_type() == x.scalar_type(),
+                "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ", o.bias.scalar_type(),
+                " ", o.bias.sizes());
+  int64_t end = 0;
+  const int64_t m = x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
+  for (const auto& range : o.gradient_rows) {
+    TORCH_CHECK(range.first >= end && range.second >= range.first && range.second <= m,
+                "linear: gradient_rows must be ascending and disjoint within ", m, " rows, got ", range.first, " to ",
+                range.second);
+    end = range.second;
+  }
+}
+
+}  // namespace
+
+bool has_bfloat16_products() {
+  static const bool has = [] {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx512bf16") || at::get_cpu_capability() != "AVX512") return false;
+    try {
+      alignas(64) at::BFloat16 a[16 * 16] = {};
+      alignas(64) float c[16 * 16];
+      at::native::cpublas::brgemm(16, 16, 16, 16, 16, 16, false, a, a, c, true);
+      at::native::cpublas::brgemm_release();
+      return true;
+    } catch (const c10::Error&) {
+    }
+#endif
+    return false;
+  }();
+  return has;
+}
+
+std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  check(x, weights, o);
+  const auto plain = [](const Tensor& w) { return w.is_contiguous() && w.numel() > 0; };
+  if (few_rows(x) && std::all_of(weights.begin(), weights.end(), plain) && (!o.bias.defined() || plain(o.bias)))
+    return few_rows_of(x, weights, o);
+  const bool rounds = rounded(x, weights[0]);
+  const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
+  std::vector<Tensor> y;
+  const bool few = m <= kFewRows;
+  const bool nothing = m == 0 || weights[0].numel() == 0;
+  if (rounds && (!few || nothing)) {
+    std::vector<Tensor> wide;
+    for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
+    LinearOptions options = o;
+    options.bfloat16 = has_bfloat16_products();
+    return lapse::linear(x, wide, options);
+  }
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
+    for (const auto& weight : weights) {
+      y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
+      if (o.relu) y.back() = at::relu(y.back());
+    }
+    return y;
+  }
+  std::vector<int64_t> rows;
+  for (const auto& [begin, end] : o.gradient_rows) rows.insert(rows.end(), {begin, end});
+  variable_list contiguous;
+  for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
+  const Tensor flat = x.reshape({m, k}).contiguous();
+  const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
+  if (few)
+    y = few_rows_of(flat, contiguous, {.bias = bias.value_or(Tensor()), .relu = o.relu});
+  else
+    y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+  auto shape = x.sizes().vec();
+  for (auto& result : y) {
+    shape.back() = result.size(1);
+    result = result.view(shape);
+  }
+  return y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const LinearOptions& o) {
+  return lapse::linear(x, std::vector{weight}, o)[0];
+}
+
+}  // namespace lapse
