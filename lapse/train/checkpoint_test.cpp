@@ -2,15 +2,19 @@
 #include "lapse/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/model/tensor_file.h"
 
 namespace lapse {
 namespace {
+
+using at::Tensor;
 
 struct Small {
   Config config;
@@ -19,8 +23,11 @@ struct Small {
   std::unique_ptr<Optimiser> optimiser;
   std::vector<ModelMemory> memory;
 
-  explicit Small(const std::string& method) {
+  explicit Small(const std::string& method, const std::map<std::string, std::string>& settings = {}) {
     config.method_name = method;
+    for (const auto& field : config.method().fields())
+      if (const auto found = settings.find(field.name); found != settings.end())
+        set_field(field, found->second, field.name);
     config.model.width = 8, config.model.heads = 2, config.model.layers = 4, config.model.feed_forward = 8;
     config.train.batch = 3, config.train.block = 4;
     vocabulary = Vocabulary::build(config.data, "abc");
@@ -68,6 +75,31 @@ TEST_P(Checkpoints, GiveBackEverything) {
     EXPECT_TRUE(at::equal(before.offsets(), after.offsets()));
     for (const auto& [name, values] : before.columns()) EXPECT_TRUE(at::equal(values, after.column(name))) << name;
   }
+}
+
+// Files written before tables had kinds: pooled rows 2^40 timesteps too early, start rows before 0.
+TEST(Checkpoint, OpensFilesWithoutKinds) {
+  TestFolder folder;
+  Small small("compressive", {{"max_span", "4"}, {"rate", "2"}, {"size", "4"}, {"initial_memory", "zeros"}});
+  const SafetensorsFile file(small.write(folder.path() / "new", 7));
+  auto entries = file.tensors();
+  std::vector<Tensor> kept;
+  for (int64_t l = 0; l < 4; ++l) {
+    const auto& table = small.memory[0].layers[l];
+    const Tensor pooled = is_kind(table.kind(), RowKind::pooled);
+    ASSERT_TRUE(pooled.any().item<bool>() && is_kind(table.kind(), RowKind::start).any().item<bool>() == false);
+    kept.push_back(at::where(pooled, table.time() - (int64_t{1} << 40), table.time()));
+    entries.erase(fmt::format("memory.0.{}.kind", l));
+    entries[fmt::format("memory.0.{}.time", l)] = to_entry(kept.back());
+  }
+  auto metadata = file.metadata();
+  metadata.erase("lapse.checksum");
+  write_safetensors(folder.path() / "old.safetensors", entries, metadata);
+  const Checkpoint old = Checkpoint::open(folder.path() / "old.safetensors");
+  const auto memory = old.memory(*old.model());
+  for (size_t l = 0; l < 4; ++l)
+    for (const auto& [name, values] : small.memory[0].layers[l].columns())
+      EXPECT_TRUE(at::equal(values, memory[0].layers[l].column(name))) << name << " of layer " << l;
 }
 
 std::vector<std::string> method_names() {

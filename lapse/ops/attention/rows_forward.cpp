@@ -57,18 +57,23 @@ HWY_INLINE void Prefetch(const T* row, int64_t n) {
   for (int64_t i = 0; i < n; i += 64 / sizeof(T)) hwy::Prefetch(row + i);
 }
 
+/// The key head of head h. Without shared keys no division.
+template <bool kShared, class T>
+HWY_INLINE int64_t KeyHead(const RowBlock<T>& b, int64_t h) {
+  return kShared ? h / b.group : h;
+}
+
 /// q . (k + p) of every row that is seen, for all heads: to[head][row].
-template <class T>
+template <bool kShared, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
-  const int64_t rows = b.rows, width = b.width;
+  const int64_t rows = b.rows, heads = b.heads(), width = b.width;
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] < 0) continue;
     const T* k = b.k + i * b.stride;
     Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, b.key_heads * width);
     const T* p = b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * width : nullptr;
-    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
-      for (const int64_t end = h + b.group; h < end; ++h)
-        to[h * rows + i] = Dot(b.q + h * width, k + g * width, p, width);
+    for (int64_t h = 0; h < heads; ++h)
+      to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, p, width);
   }
 }
 
@@ -117,22 +122,21 @@ HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, floa
 }
 
 /// Adds every row's values, each head's by its weights. One row after the other: memory is fastest in order.
-template <class T>
+template <bool kShared, class T>
 HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
-  const int64_t rows = b.rows, width = b.width;
+  const int64_t rows = b.rows, heads = b.heads(), width = b.width;
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] <= 0) continue;
     Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, b.key_heads * width);
     const T* v = b.v + i * b.stride;
-    for (int64_t g = 0, h = 0; g < b.key_heads; ++g)
-      for (const int64_t end = h + b.group; h < end; ++h)
-        AddScaled(sums.weights[h * rows + i], v + g * width, sums.values + h * width, width);
+    for (int64_t h = 0; h < heads; ++h)
+      AddScaled(sums.weights[h * rows + i], v + KeyHead<kShared>(b, h) * width, sums.values + h * width, width);
   }
 }
 
 template <class T>
 HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
-  Products(b, sums.weights);
+  b.group == 1 ? Products<false>(b, sums.weights) : Products<true>(b, sums.weights);
   const int64_t heads = b.heads();
   for (int64_t h = 0; h < heads; ++h) {
     float* w = sums.weights + h * b.rows;
@@ -141,7 +145,7 @@ HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
     Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
   }
   std::fill_n(sums.values, heads * b.width, 0.f);
-  AddValues(b, sums);
+  b.group == 1 ? AddValues<false>(b, sums) : AddValues<true>(b, sums);
 }
 void Forward(const RowBlock<float>& block, const RowSums& sums) { ForwardOf(block, sums); }
 void ForwardRounded(const RowBlock<uint16_t>& block, const RowSums& sums) { ForwardOf(block, sums); }
