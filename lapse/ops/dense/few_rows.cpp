@@ -8,6 +8,7 @@
 
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/parallel.h"
+#include "lapse/ops/parallel/small_blocks.h"
 
 namespace lapse {
 
@@ -46,7 +47,10 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
   });
 }
 
-at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type) { return at::detail::empty_cpu(sizes, type); }
+at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::detail::empty_generic(sizes, small_blocks(), c10::DispatchKeySet(c10::DispatchKey::CPU), type,
+                                   std::nullopt);
+}
 
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
   if (at::GradMode::is_enabled() || !x.is_contiguous() || c10::multiply_integers(sizes) != x.numel())
