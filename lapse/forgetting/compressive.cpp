@@ -31,20 +31,29 @@ struct Slots {
   Tensor until;   ///< Rows::until; where there is no slot, so early that no query reads it
   int64_t count;  ///< S
 
+  // By loops on the CPU: for a token's few slots each operator of libtorch's would take longer.
   explicit Slots(const Rows& rows) {
     const MemoryTable& table = rows.table;
     const int64_t B = table.samples();
-    const Tensor pooled = is_kind(table.kind(), RowKind::pooled);
-    const Tensor held = at::constant_pad_nd(pooled.to(at::kLong).cumsum(0), {1, 0});
-    const Tensor offsets = table.offsets().to(pooled.device());
-    const Tensor counts = at::diff(held.index_select(0, offsets));  // a sample's slots are its first rows
-    count = B > 0 ? counts.max().item<int64_t>() : 0;
-    const Tensor rank = at::arange(count, offsets.options());
-    const Tensor there = rank < counts.unsqueeze(1);
-    row = at::where(there, offsets.narrow(0, 0, B).unsqueeze(1) + rank, 0);
+    const Tensor kinds = table.kind().to(at::kCPU).contiguous();
+    const auto* kind = kinds.const_data_ptr<uint8_t>();
+    std::vector<int64_t> counts;  // a sample's slots are its first rows
+    for (int64_t b = 0; b < B; ++b)
+      counts.push_back(std::find_if(kind + table.first_row(b), kind + table.first_row(b + 1),
+                                    [](uint8_t k) { return k != static_cast<uint8_t>(RowKind::pooled); }) -
+                       (kind + table.first_row(b)));
+    count = B > 0 ? *std::max_element(counts.begin(), counts.end()) : 0;
     if (count == 0) return;
+    Tensor numbers = at::zeros({B, count}, at::kLong), absent = at::ones({B, count}, at::kBool);
+    for (int64_t b = 0; b < B; ++b)
+      for (int64_t s = 0; s < counts[b]; ++s) {
+        numbers.mutable_data_ptr<int64_t>()[b * count + s] = table.first_row(b) + s;
+        absent.mutable_data_ptr<bool>()[b * count + s] = false;
+      }
+    row = numbers.to(table.kind().device());
     time = table.time().index_select(0, row.flatten()).view({B, count});
-    until = at::where(there, rows.until.index_select(0, row.flatten()).view({B, count}), -kNever);
+    until = rows.until.index_select(0, row.flatten()).view({B, count});
+    if (B > 1) until = until.masked_fill(absent.to(row.device()), -kNever);
   }
 };
 
@@ -97,18 +106,18 @@ class Compressive : public Method {
 
   // A slot is read at ages L ... L + (C + 1) c - 1 of its first timestep.
   Tensor first(const RowView& rows) const override {
-    return rows.time + at::where(is_kind(rows.kind, RowKind::pooled), s_.max_span, shape_.min_age);
+    return at::add(rows.time + shape_.min_age, is_kind(rows.kind, RowKind::pooled), s_.max_span - shape_.min_age);
   }
   Tensor until(const RowView& rows) const override {
-    const int64_t last = s_.max_span + (s_.slots() + 1) * s_.rate - 1;
-    return rows.time + 1 + at::where(is_kind(rows.kind, RowKind::pooled), last, s_.max_span);
+    const int64_t more = (s_.slots() + 1) * s_.rate - 1;
+    return at::add(rows.time + (s_.max_span + 1), is_kind(rows.kind, RowKind::pooled), more);
   }
 
   Reading read(const Query& query, const Rows& rows) const override {
     AttentionInputs inputs = ramp_inputs(query, rows);
-    inputs.until = rows.until.masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
-    const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
     const Slots slots(rows);
+    if (slots.count > 0) inputs.until = rows.until.masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
+    const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
     if (slots.count == 0) return {newest.out};
     return {joined(query, rows, slots, newest)};
   }

@@ -134,9 +134,8 @@ void MemoryTable::append(Columns block) {
               "append: 'time' must be int64 and 'kind' uint8, both [B, K]");
   check(block, K);
   for (auto& [name, values] : block) {
-    Tensor& old = columns_[name];
-    if (!old.defined()) old = values.flatten(0, 1).narrow(0, 0, 0).detach();
-    values = grown(old, values);
+    const auto found = columns_.find(name);
+    values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
   }
   columns_ = std::move(block);
   room_.take();

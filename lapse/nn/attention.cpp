@@ -26,6 +26,11 @@ bool is_own(const std::string& column) {
   return std::find(std::begin(kOwn), std::end(kOwn), column) != std::end(kOwn);
 }
 
+/// What a table that has rows stores.
+Stored stored_in(const MemoryTable& table) {
+  return table.columns().count("key") ? Stored::projections : Stored::inputs;
+}
+
 /// |C_t| of each query: [B, K], or [n] without padding.
 Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start, int64_t K,
                     const Tensor& lengths) {
@@ -87,8 +92,9 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
 }
 
 Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own) const {
-  Columns columns = this->columns(h, time, kind);
-  if (!method_->keeps_hidden()) columns.erase("hidden");
+  Columns columns = method_->state(time.sizes(), h.options().requires_grad(false));
+  columns["time"] = time, columns["kind"] = kind;
+  if (method_->keeps_hidden()) columns["hidden"] = h;
   const int64_t n = time.numel();
   const Columns described = method_->describe(reshaped(own.x, {n, shape_.width}));
   columns["until"] = reshaped(
@@ -137,14 +143,13 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
 Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
   if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
   at::NoGradGuard no_grad;
-  const Stored stored = table.columns().count("key") ? Stored::projections : Stored::inputs;
-  return rows(table, stored).until > next.index_select(0, table.sample());
+  return rows(table, stored_in(table)).until > next.index_select(0, table.sample());
 }
 
 Columns Attention::tell(const MemoryTable& table) const {
   if (table.rows() == 0) return {};
   at::NoGradGuard no_grad;
-  return method_->tell(rows(table, table.columns().count("key") ? Stored::projections : Stored::inputs));
+  return method_->tell(rows(table, stored_in(table)));
 }
 
 void Attention::begin(MemoryTable& table, int64_t n, Stored stored) const {

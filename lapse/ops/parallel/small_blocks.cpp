@@ -5,7 +5,6 @@
 
 #include <array>
 #include <bit>
-#include <vector>
 
 namespace lapse {
 namespace {
@@ -15,16 +14,17 @@ constexpr size_t kLeast = 64, kSizes = 9, kKept = 64;  // 64 bytes, 128, ... 16 
 // A block begins with its size's number; the tensor's memory follows 64 bytes later.
 constexpr size_t kHeader = 64;
 
-/// Freed blocks of each size. Never destroyed: tensors may outlive what a thread cleans up at its end.
-std::array<std::vector<void*>, kSizes>& kept() {
-  static thread_local auto* lists = new std::array<std::vector<void*>, kSizes>;
-  return *lists;
-}
+/// Released blocks of one size. Trivial to destroy, because tensors may outlive what a thread cleans up at its end.
+struct Stack {
+  std::array<void*, kKept> blocks;
+  size_t count;
+};
+thread_local std::array<Stack, kSizes> kept = {};
 
 void release(void* block) {
-  auto& list = kept()[*static_cast<size_t*>(block)];
-  if (list.size() < kKept)
-    list.push_back(block);
+  Stack& stack = kept[*static_cast<size_t*>(block)];
+  if (stack.count < kKept)
+    stack.blocks[stack.count++] = block;
   else
     c10::free_cpu(block);
 }
@@ -34,15 +34,9 @@ class SmallBlocks : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const size_t size = bytes <= kLeast ? 0 : std::bit_width((bytes - 1) / kLeast);
     if (bytes == 0 || size >= kSizes) return c10::GetCPUAllocator()->allocate(bytes);
-    auto& list = kept()[size];
-    void* block = nullptr;
-    if (list.empty()) {
-      block = c10::alloc_cpu(kHeader + (kLeast << size));
-      *static_cast<size_t*>(block) = size;
-    } else {
-      block = list.back();
-      list.pop_back();
-    }
+    Stack& stack = kept[size];
+    void* block = stack.count > 0 ? stack.blocks[--stack.count] : c10::alloc_cpu(kHeader + (kLeast << size));
+    *static_cast<size_t*>(block) = size;
     return {static_cast<char*>(block) + kHeader, block, &release, c10::Device(c10::kCPU)};
   }
   void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }

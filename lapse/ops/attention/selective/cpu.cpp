@@ -1,4 +1,4 @@
-// selective_attention on the CPU: which kernel takes a call.
+// Which kernel of selective_attention takes a call on the CPU; devices without kernels of their own run the reference.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
