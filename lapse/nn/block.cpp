@@ -20,7 +20,7 @@ BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& begins
   if (begins.defined()) {
     first = at::logical_or(first, begins);
     const Tensor at_begin =
-        at::constant_pad_nd(time.masked_fill(at::logical_not(begins), kNever), {0, 1}, static_cast<double>(kNever));
+        at::constant_pad_nd(time.masked_fill(at::logical_not(begins), kNever), {0, 1}, at::Scalar(kNever));
     next_ = std::get<0>(at::cummin(at_begin.flip(1), 1)).flip(1);
   }
   kind = first.to(at::kByte);
