@@ -1,6 +1,8 @@
 // Episodes and maps written by hand, from states set by hand: random stream's counter, then the world's numbers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lapse/core/testing.h"
 #include "lapse/rl/testing.h"
 
 namespace lapse {
@@ -107,9 +109,34 @@ TEST(PortalRules, MostStepsEnd) {
   EXPECT_TRUE(just.end && just.reward == 0.1f && just.score == 2);
 }
 
-TEST(PortalRules, NobodyStandsInADoor) {
-  EXPECT_ANY_THROW(portal({0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 3, 1, 0, 0}));
-  EXPECT_ANY_THROW(portal({0, 1, 1, 0, 3, 0, 0, 1, 1, 0, 3, 1, 0, 0}));
+// Each state is a possible one but for the number that the message names.
+TEST(Rules, StatesJustOutOfBoundsAreRefused) {
+  using State = std::vector<int64_t>;
+  const auto error = [](const std::string& name, const Settings& settings, const State& state) {
+    return error_of([&] { started({name, settings}, state); });
+  };
+  const auto refused = [](const std::string& what) { return testing::HasSubstr(what + " is "); };
+  const auto at_corridor = [&](const State& state) { return error("corridor", {}, state); };
+  EXPECT_EQ(at_corridor({0, 3, 1, 0, 61, 2}), "");
+  EXPECT_THAT(at_corridor({0, 3, 1, 0, 62, 2}), refused("the number of steps"));
+  EXPECT_THAT(at_corridor({0, 3, 1, 0, 61, 3}), refused("the column"));
+  EXPECT_THAT(at_corridor({0, 3, 1, 0, 1, 2}), refused("the column")) << "further than steps";
+
+  const auto at_portal = [&](const State& state) { return error("portal", {{"rooms", "4"}}, state); };
+  EXPECT_EQ(at_portal({0, 1, 2, 9, 2, 2, 0, 1, 1, 1, 3, 1, 0, 1, 5, 5, 0, 0}), "");
+  EXPECT_THAT(at_portal({0, 2, 1, 9, 2, 2, 0, 1, 1, 1, 3, 1, 0, 1, 5, 5, 0, 0}), refused("the highest room"));
+  EXPECT_THAT(at_portal({0, 1, 2, 9, 1, 0, 0, 1, 1, 1, 3, 1, 0, 1, 5, 5, 0, 0}), refused("the row")) << "in a door";
+  EXPECT_THAT(at_portal({0, 1, 2, 9, 3, 0, 0, 1, 1, 1, 3, 1, 0, 1, 5, 5, 0, 0}), refused("the row")) << "in a door";
+  EXPECT_THAT(at_portal({0, 1, 2, 9, 2, 2, 0, 0, 1, 1, 3, 1, 0, 1, 5, 5, 0, 0}), testing::HasSubstr("distance"))
+      << "two doors of one colour";
+  EXPECT_THAT(at_portal({0, 1, 2, 9, 2, 2, 0, 1, 1, 2, 3, 1, 0, 1, 5, 5, 0, 0}), testing::HasSubstr("mistakes"));
+  EXPECT_THAT(at_portal({0, 1, 2, 9, 2, 2, 0, 1, 1, 1, 3, 1, 0, 1, 5, 5, 0, 1}), testing::HasSubstr("mistakes"))
+      << "in a room that was never reached";
+
+  const auto at_maze = [&](const State& state) { return error("t_maze", {{"length", "3"}}, state); };
+  EXPECT_EQ(at_maze({0, 1, 3, 3}), "");
+  EXPECT_THAT(at_maze({0, 1, 4, 3}), refused("the number of steps"));
+  EXPECT_THAT(at_maze({0, 1, 2, 3}), refused("x")) << "further than steps";
 }
 
 /// A maze of length 3 from its start, the goal up: what each action earns.

@@ -2,6 +2,8 @@
 // shared with lapse/rl. They take the same draws in the same order (corridor.h, portal.h, t_maze.h).
 #pragma once
 
+#include <algorithm>
+
 #include "lapse/rl/testing.h"
 
 namespace lapse {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "lapse/rl/registry.h"
@@ -37,7 +38,8 @@ inline std::vector<EnvironmentCase> environment_cases() {
   cases.push_back({"corridor", {{"shortest", "4"}, {"longest", "9"}}});
   cases.push_back({"portal", {{"rooms", "2"}}});
   cases.push_back({"portal", {{"rooms", "5"}, {"most_steps", "40"}, {"mistakes", "3"}, {"colours", "2"}}});
-  cases.push_back({"portal", {{"rooms", "200"}, {"most_steps", "1"}, {"mistakes", "1"}, {"colours", "8"}}});
+  cases.push_back({"portal", {{"rooms", "200"}, {"most_steps", "200"}, {"mistakes", "1"}, {"colours", "8"}}});
+  cases.push_back({"portal", {{"rooms", "3"}, {"most_steps", "1"}, {"mistakes", "1"}}});
   cases.push_back({"t_maze", {{"length", "1"}}});
   cases.push_back({"t_maze", {{"length", "5"}, {"penalty", "0.3"}}});
   return cases;
