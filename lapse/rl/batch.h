@@ -37,11 +37,11 @@ class WordWriter {
 };
 
 template <class World>
-class Batch : public Environments {
+class WorldBatch : public Environments {
  public:
   using Rules = typename World::Rules;
 
-  Batch(const EnvironmentOptions& options, const Rules& rules, int64_t count, uint64_t seed)
+  WorldBatch(const EnvironmentOptions& options, const Rules& rules, int64_t count, uint64_t seed)
       : name_(options.name()), shape_(options.shape()), rules_(rules) {
     slots_.reserve(count);
     for (int64_t i = 0; i < count; ++i) {

@@ -101,7 +101,7 @@ class Corridor : public EnvironmentOptions {
             .best_score = 1};
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
-    return std::make_unique<Batch<CorridorWorld>>(*this, rules_, count, seed);
+    return std::make_unique<WorldBatch<CorridorWorld>>(*this, rules_, count, seed);
   }
 
  private:

@@ -146,7 +146,7 @@ class Portal : public EnvironmentOptions {
     return shape;
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
-    return std::make_unique<Batch<PortalWorld>>(*this, rules_, count, seed);
+    return std::make_unique<WorldBatch<PortalWorld>>(*this, rules_, count, seed);
   }
 
  private:

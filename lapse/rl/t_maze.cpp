@@ -80,7 +80,7 @@ class TMaze : public EnvironmentOptions {
             .best_score = 1};
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
-    return std::make_unique<Batch<TMazeWorld>>(*this, rules_, count, seed);
+    return std::make_unique<WorldBatch<TMazeWorld>>(*this, rules_, count, seed);
   }
 
  private:
