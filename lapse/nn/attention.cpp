@@ -226,7 +226,9 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   MemoryTable& table = pass.table;
   table.detach();
   const bool now = pass.options.exact || pass.options.observe || method_->one_by_one();
-  if (!now && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
+  // Where inputs are stored, rows that an episode's end hides must go: their next `until` would not know of it.
+  const bool hidden = ended.defined() && pass.stored == Stored::inputs;
+  if (!now && !hidden && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
   const Tensor next = (pass.times.start + K).index_select(0, table.sample());
   const int64_t spare = method_->spare(pass.stored);
   Tensor kept = rows.until > (spare == 0 ? next : next - spare);
