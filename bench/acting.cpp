@@ -84,6 +84,7 @@ class Acting {
     const at::NoGradGuard no_grad;
     for (auto& share : shares_) {
       share.memory = model_.projected(share.inputs);
+      share.memory.reserve(shape_.block);
     }
   }
 
