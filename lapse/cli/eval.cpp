@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "lapse/cli/eval_episodes.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -19,6 +20,7 @@ struct Arguments {
   ReadingOptions reading;
   std::string data, split = "test";
   int64_t streams = 0, block = 0;
+  EpisodeArguments episodes;
   bool json = false;
 };
 
@@ -46,8 +48,24 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
-int run(const Arguments& arguments) {
+/// Options that are for texts alone, and for environments alone.
+constexpr const char* kOfText[] = {"--data", "--split", "--block"};
+constexpr const char* kOfEpisodes[] = {"--episodes", "--greedy", "--seed"};
+
+/// Error if one of these was given.
+template <size_t n>
+void refuse(const CLI::App& verb, const char* const (&options)[n], const std::string& why) {
+  for (const char* option : options)
+    if (verb.count(option) > 0) fail(fmt::format("{} {}; leave it out", option, why));
+}
+
+int run(const CLI::App& verb, const Arguments& arguments) {
   Reader reader = open_reader(arguments.reading);
+  if (reader.config().environment()) {
+    refuse(verb, kOfText, "is for runs that read a text, and this one acts in an environment");
+    return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
+  }
+  refuse(verb, kOfEpisodes, "is for runs that act in an environment");
   const auto source = reader.source(arguments.data, arguments.split);
   const auto model = reader.model();
   reader.checkpoint.close();
@@ -93,7 +111,7 @@ int run(const Arguments& arguments) {
 
 void add_eval(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand(
-      "eval", "Read a text, or a task, with a trained model: loss, accuracy, memory sizes, speed");
+      "eval", "Read a text or a task, or act in an environment, with a trained model: how well, memory sizes, speed");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
@@ -101,13 +119,15 @@ void add_eval(CLI::App& program, Action& action) {
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
       ->check(one_of({"train", "valid", "test", "all"}))
       ->capture_default_str();
-  verb->add_option("--streams", arguments->streams,
-                   "read so many streams, or windows, at a time; default: as in training")
+  verb->add_option(
+          "--streams", arguments->streams,
+          "read so many streams or windows, or act in so many environments, at a time; default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
   verb->add_option("--block", arguments->block,
                    "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
                    "default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
+  add_episodes(*verb, arguments->episodes);
   add_precision(*verb, arguments->reading.precision);
   add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
@@ -116,7 +136,7 @@ void add_eval(CLI::App& program, Action& action) {
   add_task_options(*verb, arguments->reading);
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("lower --streams, or --block of streams", [=] { return run(*arguments); });
+    action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });
   });
 }
 

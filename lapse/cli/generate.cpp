@@ -86,6 +86,7 @@ int run(const CLI::App& verb, Arguments arguments) {
   const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
   if (given) arguments.prompt = read_prompt(arguments.prompt, arguments.prompt_file);
   Reader reader = open_reader(arguments.reading);
+  reader.require_text("`lapse generate`");
   const auto& vocabulary = reader.vocabulary();
   if (vocabulary.outputs() != vocabulary.size())
     fail(arguments.reading.run + ": the run's task, " + reader.config().task_name +

@@ -73,6 +73,7 @@ struct Part {
 /// The loss of another run on the same part: what the pruned model may have.
 double loss_of(const std::string& run, const Part& part, const Reader& ours) {
   const Reader other = open_reader({.run = run});
+  other.require_text("--standard");
   if (other.vocabulary().to_json() != ours.vocabulary().to_json())
     fail(run + ": it has another vocabulary; --standard wants a run on the same text");
   return part.read(*other.model(), other).nats;
@@ -171,6 +172,7 @@ void print(const Json& result) {
 
 int run(const Arguments& arguments) {
   const Reader reader = open_reader(arguments.reading);
+  reader.require_text("`lapse prune`");
   if (!has_budgets(*reader.method))
     fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}",
                      arguments.reading.run, reader.method->name(), fmt::join(methods_with_budgets(), ", ")));

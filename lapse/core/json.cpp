@@ -61,6 +61,12 @@ bool JsonObject::truth(const std::string& key) const {
   return value(key, "true or false", &Json::is_boolean).get<bool>();
 }
 
+std::map<std::string, double> JsonObject::numbers() const {
+  std::map<std::string, double> all;
+  for (const auto& [key, value] : json_.items()) all[key] = number(key);
+  return all;
+}
+
 const Json& JsonObject::list(const std::string& key) const { return value(key, "a list", &Json::is_array); }
 
 }  // namespace lapse

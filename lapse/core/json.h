@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -26,6 +27,7 @@ class JsonObject {
   uint64_t counter(const std::string& key) const;
   double number(const std::string& key) const;
   bool truth(const std::string& key) const;
+  std::map<std::string, double> numbers() const;  ///< all of its values
   const Json& list(const std::string& key) const;
   bool has(const std::string& key) const { return json_.contains(key); }
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;

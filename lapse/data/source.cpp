@@ -12,6 +12,7 @@ namespace lapse {
 Score& Score::operator+=(const Score& other) {
   nats += other.nats, scored += other.scored, bytes += other.bytes;
   right += other.right, answers += other.answers, right_answers += other.right_answers;
+  for (const auto& [name, sum] : other.more) more[name] += sum;
   return *this;
 }
 

@@ -1,6 +1,7 @@
 // What a run reads: a text, or the sequences of a generated task. The trainer and the command use only this interface.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ struct Score {
   /// Counted of blocks with TokenBlock::answers. An answer is a run of scored positions; it is right if all of them
   /// are.
   int64_t right = 0, answers = 0, right_answers = 0;
+  std::map<std::string, double> more;  ///< sums of other kinds, by name
 
   Score& operator+=(const Score& other);
 };

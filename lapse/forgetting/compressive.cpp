@@ -79,7 +79,11 @@ class Compressive : public Method {
       int64_t next = row > begin ? t[row - 1] + s_.rate : slot_from(t[row]);
       if (row == begin && is(row, RowKind::start))
         for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
-      const int64_t last = starts.const_data_ptr<int64_t>()[b] + length - 1 - s_.max_span;
+      const int64_t now = starts.const_data_ptr<int64_t>()[b], last = now + length - 1 - s_.max_span;
+      // No query reads what was before the episode of the first one, whose rows may still be there. Only a stream can
+      // start from rows of its own.
+      for (int64_t i = row + 1; i < end && t[i] <= now; ++i)
+        if (is(i, RowKind::first) && !is(i - 1, RowKind::start)) row = i, next = std::max(next, slot_from(t[i]));
       while (next <= last) {
         row = std::lower_bound(t + row, t + end, next) - t;
         // An episode's last timesteps, if they are fewer than c, make no slot: none of its queries would read that.

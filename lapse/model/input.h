@@ -1,4 +1,4 @@
-// The beginning of a model: what the first layer reads of tokens.
+// The beginning of a model: what the first layer reads of tokens, or of what else there is to read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@ namespace lapse {
 class Input {
  public:
   virtual ~Input() = default;
-  /// Of tokens [B, K] int64, the first of each sample at time clock[b] ([B] int64): [B, K, width]. Error if the input
-  /// has positions of times, and a sample grows longer than their table.
+  /// Of tokens [B, K] int64, or as the input has it [B, K, ...], the first of each sample at time clock[b] ([B] int64):
+  /// [B, K, width]. Error if the input has positions of times, and a sample grows longer than their table.
   virtual at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const = 0;
   /// The longest sequence that can be read; 0: any.
   virtual int64_t context() const = 0;
@@ -23,5 +23,9 @@ class Input {
 /// An embedding of `vocabulary` kinds of tokens, N(0, 1); with model.positions = "absolute" learned positions of the
 /// times 0 ... block - 1 are added.
 std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random);
+
+/// A linear map of observations without bias: bags of up to W of `bits` bits, [B, K, W] int64, in any order, with -1
+/// where there are fewer. No bit may be twice in a bag.
+std::unique_ptr<Input> bag_input(const ModelConfig& config, int64_t bits, Random& random);
 
 }  // namespace lapse

@@ -51,7 +51,7 @@ Count count(const ModelConfig& config, int64_t vocabulary, const std::string& me
     (name == "position"                       ? count.positions
      : name.find("norm") != std::string::npos ? count.norms
                                               : count.matrices) += tensor->numel();
-  EXPECT_EQ(count.all(), count_parameters(config, *method_options(method), vocabulary, kContext));
+  EXPECT_EQ(count.all(), count_parameters(config, *method_options(method), token_ends(vocabulary), kContext));
   return count;
 }
 
@@ -79,8 +79,9 @@ TEST(ParameterCount, OfShapesOnlyIsThatOfTheModel) {
       ModelConfig config;
       config.width = 24, config.layers = 4, config.heads = 2, config.feed_forward = 40, config.norm = norm;
       const auto options = method.options();
-      Transformer model(config, *options, 50, 16, Random(1, "weights"), 7);
-      EXPECT_EQ(count_parameters(config, *options, 50, 16, 7), model.parameter_count()) << method.name;
+      const ModelEnds ends = token_ends(50, 7);
+      Transformer model(config, *options, ends, 16, Random(1, "weights"));
+      EXPECT_EQ(count_parameters(config, *options, ends, 16), model.parameter_count()) << method.name;
     }
   }
 }

@@ -24,10 +24,9 @@ std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptio
   return {method.positions(shape), shape.head_dim};
 }
 
-int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
-                         int64_t outputs) {
+int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, const ModelEnds& ends, int64_t block) {
   const ShapesOnly guard;
-  return Transformer(config, method, vocabulary, block, Random(0, "weights"), outputs).parameter_count();
+  return Transformer(config, method, ends, block, Random(0, "weights")).parameter_count();
 }
 
 void ModelMemory::reserve(int64_t tokens) {
@@ -46,17 +45,17 @@ int64_t ModelMemory::bytes() const {
   return sum;
 }
 
-Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
-                         Random random, int64_t outputs)
+Transformer::Transformer(const ModelConfig& config, const MethodOptions& method, const ModelEnds& ends, int64_t block,
+                         Random random)
     : config_(config), shape_(shape_of(config, block)) {
   config.check();
   method.check(shape_);
   initial_rows_ = method.initial_rows(shape_);
-  input_ = token_input(config, vocabulary, block, random);
+  input_ = ends.input(config, block, random);
   if (input_->context() == 0) position_ = normal_parameter(position_shape(config, method, shape_), random);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
-  output_ = softmax_output(config, outputs == 0 ? vocabulary : outputs, random);
+  output_ = ends.output(config, random);
 }
 
 NamedTensors Transformer::parameters() {
@@ -166,7 +165,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     return one_by_one(tokens, memory, options);
   Result result;
   const auto read = [&] { result = block(tokens, memory, options, draws); };
-  if (below && tokens.numel() <= kFewTokens)
+  if (below && tokens.size(0) * tokens.size(1) <= kFewTokens)
     Team::with(read);
   else
     read();

@@ -7,9 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "lapse/model/input.h"
+#include "lapse/model/ends.h"
 #include "lapse/model/layer.h"
-#include "lapse/model/output.h"
 
 namespace lapse {
 
@@ -38,15 +37,16 @@ struct BlockDraws {
 };
 
 /// How many parameters a Transformer of these arguments has, without making it.
-int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block,
-                         int64_t outputs = 0);
+int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, const ModelEnds& ends, int64_t block);
 
 class Transformer {
  public:
-  /// Fresh weights from `random` (docs/equations.md, "Initialisation"). `outputs`: kinds of what is predicted; 0: the
-  /// vocabulary.
-  Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random,
-              int64_t outputs = 0);
+  /// Fresh weights from `random` (docs/equations.md, "Initialisation").
+  Transformer(const ModelConfig& config, const MethodOptions& method, const ModelEnds& ends, int64_t block,
+              Random random);
+  /// One that reads and predicts tokens of `vocabulary` kinds.
+  Transformer(const ModelConfig& config, const MethodOptions& method, int64_t vocabulary, int64_t block, Random random)
+      : Transformer(config, method, token_ends(vocabulary), block, std::move(random)) {}
 
   struct Result {
     at::Tensor logits;      ///< [B, K, outputs], or [P, outputs] of options.places; undefined with a target
@@ -54,9 +54,10 @@ class Transformer {
     at::Tensor cost;        ///< the methods' costs, summed over layers: a scalar, 0 if there are none
     std::vector<LayerReport> reports;
   };
-  /// Tokens [B, K] int64, the next of each stream. Reads and updates `memory`. With stored projections K is free, 1 for
-  /// instance, and the outputs do not depend on it. Error if the model has absolute positions and a stream grows longer
-  /// than their table; also if an episode begins (BlockOptions::begins) and the model has them, or starts from zeros.
+  /// Tokens [B, K] int64, the next of each stream, or what else the input reads: [B, K, ...]. Reads and updates
+  /// `memory`. With stored projections K is free, 1 for instance, and the outputs do not depend on it. Error if the
+  /// model has absolute positions and a stream grows longer than their table; also if an episode begins
+  /// (BlockOptions::begins) and the model has them, or starts from zeros.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 

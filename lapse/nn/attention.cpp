@@ -18,6 +18,9 @@ using at::Tensor;
 // room, once that is full.
 constexpr int64_t kNewShare = 8;
 
+// Streams that are read token by token get room for so many more tokens, or more.
+constexpr int64_t kRoom = 16;
+
 /// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
 Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
@@ -195,7 +198,7 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   const BlockTimes& times = pass.times;
   const Projected own = stored ? project(h, /*query=*/true) : Projected();
   table.reset(times.begun);
-  if (stored && K == 1 && !at::GradMode::is_enabled()) table.reserve(1);
+  if (stored && K == 1 && !at::GradMode::is_enabled()) table.reserve(kRoom);
   table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
   pool(pass, K);
   Rows rows = this->rows(table, pass.stored, K, pass.options.bfloat16);

@@ -63,7 +63,16 @@ std::unique_ptr<Transformer> Reader::model() const {
   return model;
 }
 
+void Reader::require_text(const std::string& verb) const {
+  if (config().environment())
+    fail(fmt::format(
+        "{}: the run acts in the environment \"{}\", and {} is for text; for agents there are `lapse eval`, "
+        "`lapse play` and `lapse inspect`",
+        checkpoint.path().string(), config().task_name, verb));
+}
+
 std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split) const {
+  require_text("this");
   if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split));
   if (!data.empty()) fail("the run's task, " + config().task_name + ", generates what it reads; leave out --data");
   auto source = task->open();
@@ -73,6 +82,7 @@ std::unique_ptr<Source> Reader::source(const std::string& data, const std::strin
 }
 
 Tokens Reader::text(const std::string& data, const std::string& split) const {
+  require_text("this");
   if (task) fail("the run has the task " + config().task_name + " and reads no text");
   const DataConfig& own = config().data;
   if (!data.empty()) return load_tokens(data, split, own, vocabulary());

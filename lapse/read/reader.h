@@ -35,10 +35,12 @@ struct Reader {
   const Vocabulary& vocabulary() const { return checkpoint.vocabulary(); }
 
   std::unique_ptr<Transformer> model() const;
+  /// Error, naming the verbs that are for it, if the run acts in an environment.
+  void require_text(const std::string& verb) const;
   /// The run's task, or its text. Error if there is a task and `data` too.
   std::unique_ptr<Source> source(const std::string& data, const std::string& split) const;
   /// A split of the text in the file `data`, cut as the run's configuration says, or if that is empty of the run's own
-  /// text. Error if the run has a task instead.
+  /// text. Error if the run has a task or an environment instead.
   Tokens text(const std::string& data, const std::string& split) const;
 };
 

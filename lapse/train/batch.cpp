@@ -14,13 +14,21 @@ Batch::Batch(const TokenBlock& block)
   if (!block.lengths.empty()) lengths = at::tensor(block.lengths, at::kLong);
 }
 
+template <class F>
+Batch Batch::each(const F& f) const {
+  Batch all(f(input), f(target));
+  if (lengths.defined()) all.lengths = f(lengths);
+  if (begins.defined()) all.begins = f(begins);
+  for (const auto& [name, values] : more) all.more[name] = f(values);
+  return all;
+}
+
 Batch Batch::part(int64_t first, int64_t size) const {
-  return {input.narrow(0, first, size), target.narrow(0, first, size),
-          lengths.defined() ? lengths.narrow(0, first, size) : lengths};
+  return each([&](const at::Tensor& x) { return x.narrow(0, first, size); });
 }
 
 Batch Batch::to(at::Device device) const {
-  return {input.to(device), target.to(device), lengths.defined() ? lengths.to(device) : lengths};
+  return each([&](const at::Tensor& x) { return x.to(device); });
 }
 
 }  // namespace lapse

@@ -12,6 +12,8 @@
 
 #include "lapse/core/error.h"
 #include "lapse/model/tensor_file.h"
+#include "lapse/nn/initialise.h"
+#include "lapse/train/ends.h"
 
 namespace lapse {
 namespace {
@@ -94,8 +96,10 @@ int64_t layer_of(const std::string& name) {
 
 // In a text's vocabulary every token may be read and predicted; a window begins with a token of its own.
 void require_vocabulary(const Config& config, const Vocabulary& vocabulary, const std::string& path) {
-  if ((vocabulary.unit() == "token") != (config.task() != nullptr))
+  if ((vocabulary.unit() == "token") != config.generates())
     fail(fmt::format("{}: its configuration and its vocabulary disagree on whether it reads a task", path));
+  if (config.environment() && vocabulary.to_json() != vocabulary_of(config.environment()->shape()).to_json())
+    fail(fmt::format("{}: its vocabulary is not that of its environment, {}", path, config.task_name));
   if (config.windows() && vocabulary.bos() < 0)
     fail(path + ": its configuration reads windows, but its vocabulary has no token to begin them with");
 }
@@ -157,7 +161,8 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
     fail(fmt::format("{}, its configuration: {}", path.string(), error.what()));
   }
   for (const auto& [name, tensor] : file_->tensors())
-    if (!name.starts_with("weight.") && !name.starts_with("optimiser.") && !name.starts_with("memory."))
+    if (!name.starts_with("weight.") && !name.starts_with("optimiser.") && !name.starts_with("memory.") &&
+        !name.starts_with("feed."))
       fail(fmt::format("{}: its tensor '{}' is none of a checkpoint's", path.string(), name));
   config_ = std::move(config);
   vocabulary_ = Vocabulary::from_json(file_->meta("vocabulary"), path.string() + ", its vocabulary");
@@ -166,8 +171,8 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
 
 std::unique_ptr<Transformer> Checkpoint::model(const MethodOptions& method) const {
   require_sizes(method);
-  auto model = std::make_unique<Transformer>(config_->model, method, vocabulary_.size(), config_->train.block,
-                                             Random(0, "weights"), vocabulary_.outputs());
+  auto model = std::make_unique<Transformer>(config_->model, method, ends_of(*config_, vocabulary_),
+                                             config_->train.block, Random(0, "weights"));
   load_weights(*model, method.name());
   return model;
 }
@@ -181,8 +186,15 @@ void Checkpoint::require_sizes(const MethodOptions& method) const {
                        name));
   };
   const ModelShape shape = shape_of(m, config_->train.block);
-  require("weight.embedding", {vocabulary_.size(), m.width});
-  require("weight.output.weight", {vocabulary_.outputs(), m.width});
+  {
+    const ShapesOnly guard;
+    const ModelEnds ends = ends_of(*config_, vocabulary_);
+    Random none(0, "weights");
+    const auto input = ends.input(m, shape.block, none);
+    const auto output = ends.output(m, none);
+    for (const auto& parameters : {input->parameters(), output->parameters()})
+      for (const auto& [name, tensor] : parameters) require("weight." + name, tensor->sizes().vec());
+  }
   require("weight.position", position_shape(m, method, shape));
   for (int64_t l = 0; l < m.layers; ++l) {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
@@ -244,6 +256,14 @@ std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
   return parts;
 }
 
+Columns Checkpoint::feed() const {
+  constexpr std::string_view prefix = "feed.";
+  Columns tensors;
+  for (const auto& [name, entry] : file_->tensors())
+    if (name.starts_with(prefix)) tensors[name.substr(prefix.size())] = to_tensor(entry);
+  return tensors;
+}
+
 MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) const {
   Columns columns;
   for (const auto& [name, entry] : file_->tensors())
@@ -278,7 +298,7 @@ void Checkpoint::save_as(const fs::path& path, const Config& config) const {
 
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
-                          const std::vector<ModelMemory>& memory, const std::string& state) {
+                          const std::vector<ModelMemory>& memory, const std::string& state, const Columns& feed) {
   Writer writer;
   for (const auto& [name, tensor] : optimiser.parameters()) writer.add("weight." + name, *tensor);
   for (const auto& [slot, tensors] : optimiser.slots())
@@ -293,6 +313,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
         writer.add(fmt::format("memory.{}.{}.{}", p, l, name), values);
     }
   }
+  for (const auto& [name, tensor] : feed) writer.add("feed." + name, tensor);
   make_folder(run / "checkpoints");
   const fs::path path = checkpoint_path(run, update);
   write_safetensors(path, writer.entries(),

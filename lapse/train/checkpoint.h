@@ -3,6 +3,7 @@
 //   weight.NAME                parameters
 //   optimiser.SLOT.NAME        moments
 //   memory.PART.clock, memory.PART.LAYER.offsets, memory.PART.LAYER.COLUMN
+//   feed.NAME                  where the feed is (Feed::tensors)
 //   metadata                   lapse.format, config (TOML), vocabulary (JSON), state (JSON: update, data position,
 //   random
 //                              counters, sums of the metrics, validation history)
@@ -49,6 +50,7 @@ class Checkpoint {
   void load_optimiser(Optimiser& optimiser) const;
   /// Error if it is not of this model.
   std::vector<ModelMemory> memory(Transformer& model) const;
+  Columns feed() const;  ///< Feed::tensors
 
   /// Writes the checkpoint with another configuration.
   void save_as(const fs::path& path, const Config& config) const;
@@ -67,7 +69,7 @@ class Checkpoint {
 /// path.
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser,
-                          const std::vector<ModelMemory>& memory, const std::string& state);
+                          const std::vector<ModelMemory>& memory, const std::string& state, const Columns& feed = {});
 
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);

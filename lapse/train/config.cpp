@@ -5,6 +5,7 @@
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/ops/dense/linear.h"
+#include "lapse/rl/registry.h"
 #include "lapse/tasks/registry.h"
 #include "lapse/train/device.h"
 
@@ -59,9 +60,22 @@ Fields OptimiserConfig::fields() {
   };
 }
 
+Fields ActorCriticConfig::fields() {
+  return {
+      field("discount", discount, "gamma: what a reward is worth one step earlier").in(0, 1),
+      field("value_loss", value_loss, "c_v: weight of the squared error of the predicted returns").in(0, 1e3),
+      field("entropy", entropy, "weight of the policy's entropy, which keeps it exploring").in(0, 10),
+      field("validation_episodes", validation_episodes,
+            "a validation plays so many episodes, the same each time, with actions drawn from the policy")
+          .in(1, 1 << 24)
+          .unit("episodes"),
+  };
+}
+
 Config::Config() : method_name(default_method().name) {
   for (const auto& entry : method_table()) methods_.push_back(entry.options());
   for (const auto& entry : task_table()) tasks_.push_back(entry.options());
+  for (const auto& entry : environment_table()) environments_.push_back(entry.options());
 }
 
 Config::Config(const Config& other) : Config() {
@@ -75,12 +89,16 @@ Sections Config::sections() {
   std::vector<std::string> names, tasks = {"none"};
   for (const auto& entry : method_table()) names.push_back(entry.name);
   for (const auto& entry : task_table()) tasks.push_back(entry.name);
+  for (const auto& entry : environment_table()) tasks.push_back(entry.name);
   Fields data_fields = data.fields();
   data_fields.push_back(
-      field("task", task_name, "instead of a text: sequences that are generated; each task has a section of its own")
+      field("task", task_name,
+            "instead of a text: sequences that are generated, or an environment to act in; each has a section of its "
+            "own")
           .one_of(tasks));
   Sections all = {
-      {"data", "the text: one file cut by `split`, or three files; plain or gzip; or a generated task", data_fields},
+      {"data", "the text: one file cut by `split`, or three files; plain or gzip; a generated task or an environment",
+       data_fields},
       {"model", "the base model", model.fields()},
       {"forgetting",
        "how memories expire; each method has a section of its own",
@@ -90,8 +108,12 @@ Sections Config::sections() {
     all.push_back({methods_[i]->name(), method_table()[i].help, methods_[i]->fields()});
   for (size_t i = 0; i < tasks_.size(); ++i)
     all.push_back({tasks_[i]->name(), "task: " + task_table()[i].help, tasks_[i]->fields()});
+  for (size_t i = 0; i < environments_.size(); ++i)
+    all.push_back(
+        {environments_[i]->name(), "environment: " + environment_table()[i].help, environments_[i]->fields()});
   all.push_back({"train", "the run", train.fields()});
   all.push_back({"optimiser", "how weights follow gradients", optimiser.fields()});
+  all.push_back({"actor_critic", "what an agent learns from in an environment", actor_critic.fields()});
   return all;
 }
 
@@ -99,6 +121,12 @@ size_t Config::method_index(const std::string& name) const { return &find_method
 
 const TaskOptions* Config::task() const {
   for (const auto& options : tasks_)
+    if (options->name() == task_name) return options.get();
+  return nullptr;
+}
+
+const EnvironmentOptions* Config::environment() const {
+  for (const auto& options : environments_)
     if (options->name() == task_name) return options.get();
   return nullptr;
 }
@@ -121,7 +149,7 @@ std::unique_ptr<TaskOptions> Config::copy_task() const {
 
 bool Config::windows() const { return task() ? task()->window() > 0 : data.windows; }
 
-void Config::check_task() const {
+void Config::check_generated() const {
   for (const auto& [key, value] :
        {std::pair("path", data.path), {"train", data.train_path}, {"valid", data.valid_path}, {"test", data.test_path}})
     if (!value.empty())
@@ -131,6 +159,7 @@ void Config::check_task() const {
                      data.windows              ? "windows"
                      : !data.tokenizer.empty() ? "tokenizer"
                                                : "unit"));
+  if (environment()) return check_environment();
   if (task()->window() > train.block)
     fail(
         fmt::format("data.task = \"{}\" has sequences of up to {} tokens, and train.block = {} must hold a whole one: "
@@ -139,11 +168,20 @@ void Config::check_task() const {
   task()->check();
 }
 
+// Its episodes begin in the middle of blocks.
+void Config::check_environment() const {
+  environment()->check();
+  if (method().initial_rows(shape_of(model, train.block)) > 0)
+    fail(
+        fmt::format("data.task = \"{}\" has episodes, which start from empty memory: set {}.initial_memory = \"empty\"",
+                    task_name, method_name));
+}
+
 void Config::check() const {
   model.check();
-  if (task()) check_task();
+  if (generates()) check_generated();
   if (model.positions == "absolute" && !windows())
-    fail(task()
+    fail(generates()
              ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "
                            "end; use \"relative\"",
                            task_name)

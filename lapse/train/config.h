@@ -8,6 +8,7 @@
 #include "lapse/data/config.h"
 #include "lapse/forgetting/method.h"
 #include "lapse/model/config.h"
+#include "lapse/rl/environment.h"
 #include "lapse/tasks/task.h"
 
 namespace lapse {
@@ -48,6 +49,16 @@ struct OptimiserConfig {
   Fields fields();
 };
 
+/// Of runs in environments (docs/equations.md, "Actor-critic").
+struct ActorCriticConfig {
+  double discount = 0.99;   // gamma
+  double value_loss = 0.5;  // c_v
+  double entropy = 0.0005;
+  int64_t validation_episodes = 100;
+
+  Fields fields();
+};
+
 class Config {
  public:
   Config();
@@ -57,18 +68,22 @@ class Config {
   ModelConfig model;
   TrainConfig train;
   OptimiserConfig optimiser;
+  ActorCriticConfig actor_critic;
   std::string method_name;
   std::string task_name = "none";
 
-  /// Sections that refer to this object's members, one for each method and task included.
+  /// Sections that refer to this object's members, one for each method, task and environment included.
   Sections sections();
   /// As TOML that read_config reads back to the same values.
   std::string to_toml() const;
   /// The chosen method's options.
   MethodOptions& method() { return *methods_[method_index(method_name)]; }
   const MethodOptions& method() const { return *methods_[method_index(method_name)]; }
-  /// The chosen task's; null if the run reads a text.
+  /// The chosen task's, or environment's; null if data.task is none.
   const TaskOptions* task() const;
+  const EnvironmentOptions* environment() const;
+  /// Whether what the run reads is generated: by a task or an environment.
+  bool generates() const { return task() || environment(); }
   /// Options of the chosen task or of any method, as this configuration has them, to be changed for reading.
   std::unique_ptr<TaskOptions> copy_task() const;
   std::unique_ptr<MethodOptions> copy_method(const std::string& name) const;
@@ -79,10 +94,11 @@ class Config {
 
  private:
   size_t method_index(const std::string& name) const;
-  void check_task() const;
+  void check_generated() const, check_environment() const;
 
   std::vector<std::unique_ptr<MethodOptions>> methods_;
   std::vector<std::unique_ptr<TaskOptions>> tasks_;
+  std::vector<std::unique_ptr<EnvironmentOptions>> environments_;
 };
 
 /// Config::check, and an Error if this machine cannot train so. A model that was trained elsewhere can still be read

@@ -20,8 +20,8 @@ namespace {
 Transformer small_model(const Source& source, uint64_t seed = 1) {
   ModelConfig config;
   config.width = 8, config.heads = 2, config.layers = 1, config.feed_forward = 8;
-  return Transformer(config, *find_method("fixed_span").options(), source.vocabulary().size(), 8,
-                     Random(seed, "weights"), source.vocabulary().outputs());
+  return Transformer(config, *find_method("fixed_span").options(),
+                     token_ends(source.vocabulary().size(), source.vocabulary().outputs()), 8, Random(seed, "weights"));
 }
 
 /// Score::right, answers, right_answers of one block that holds everything.

@@ -13,12 +13,14 @@ NamedTensors trained(NamedTensors parameters, const LearnerOptions& options) {
   return parameters;
 }
 
-/// The numbers of all these scalars, in one read: on a device each read waits until everything before it is done.
-std::vector<double> numbers(const std::vector<at::Tensor>& scalars) {
+/// What scalars of each name add up to, in one read: on a device each read waits until everything before it is done.
+std::map<std::string, double> numbers(const NamedSums& scalars) {
   std::vector<at::Tensor> wide;
-  for (const auto& scalar : scalars) wide.push_back(scalar.detach().to(at::kDouble));
+  for (const auto& [name, scalar] : scalars) wide.push_back(scalar.detach().to(at::kDouble));
   const at::Tensor all = at::stack(wide).to(at::kCPU);
-  return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
+  std::map<std::string, double> sums;
+  for (size_t i = 0; i < scalars.size(); ++i) sums[scalars[i].first] += all.const_data_ptr<double>()[i];
+  return sums;
 }
 
 }  // namespace
@@ -53,24 +55,24 @@ Update Learner::update(const Batch& given, bool observe) {
   update.score.scored = (given.target != kUnscored).sum().item<int64_t>();
   const Batch batch = given.to(model_.device());
   const double scored = static_cast<double>(update.score.scored) / static_cast<double>(parts);
-  std::vector<at::Tensor> figures;
+  NamedSums sums;
   optimiser_.zero_gradients();
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
     own.seed = mix64(*draws.seed + p);  // dropout differs between parts, u and layer drop do not
     PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), scored, how, own);
     (part.value / parts).backward();
-    figures.insert(figures.end(), {part.loss, part.cost, part.nats, part.right});
+    sums.insert(sums.end(), {{"loss", part.loss}, {"cost", part.cost}});
+    sums.insert(sums.end(), part.sums.begin(), part.sums.end());
     if (observe) update.reports.push_back(std::move(part.reports));
   }
-  figures.push_back(optimiser_.gradient_norm());
-  const std::vector<double> read = numbers(figures);
-  for (int64_t p = 0; p < parts; ++p) {
-    update.loss += read[4 * p] / static_cast<double>(parts),
-        update.cost += read[4 * p + 1] / static_cast<double>(parts);
-    update.score.nats += read[4 * p + 2], update.score.right += static_cast<int64_t>(read[4 * p + 3]);
-  }
-  update.gradient_norm = read.back();
+  sums.emplace_back("gradient_norm", optimiser_.gradient_norm());
+  auto read = numbers(sums);
+  const auto take = [&](const char* name) { return read.contains(name) ? read.extract(name).mapped() : 0; };
+  update.loss = take("loss") / static_cast<double>(parts), update.cost = take("cost") / static_cast<double>(parts);
+  update.gradient_norm = take("gradient_norm");
+  update.score.nats = take("nats"), update.score.right = std::llround(take("right"));
+  update.score.more = std::move(read);
   optimiser_.clip(update.gradient_norm);
   if (!std::isfinite(update.loss) || !std::isfinite(update.gradient_norm)) return update;
   update.rate = learning_rate(options_.optimiser, ++updates_, options_.updates);

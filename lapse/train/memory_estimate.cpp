@@ -43,16 +43,16 @@ double update_bytes(const Config& config, int64_t outputs, double old) {
 
 }  // namespace
 
-MemoryEstimate estimate_memory(const Config& config, int64_t vocabulary, int64_t outputs) {
+MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends) {
   const ModelShape shape = shape_of(config.model, config.train.block);
   MemoryEstimate estimate;
-  estimate.parameters = count_parameters(config.model, config.method(), vocabulary, config.train.block, outputs);
+  estimate.parameters = count_parameters(config.model, config.method(), ends, config.train.block);
   estimate.weights = kFloat * static_cast<double>(estimate.parameters) * (2 + moments(config.optimiser));
   const auto first = static_cast<double>(config.method().initial_rows(shape));
   const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
   const double fixed = kProcess + estimate.weights;
-  estimate.least = fixed + update_bytes(config, outputs, first);
-  estimate.most = fixed + update_bytes(config, outputs, std::max(first, longest));
+  estimate.least = fixed + update_bytes(config, ends.outputs, first);
+  estimate.most = fixed + update_bytes(config, ends.outputs, std::max(first, longest));
   return estimate;
 }
 

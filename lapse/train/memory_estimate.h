@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lapse/model/ends.h"
 #include "lapse/train/config.h"
 
 namespace lapse {
@@ -15,8 +16,8 @@ struct MemoryEstimate {
   double least = 0, most = 0;  ///< of the whole process
 };
 
-/// Of a run with `vocabulary` kinds of tokens and `outputs` kinds of what is predicted.
-MemoryEstimate estimate_memory(const Config& config, int64_t vocabulary, int64_t outputs);
+/// Of a run whose model has these ends.
+MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends);
 
 /// Error, saying what would have to be smaller, if even the least is more than `available` bytes, those that the
 /// process has already included.

@@ -14,12 +14,13 @@ class Prediction : public Objective {
                 const BlockDraws& draws) const override {
     BlockOptions how = options;
     how.target = part.target, how.answers = answers();
-    how.lengths = part.lengths;
+    how.lengths = part.lengths, how.begins = part.begins;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
     const Tensor loss = all.nats / divisor(all, scored);
-    const Tensor right = all.right.defined() ? all.right.sum() : at::zeros({}, loss.options());
-    return {loss + y.cost, loss, y.cost, all.nats, right, std::move(y.reports)};
+    NamedSums sums = {{"nats", all.nats}};
+    if (all.right.defined()) sums.emplace_back("right", all.right.sum());
+    return {loss + y.cost, loss, y.cost, std::move(sums), std::move(y.reports)};
   }
 
  protected:

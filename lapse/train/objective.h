@@ -9,11 +9,14 @@
 
 namespace lapse {
 
+/// Scalars by name.
+using NamedSums = std::vector<std::pair<std::string, at::Tensor>>;
+
 /// What an objective says of one part of a batch: scalars, which are read together with those of the other parts.
 struct PartLoss {
   at::Tensor value;                  ///< to minimise, the methods' costs included, as if this part were the whole batch
   at::Tensor loss, cost;             ///< the two that it is the sum of
-  at::Tensor nats, right;            ///< as Score has them
+  NamedSums sums;                    ///< of what is scored: "nats" and "right" as Score has them, others as Score::more
   std::vector<LayerReport> reports;  ///< if BlockOptions::observe
 };
 

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "lapse/core/error.h"
+#include "lapse/train/control.h"
 #include "lapse/train/device.h"
+#include "lapse/train/ends.h"
+#include "lapse/train/prediction.h"
 
 namespace lapse {
 namespace {
@@ -21,27 +24,23 @@ LearnerOptions learner_options(const Config& config) {
 
 }  // namespace
 
-/// The configuration's task, or its text, with the vocabulary of the run to go on from.
-std::unique_ptr<Source> open_source(const Config& config, const Checkpoint* from) {
-  if (!config.task()) return std::make_unique<TextSource>(config.data, from ? &from->vocabulary() : nullptr);
-  auto source = config.task()->open();
-  if (from && from->vocabulary().to_json() != source->vocabulary().to_json())
+std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* from) {
+  auto problem = config.environment() ? control_problem(config) : prediction_problem(config, from);
+  if (from && config.generates() && from->vocabulary().to_json() != problem->vocabulary().to_json())
     fail(from->path().string() + ": the run to go on from reads other tokens than data.task = \"" + config.task_name +
          "\"");
-  return source;
+  return problem;
 }
 
-std::unique_ptr<Learner> make_learner(const Config& config, const Source& source) {
-  const Vocabulary& vocabulary = source.vocabulary();
-  Transformer model(config.model, config.method(), vocabulary.size(), config.train.block,
-                    Random(config.train.seed, "weights"), vocabulary.outputs());
+std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem) {
+  Transformer model(config.model, config.method(), ends_of(config, problem.vocabulary()), config.train.block,
+                    Random(config.train.seed, "weights"));
   model.to(find_device(config.train.device));
-  auto objective = config.task() ? scored_task() : language_modelling();
-  return std::make_unique<Learner>(std::move(model), std::move(objective), learner_options(config));
+  return std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config));
 }
 
-MemoryEstimate estimate_memory(const Config& config, const Source& source) {
-  return estimate_memory(config, source.vocabulary().size(), source.vocabulary().outputs());
+MemoryEstimate estimate_memory(const Config& config, const Problem& problem) {
+  return estimate_memory(config, ends_of(config, problem.vocabulary()));
 }
 
 }  // namespace lapse

@@ -13,9 +13,7 @@
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/data/source.h"
 #include "lapse/train/checkpoint.h"
-#include "lapse/train/evaluate.h"
 #include "lapse/train/history.h"
 #include "lapse/train/metrics.h"
 #include "lapse/train/resume.h"
@@ -34,21 +32,21 @@ struct Sums {
   int64_t updates = 0;
   Score score;
   double seconds = 0;
-  int64_t timed = 0, tokens = 0;
+  int64_t timed = 0, steps = 0;
 };
 
 class Run {
  public:
-  Run(Config& config, std::unique_ptr<Source> source, const Checkpoint* resumed, const Checkpoint* tuned)
+  Run(Config& config, std::unique_ptr<Problem> problem, const Checkpoint* resumed, const Checkpoint* tuned)
       : config_(config),
-        source_(std::move(source)),
-        learner_(make_learner(config, *source_)),
-        blocks_(source_->training(config.train.batch, config.train.block, Random(config.train.seed, "text"))) {
+        problem_(std::move(problem)),
+        learner_(make_learner(config, *problem_)),
+        feed_(problem_->feed()) {
     if (tuned) {
       tuned->load_weights(learner_->model(), config.method_name);
       tuned->load_optimiser(learner_->optimiser());
     }
-    require_validation_text();
+    require_validation();
     if (resumed) resumed_ = true, restore(*resumed);
   }
 
@@ -66,12 +64,12 @@ class Run {
     while (update() < total) {
       step();
       const int64_t every = config_.train.validate_every;
-      validation_due_ = every > 0 && (update() % every == 0 || update() == total) && source_->has("valid");
+      validation_due_ = every > 0 && (update() % every == 0 || update() == total) && problem_->validates();
       if (validation_due_ && !interrupted()) validate();
       if (interrupted()) return leave();
       const int64_t save_every = config_.train.checkpoint_every;
       if (update() == total || (save_every > 0 && update() % save_every == 0)) save();
-      progress_->update(update(), note_ + valid_note_);
+      progress_->update(update(), note_ + valid_note_ + pace_);
     }
     progress_->finish();
     return Outcome::kFinished;
@@ -82,7 +80,7 @@ class Run {
     const at::Device device = learner_->model().device();
     const std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
     progress_->print(fmt::format("{} parameters, {}; {}; run in {}", learner_->model().parameter_count(),
-                                 source_->describe(), where, folder_.string()));
+                                 problem_->describe(), where, folder_.string()));
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
     if (update() >= config_.train.updates)
@@ -93,19 +91,13 @@ class Run {
   }
 
   /// Now rather than hours later.
-  void require_validation_text() const {
-    if (config_.train.validate_every == 0 || !source_->has("valid")) return;
+  void require_validation() const {
+    if (config_.train.validate_every == 0 || !problem_->validates()) return;
     try {
-      const int64_t most = config_.train.validation_blocks;
-      if (!any_scored(*validation_blocks(), most))
-        fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
+      problem_->require_validation();
     } catch (const Error& error) {
       fail(std::string("the validation part: ") + error.what() + ", or train.validate_every = 0");
     }
-  }
-
-  std::unique_ptr<EvaluationBlocks> validation_blocks() const {
-    return source_->evaluation("valid", config_.train.batch, config_.train.block, /*drop_partial=*/true);
   }
 
   int64_t update() const { return learner_->updates(); }
@@ -113,18 +105,16 @@ class Run {
   /// One update, and what is recorded of it.
   void step() {
     const auto start = Clock::now();
-    const TokenBlock block = blocks_->next();
     const bool log = (update() + 1) % config_.train.log_every == 0;
-    const Update made = learner_->update(block, log);
+    const Update made = feed_->update(*learner_, log);
     if (!std::isfinite(made.loss)) diverged(update() + 1, "loss", made.loss, update());
     if (!std::isfinite(made.gradient_norm)) diverged(update() + 1, "gradient norm", made.gradient_norm, update() + 1);
-    if (blocks_->state().restart) learner_->restart();  // a checkpoint has no memory that is not read again
     sums_.loss += made.loss, sums_.cost += made.cost, sums_.norm += made.gradient_norm, ++sums_.updates;
     sums_.score += made.score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
-    sums_.tokens += std::ssize(block.input);
+    sums_.steps += config_.train.batch * config_.train.block;
     if (log) record(made.rate, summarise(made.reports));
-    const auto figures = source_->figures(made.score);
+    const auto figures = problem_->figures(made.score);
     note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);
   }
 
@@ -142,33 +132,38 @@ class Run {
     const auto n = static_cast<double>(sums_.updates);
     const double seconds = sums_.seconds / static_cast<double>(sums_.timed);
     Json line = {{"loss", sums_.loss / n}};
-    for (const auto& figure : source_->figures(sums_.score)) line[figure.tag] = figure.value;
+    for (const auto& figure : problem_->figures(sums_.score)) line[figure.tag] = figure.value;
     line.update({{"cost", sums_.cost / n},
                  {"rate", rate},
                  {"gradient_norm", sums_.norm / n},
                  {"layers", layers},
                  {"ms_per_update", seconds * 1000},
-                 {"tokens_per_second", static_cast<double>(sums_.tokens) / sums_.seconds},
+                 {per_second(), static_cast<double>(sums_.steps) / sums_.seconds},
                  {"resident_memory", resident_memory()},
                  {"peak_memory", peak_memory()}});
     metrics_->record(update(), "train", line);
+    pace_ = fmt::format("  {:.3g} {}s/s", static_cast<double>(sums_.steps) / sums_.seconds, problem_->unit());
+    double memory = 0;
+    for (const auto& layer : layers) memory += layer["memory_mean"].get<double>() / static_cast<double>(layers.size());
+    if (!layers.empty()) pace_ += fmt::format("  memory {:.1f}", memory);
     sums_ = {};
   }
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result = evaluate(learner_->model(), *validation_blocks(),
-                                 {.max_blocks = config_.train.validation_blocks, .any_loss = true});
+    const auto result = problem_->validate(learner_->model());
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged(update(), "validation loss", result.nats, update());
     validation_due_ = false;
-    const auto figures = source_->figures(result.score);
+    const auto figures = problem_->figures(result.score);
     const auto& [name, tag, value] = figures.at(0);
     Json layers = Json::array();
     for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
-    Json line = {{"loss", result.nats}}, entry = {{"update", update()}, {"loss", result.nats}, {tag, value}};
+    Json line = Json::object(), entry = {{"update", update()}};
+    if (result.score.scored > 0) line["loss"] = entry["loss"] = result.nats;
+    entry[tag] = value;
     for (const auto& figure : figures) line[figure.tag] = figure.value;
-    line.update({{"layers", layers}, {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds}});
+    line.update({{"layers", layers}, {per_second(), static_cast<double>(result.tokens) / result.seconds}});
     metrics_->record(update(), "valid", line);
     history_.push_back(entry);
     valid_note_ = fmt::format("  valid {:.3f}", value);
@@ -177,14 +172,8 @@ class Run {
   }
 
   fs::path save() {
-    const auto position = blocks_->state();
     const Json state = {{"update", update()},
-                        {"streams",
-                         {{"position", position.position},
-                          {"pass", position.pass},
-                          {"restart", position.restart},
-                          {"random", position.random_counter},
-                          {"text", source_->checksum()}}},
+                        {"streams", feed_->state()},
                         {"random", learner_->draws().counter()},
                         {"sums",
                          {{"loss", sums_.loss},
@@ -195,11 +184,12 @@ class Run {
                           {"scored", sums_.score.scored},
                           {"bytes", sums_.score.bytes.all},
                           {"unknown_bytes", sums_.score.bytes.unknown},
-                          {"right", sums_.score.right}}},
+                          {"right", sums_.score.right},
+                          {"more", sums_.score.more}}},
                         {"validation_due", validation_due_},
                         {"history", history_}};
-    return write_checkpoint(folder_, update(), config_.train.keep, config_, source_->vocabulary(),
-                            learner_->optimiser(), learner_->memory(), state.dump());
+    return write_checkpoint(folder_, update(), config_.train.keep, config_, problem_->vocabulary(),
+                            learner_->optimiser(), learner_->memory(), state.dump(), feed_->tensors());
   }
 
   void restore(const Checkpoint& checkpoint) {
@@ -209,13 +199,9 @@ class Run {
     learner_->memory() = checkpoint.memory(learner_->model());
     const Json json = parse_json(checkpoint.state(), path + ", its state");
     const JsonObject state(json, path + ", its state");
-    const JsonObject streams = state.object("streams"), sums = state.object("sums");
-    if (streams.counter("text") != source_->checksum())
-      fail(path + ": the run was trained on another text than this one; was the file changed?");
-    const TrainingBlocks::State position{streams.whole("position", 0), streams.whole("pass", 0),
-                                         streams.truth("restart"), streams.counter("random")};
+    const JsonObject sums = state.object("sums");
     try {
-      blocks_->set_state(position);
+      feed_->restore(state.object("streams"), checkpoint.feed());
     } catch (const Error& error) {
       fail(fmt::format("{}: {}", path, error.what()));
     }
@@ -226,10 +212,13 @@ class Run {
                    count("scored"),
                    {count("bytes"), count("unknown_bytes")},
                    count("right")};
+    if (sums.has("more")) sums_.score.more = sums.object("more").numbers();
     validation_due_ = state.truth("validation_due");
     const RunHistory history = history_of(state);
     learner_->set_updates(history.update), history_ = history.validations;
   }
+
+  std::string per_second() const { return fmt::format("{}s_per_second", problem_->unit()); }
 
   Outcome leave() {
     const auto path = save();
@@ -240,16 +229,16 @@ class Run {
 
   Config& config_;
   fs::path folder_;
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<Problem> problem_;
   std::unique_ptr<Learner> learner_;
-  std::unique_ptr<TrainingBlocks> blocks_;
+  std::unique_ptr<Feed> feed_;
   std::optional<Metrics> metrics_;
   std::optional<Progress> progress_;
 
   Sums sums_;
   bool resumed_ = false, validation_due_ = false;
   Json history_ = Json::array();
-  std::string note_, valid_note_;
+  std::string note_, valid_note_, pace_;
 };
 
 }  // namespace
@@ -270,9 +259,9 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
   } else if (!config.train.from.empty()) {
     tuned = Checkpoint::open(config.train.from);
   }
-  auto source = open_source(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
-  require_memory(estimate_memory(config, *source), resident_memory() + available_memory());
-  Run run(config, std::move(source), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
+  auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
+  require_memory(estimate_memory(config, *problem), resident_memory() + available_memory());
+  Run run(config, std::move(problem), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
   resumed.reset(), tuned.reset();  // whole files, no longer needed
   return run.run(folder, options.quiet);
 }

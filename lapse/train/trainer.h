@@ -1,4 +1,4 @@
-// Training a language model by truncated back-propagation over blocks, memory carried.
+// Training by truncated back-propagation over blocks, memory carried.
 #pragma once
 
 #include "lapse/train/config.h"

@@ -17,12 +17,12 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Seconds of each update, at least two, until all took `seconds` together.
-std::vector<double> times_of(Learner& learner, TrainingBlocks& blocks, int64_t most, double seconds) {
+std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double seconds) {
   const auto start = Clock::now();
   std::vector<double> times;
   while (learner.updates() < most && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
     const auto begin = Clock::now();
-    learner.update(blocks.next());
+    feed.update(learner, /*observe=*/false);
     times.push_back(since(begin));
   }
   if (times.empty()) fail("interrupted before the first update");
@@ -42,14 +42,14 @@ double rows_of(const Learner& learner, const Config& config) {
 Trial try_out(const Config& config, double seconds) {
   require_trainable_here(config);
   use_threads(config.train.threads);
-  const auto source = open_source(config, nullptr);
-  Trial trial{.source = source->describe(),
-              .memory = estimate_memory(config, *source),
+  const auto problem = open_problem(config, nullptr);
+  Trial trial{.source = problem->describe(),
+              .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
   if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
-  const auto learner = make_learner(config, *source);
-  const auto blocks = source->training(config.train.batch, config.train.block, Random(config.train.seed, "text"));
-  auto times = times_of(*learner, *blocks, config.train.updates, seconds);
+  const auto learner = make_learner(config, *problem);
+  const auto feed = problem->feed();
+  auto times = times_of(*learner, *feed, config.train.updates, seconds);
   trial.updates = std::ssize(times);
   if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);

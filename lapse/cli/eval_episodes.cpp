@@ -1,0 +1,95 @@
+#include "lapse/cli/eval_episodes.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
+#include "lapse/train/episodes.h"
+
+namespace lapse {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const EpisodesResult& result, const std::string& score) {
+  std::vector<double> scores, rewards, steps;
+  for (const auto& episode : result.episodes) {
+    scores.push_back(episode.score), rewards.push_back(episode.reward);
+    steps.push_back(static_cast<double>(episode.steps));
+  }
+  Json json;
+  for (const auto& [name, values] : {std::pair{score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
+    const Interval interval = interval_of(values);
+    json[name] = interval.mean, json[name + "_low"] = interval.low, json[name + "_high"] = interval.high;
+  }
+  json["steps"] = result.steps;
+  json["layers"] = Json::array();
+  for (const auto& layer : result.layers)
+    json["layers"].push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  json["seconds"] = result.seconds;
+  json["steps_per_second"] = static_cast<double>(result.steps) / result.seconds;
+  json["peak_memory"] = peak_memory();
+  json["complete"] = !result.stopped;
+  return json;
+}
+
+void print(const Json& json, const std::string& score) {
+  for (const std::string& name : {score, std::string("return"), std::string("episode_steps")})
+    std::cout << fmt::format("{:<20}{:.4f}  (95 %: {:.4f} ... {:.4f})\n",
+                             name == "episode_steps" ? "steps of an episode" : name, json[name].get<double>(),
+                             json[name + "_low"].get<double>(), json[name + "_high"].get<double>());
+  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "episodes",
+                           json["episodes"].get<int64_t>(), "steps/s", json["steps_per_second"].get<double>(),
+                           "peak memory", byte_size(json["peak_memory"].get<double>()));
+  for (size_t l = 0; l < json["layers"].size(); ++l)
+    std::cout << fmt::format("{:<9}{:>11.1f}{:>7.0f}\n", l, json["layers"][l]["memory_mean"].get<double>(),
+                             json["layers"][l]["memory_max"].get<double>());
+}
+
+}  // namespace
+
+void add_episodes(CLI::App& verb, EpisodeArguments& arguments) {
+  verb.add_option("--episodes", arguments.episodes, "of a run in an environment: play so many episodes")
+      ->check(whole_number(1, 10'000'000))
+      ->capture_default_str();
+  verb.add_flag("--greedy", arguments.greedy, "of a run in an environment: take the likeliest actions, draw none");
+  verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
+      ->check(whole_number(0, int64_t{1} << 53))
+      ->capture_default_str();
+}
+
+int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json) {
+  const auto model = reader.model();
+  reader.checkpoint.close();
+  const EnvironmentOptions& environment = *reader.config().environment();
+  catch_interrupts();
+  Progress progress("eval", "episode", arguments.episodes, 0, json);
+  const auto result = play_episodes(*model, environment,
+                                    {.episodes = arguments.episodes,
+                                     .greedy = arguments.greedy,
+                                     .seed = static_cast<uint64_t>(arguments.seed),
+                                     .streams = streams > 0 ? streams : reader.config().train.batch,
+                                     .progress = [&](int64_t done) { progress.update(done); }});
+  progress.finish();
+  if (result.episodes.empty()) fail("interrupted before the first episode ended");
+  const std::string score = environment.shape().score;
+  Json all = {{"run", reader.checkpoint.path().string()},
+              {"environment", reader.config().task_name},
+              {"episodes", result.episodes.size()},
+              {"actions", arguments.greedy ? "likeliest" : "drawn"},
+              {"seed", arguments.seed}};
+  all.update(to_json(result, score));
+  if (json)
+    std::cout << all.dump(2) << '\n';
+  else
+    print(all, score);
+  if (result.stopped) fail("interrupted: these are the numbers of the episodes that ended");
+  return 0;
+}
+
+}  // namespace lapse

@@ -1,0 +1,97 @@
+#include "lapse/train/control.h"
+
+#include <fmt/format.h>
+
+#include "lapse/train/actor_critic.h"
+#include "lapse/train/ends.h"
+#include "lapse/train/episodes.h"
+
+namespace lapse {
+namespace {
+
+constexpr uint64_t kValidationSeed = 1'000'003;  // other worlds than those of `lapse eval` with its usual seeds
+
+class AgentsFeed : public Feed {
+ public:
+  explicit AgentsFeed(const Config& config)
+      : config_(config), agents_(*config.environment(), config.train.batch, config.train.seed) {}
+
+  Update update(Learner& learner, bool observe) override {
+    auto played = agents_.play(learner.model(), learner.memory(), config_.train.block, config_.actor_critic.discount);
+    Update made = learner.update(played.batch, observe);
+    const EpisodeSums& sums = played.episodes;
+    made.score.more.insert({{"episodes", sums.episodes},
+                            {"return", sums.reward},
+                            {"episode_score", sums.score},
+                            {"episode_steps", sums.steps}});
+    return made;
+  }
+
+  Json state() const override { return Json::object(); }
+  Columns tensors() const override { return agents_.state(); }
+  void restore(const JsonObject&, const Columns& tensors) override { agents_.set_state(tensors); }
+
+ private:
+  const Config& config_;
+  Agents agents_;
+};
+
+class ControlProblem : public Problem {
+ public:
+  explicit ControlProblem(const Config& config)
+      : config_(config), shape_(config.environment()->shape()), vocabulary_(vocabulary_of(shape_)) {}
+
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+  std::string describe() const override {
+    return fmt::format("{} environments \"{}\", {} bits seen, {} actions", config_.train.batch, config_.task_name,
+                       shape_.bits(), shape_.actions.size());
+  }
+  const char* unit() const override { return "step"; }
+  std::unique_ptr<Objective> objective() const override { return actor_critic(config_.actor_critic); }
+  std::unique_ptr<Feed> feed() override { return std::make_unique<AgentsFeed>(config_); }
+  bool validates() const override { return true; }
+  void require_validation() const override {}
+
+  EvaluationResult validate(Transformer& model) const override {
+    const auto played = play_episodes(model, *config_.environment(),
+                                      {.episodes = config_.actor_critic.validation_episodes,
+                                       .seed = kValidationSeed,
+                                       .streams = config_.train.batch});
+    EvaluationResult result{.tokens = played.steps, .seconds = played.seconds, .layers = played.layers};
+    result.stopped = played.stopped;
+    for (const Episode& episode : played.episodes) {
+      auto& sums = result.score.more;
+      sums["episodes"] += 1, sums["return"] += episode.reward, sums["episode_score"] += episode.score;
+      sums["episode_steps"] += static_cast<double>(episode.steps);
+    }
+    return result;
+  }
+
+  std::vector<Figure> figures(const Score& score) const override { return episode_figures(shape_, score); }
+
+ private:
+  const Config& config_;
+  EnvironmentShape shape_;
+  Vocabulary vocabulary_;
+};
+
+}  // namespace
+
+std::vector<Figure> episode_figures(const EnvironmentShape& shape, const Score& score) {
+  const auto sum = [&](const char* name) { return score.more.contains(name) ? score.more.at(name) : 0; };
+  std::vector<Figure> all;
+  if (const double n = sum("episodes"); n > 0)
+    all = {{shape.score, shape.score, sum("episode_score") / n},
+           {"return", "return", sum("return") / n},
+           {"steps of an episode", "episode_steps", sum("episode_steps") / n},
+           {"episodes", "episodes", n}};
+  if (const auto n = static_cast<double>(score.scored); n > 0 && score.more.contains("entropy"))
+    all.insert(all.end(), {{"entropy of the policy", "entropy", sum("entropy") / n},
+                           {"policy loss", "policy_loss", sum("policy_loss") / n},
+                           {"value loss", "value_loss", sum("value_loss") / n}});
+  return all;
+}
+
+std::unique_ptr<Problem> control_problem(const Config& config) { return std::make_unique<ControlProblem>(config); }
+
+}  // namespace lapse

@@ -1,0 +1,44 @@
+// How well an agent does: episodes with fixed seeds.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lapse/train/agent.h"
+#include "lapse/train/evaluate.h"
+
+namespace lapse {
+
+struct EpisodeOptions {
+  int64_t episodes = 100;
+  bool greedy = false;   ///< the likeliest actions; else they are drawn from the policy
+  uint64_t seed = 1;     ///< of worlds and draws: episode n is the same whatever else is played
+  int64_t streams = 64;  ///< environments at a time
+  std::function<void(int64_t done)> progress = {};  ///< after some episodes; may be empty
+};
+
+struct Episode {
+  double reward = 0, score = 0;
+  int64_t steps = 0;
+};
+
+struct EpisodesResult {
+  std::vector<Episode> episodes;  ///< of those that were played to their end, in order of their numbers
+  std::vector<EvaluationResult::LayerMemory> layers;  ///< |C_t| over the steps of all episodes
+  int64_t steps = 0;
+  double seconds = 0;
+  bool stopped = false;  ///< by Ctrl-C, before the end
+};
+
+/// Plays so many episodes, each from empty memory. A step is read as soon as it is taken, with memory as it is for one
+/// query at a time.
+EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options);
+
+/// A mean with the half-width of its 95 % interval: mean +- half.
+struct Interval {
+  double mean = 0, low = 0, high = 0;
+};
+/// Of a share of successes out of n: Wilson's score interval. Of other numbers: 1.96 standard errors.
+Interval interval_of(const std::vector<double>& values);
+
+}  // namespace lapse

@@ -1,0 +1,90 @@
+#include "lapse/train/episodes.h"
+
+#include <gtest/gtest.h>
+
+#include "lapse/rl/registry.h"
+#include "lapse/train/agent_testing.h"
+
+namespace lapse {
+namespace {
+
+std::unique_ptr<EnvironmentOptions> corridor() {
+  for (const auto& entry : environment_table())
+    if (entry.name == "corridor") {
+      auto options = entry.options();
+      set_fields(options->fields(), {{"longest", "8"}});
+      return options;
+    }
+  return nullptr;
+}
+
+std::unique_ptr<Transformer> walker(const EnvironmentOptions& environment) {
+  return std::make_unique<Transformer>(tiny_config("post"), *method_options("fixed_span"),
+                                       agent_ends(environment.shape().bits(), std::ssize(environment.shape().actions)),
+                                       kBlock, Random(1, "weights"));
+}
+
+// Episode n is the same whoever plays beside it.
+TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
+  const auto environment = corridor();
+  const auto model = walker(*environment);
+  std::vector<EpisodesResult> all;
+  for (const auto& [streams, threads] : {std::pair{1, 1}, {5, 1}, {5, 3}, {40, 2}}) {
+    const Threads scope(threads);
+    all.push_back(play_episodes(*model, *environment, {.episodes = 12, .seed = 3, .streams = streams}));
+  }
+  ASSERT_EQ(all[0].episodes.size(), 12);
+  int64_t steps = 0;
+  for (const auto& episode : all[0].episodes) steps += episode.steps;
+  for (const auto& result : all) {
+    ASSERT_EQ(result.episodes.size(), 12);
+    for (size_t i = 0; i < 12; ++i) {
+      EXPECT_EQ(result.episodes[i].steps, all[0].episodes[i].steps);
+      EXPECT_EQ(result.episodes[i].reward, all[0].episodes[i].reward);
+      EXPECT_EQ(result.episodes[i].score, all[0].episodes[i].score);
+    }
+    EXPECT_EQ(result.steps, steps);
+    EXPECT_NEAR(result.layers[0].mean, all[0].layers[0].mean, 1e-9);
+    EXPECT_EQ(result.layers[0].max, all[0].layers[0].max);
+    EXPECT_FALSE(result.stopped);
+  }
+  const auto others = play_episodes(*model, *environment, {.episodes = 12, .seed = 4, .streams = 5});
+  EXPECT_NE(others.steps, steps);
+}
+
+// Two scripts of 4 and 2 steps: at step t of an episode a fixed span of 3 holds min(t, 3) rows.
+TEST(PlayedEpisodes, MeanMemoryIsOfTheStepsThatCount) {
+  std::vector<Script> scripts(2, random_script(1, 4, 1000));
+  scripts[1].resize(2), scripts[1].back().end = true;
+  for (auto& script : scripts)
+    for (auto& step : script) step.reward = 1;
+  const auto options = method_options("fixed_span", {{"max_span", "3"}});
+  Transformer model(tiny_config("post"), *options, agent_ends(kCells * kWords, kActions), kBlock, Random(1, "weights"));
+  const Threads scope(1);  // which has both scripts
+  const auto result = play_episodes(model, ScriptedOptions(scripts), {.episodes = 2, .streams = 2});
+  ASSERT_EQ(result.episodes.size(), 2);
+  EXPECT_EQ(result.steps, 6);
+  EXPECT_EQ(result.episodes[0].reward, 4);
+  EXPECT_EQ(result.episodes[1].reward, 2);
+  for (const auto& layer : result.layers) {
+    EXPECT_DOUBLE_EQ(layer.mean, (0 + 1 + 2 + 3 + 0 + 1) / 6.0);
+    EXPECT_EQ(layer.max, 3);
+  }
+}
+
+TEST(Interval, IsWilsonsForSharesAndTheNormalElse) {
+  const Interval share = interval_of({1, 1, 1, 1, 1, 1, 1, 1, 0, 0});  // 8 of 10
+  EXPECT_DOUBLE_EQ(share.mean, 0.8);
+  EXPECT_NEAR(share.low, 0.4902, 1e-4);
+  EXPECT_NEAR(share.high, 0.9433, 1e-4);
+  const Interval all = interval_of(std::vector<double>(100, 1));
+  EXPECT_NEAR(all.low, 0.9630, 1e-4);
+  EXPECT_NEAR(all.high, 1, 1e-12);
+  const Interval other = interval_of({1, 2, 3, 4});
+  EXPECT_DOUBLE_EQ(other.mean, 2.5);
+  EXPECT_NEAR(other.high - other.mean, 1.96 * std::sqrt(5.0 / 3 / 4), 1e-4);
+  EXPECT_NEAR(other.mean - other.low, other.high - other.mean, 1e-12);
+}
+
+}  // namespace
+}  // namespace lapse

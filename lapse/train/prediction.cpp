@@ -1,0 +1,91 @@
+#include "lapse/train/prediction.h"
+
+#include <fmt/format.h>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+class BlockFeed : public Feed {
+ public:
+  /// The source must outlive the feed.
+  BlockFeed(Source& source, const TrainConfig& train)
+      : source_(source), blocks_(source.training(train.batch, train.block, Random(train.seed, "text"))) {}
+
+  Update update(Learner& learner, bool observe) override {
+    const Update made = learner.update(blocks_->next(), observe);
+    if (blocks_->state().restart) learner.restart();  // a checkpoint has no memory that is not read again
+    return made;
+  }
+
+  Json state() const override {
+    const auto position = blocks_->state();
+    return {{"position", position.position},
+            {"pass", position.pass},
+            {"restart", position.restart},
+            {"random", position.random_counter},
+            {"text", source_.checksum()}};
+  }
+
+  void restore(const JsonObject& state, const Columns& tensors) override {
+    if (!tensors.empty())
+      fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
+    if (state.counter("text") != source_.checksum())
+      fail("the run was trained on another text than this one; was the file changed?");
+    blocks_->set_state(
+        {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});
+  }
+
+ private:
+  Source& source_;
+  std::unique_ptr<TrainingBlocks> blocks_;
+};
+
+class PredictionProblem : public Problem {
+ public:
+  PredictionProblem(const Config& config, std::unique_ptr<Source> source)
+      : config_(config), source_(std::move(source)) {}
+
+  const Vocabulary& vocabulary() const override { return source_->vocabulary(); }
+  std::string describe() const override { return source_->describe(); }
+  const char* unit() const override { return "token"; }
+  std::unique_ptr<Objective> objective() const override {
+    return config_.task() ? scored_task() : language_modelling();
+  }
+  std::unique_ptr<Feed> feed() override { return std::make_unique<BlockFeed>(*source_, config_.train); }
+  bool validates() const override { return source_->has("valid"); }
+
+  void require_validation() const override {
+    const int64_t most = config_.train.validation_blocks;
+    if (!any_scored(*blocks(), most))
+      fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
+  }
+
+  EvaluationResult validate(Transformer& model) const override {
+    return evaluate(model, *blocks(), {.max_blocks = config_.train.validation_blocks, .any_loss = true});
+  }
+
+  std::vector<Figure> figures(const Score& score) const override { return source_->figures(score); }
+
+ private:
+  std::unique_ptr<EvaluationBlocks> blocks() const {
+    return source_->evaluation("valid", config_.train.batch, config_.train.block, /*drop_partial=*/true);
+  }
+
+  const Config& config_;
+  std::unique_ptr<Source> source_;
+};
+
+}  // namespace
+
+std::unique_ptr<Problem> prediction_problem(const Config& config, const Checkpoint* from) {
+  std::unique_ptr<Source> source;
+  if (config.task())
+    source = config.task()->open();
+  else
+    source = std::make_unique<TextSource>(config.data, from ? &from->vocabulary() : nullptr);
+  return std::make_unique<PredictionProblem>(config, std::move(source));
+}
+
+}  // namespace lapse
