@@ -106,7 +106,9 @@ template <bool kShared, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
   const int64_t rows = b.rows, heads = b.heads(), width = b.width;
   int64_t i = 0;
-  for (; width % kN == 0 && i + 4 <= rows; i += 4) {  // sums over lanes take long; four go together
+  // For narrow heads, of whose time sums over lanes are most, four rows at a time; wide ones are read strictly in
+  // order.
+  for (; (width == kN || width == 2 * kN) && i + 4 <= rows; i += 4) {
     const T *k[4], *p[4];
     for (int j = 0; j < 4; ++j) {
       k[j] = b.k + b.at(i + j), p[j] = Position(b, i + j);
