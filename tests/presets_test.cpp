@@ -18,7 +18,7 @@ TEST(Presets, AreWholeConfigurations) {
     Config config;
     ASSERT_NO_THROW(read_config(config.sections(), entry.path()));
     EXPECT_NO_THROW(config.check());
-    EXPECT_NE(config.task() == nullptr, config.data.path.empty());
+    EXPECT_EQ(config.generates(), config.data.path.empty());
     EXPECT_EQ(config.train.threads, 0);
   }
   EXPECT_GE(count, 10);

@@ -80,9 +80,10 @@ class Compressive : public Method {
       if (row == begin && is(row, RowKind::start))
         for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
       const int64_t now = starts.const_data_ptr<int64_t>()[b], last = now + length - 1 - s_.max_span;
-      // No query reads what was before the episode of the first, whose rows may still be there.
-      for (int64_t i = row; i < end && t[i] <= now; ++i)
-        if (is(i, RowKind::first)) row = i, next = std::max(next, slot_from(t[i]));
+      // No query reads what was before the episode of the first one, whose rows may still be there. Only a stream can
+      // start from rows of its own.
+      for (int64_t i = row + 1; i < end && t[i] <= now; ++i)
+        if (is(i, RowKind::first) && !is(i - 1, RowKind::start)) row = i, next = std::max(next, slot_from(t[i]));
       while (next <= last) {
         row = std::lower_bound(t + row, t + end, next) - t;
         // An episode's last timesteps, if they are fewer than c, make no slot: none of its queries would read that.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "lapse/ops/dense/few_rows.h"
 
@@ -133,6 +134,12 @@ void MemoryTable::append(Columns block) {
                   block["kind"].scalar_type() == at::kByte,
               "append: 'time' must be int64 and 'kind' uint8, both [B, K]");
   check(block, K);
+  unsifted_ += samples() * K;
+  if (!held_.empty()) {
+    const auto learns = [](const auto& column) { return column.second.requires_grad(); };
+    if (std::none_of(block.begin(), block.end(), learns)) return fill(block, K);
+    compact();
+  }
   for (auto& [name, values] : block) {
     const auto found = columns_.find(name);
     values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
@@ -140,19 +147,24 @@ void MemoryTable::append(Columns block) {
   columns_ = std::move(block);
   room_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
-  unsifted_ += samples() * K;
 }
 
 void MemoryTable::keep(const Tensor& mask) {
   TORCH_CHECK(mask.dim() == 1 && mask.size(0) == rows() && mask.scalar_type() == at::kBool,
               "keep: mask must be bool of ", rows(), " elements, got ", mask.scalar_type(), " ", mask.sizes());
   unsifted_ = 0;
-  const Tensor kept = mask.nonzero().squeeze(1);
-  if (kept.size(0) == rows()) return;
+  const Tensor wanted = held_.empty() ? mask : at::logical_and(mask, kind() != static_cast<int64_t>(RowKind::spare));
+  const Tensor kept = wanted.nonzero().squeeze(1);
+  if (kept.size(0) == (held_.empty() ? rows() : std::reduce(held_.begin(), held_.end()))) return;
+  const Tensor counts = at::constant_pad_nd(wanted.to(at::kLong).cumsum(0), {1, 0}).to(at::kCPU);
+  const auto* before = counts.const_data_ptr<int64_t>();
+  if (!held_.empty()) {
+    std::vector<int64_t> held(samples());
+    for (int64_t b = 0; b < samples(); ++b) held[b] = before[offsets_[b + 1]] - before[offsets_[b]];
+    return lay_out(kept, std::move(held));
+  }
   for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
   room_.take();
-  const Tensor counts = at::constant_pad_nd(mask.to(at::kLong).cumsum(0), {1, 0}).to(at::kCPU);
-  const auto* before = counts.const_data_ptr<int64_t>();
   for (auto& offset : offsets_) offset = before[offset];
 }
 
@@ -188,21 +200,30 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   }
   columns_ = std::move(all);
   room_.take();
-  const Tensor counts = at::bincount(sample, {}, samples()).cumsum(0).to(at::kCPU);
-  for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] += counts.const_data_ptr<int64_t>()[b];
+  const Tensor counts = at::bincount(sample, {}, samples()).to(at::kCPU);
+  for (int64_t b = 0, sum = 0; b < samples(); ++b) {
+    const int64_t count = counts.const_data_ptr<int64_t>()[b];
+    offsets_[b + 1] += sum += count;
+    if (!held_.empty()) held_[b] += count;
+  }
   unsifted_ += M;
 }
 
-void MemoryTable::reset(int64_t sample) {
-  if (rows() == 0) return;
+void MemoryTable::reset(c10::ArrayRef<int64_t> samples) {
+  if (rows() == 0 || samples.empty()) return;
+  if (!held_.empty()) {
+    for (const int64_t b : samples) clear(b);
+    return;
+  }
   Tensor mask = at::ones({rows()}, time().options().dtype(at::kBool));
-  mask.narrow(0, offsets_[sample], rows_of(sample)).fill_(false);
+  for (const int64_t b : samples) mask.narrow(0, offsets_[b], rows_of(b)).fill_(false);
   keep(mask);
 }
 
 void MemoryTable::reset() {
   columns_.clear();
   std::fill(offsets_.begin(), offsets_.end(), 0);
+  std::fill(held_.begin(), held_.end(), 0);
 }
 
 void MemoryTable::detach() {

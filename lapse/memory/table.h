@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <map>
@@ -20,6 +21,10 @@ using Columns = std::map<std::string, at::Tensor>;
 /// ascending time. Every column has N = offsets[B] rows, and all move together. "time" and "kind" are columns that are
 /// always there; the others are whatever `append` brings, the same at every call, and on its device. Copies are cheap,
 /// and independent.
+///
+/// After `reserve` a sample's last rows may be spare: RowKind::spare at kSpareTime, 0 in every other column of one
+/// number a row, anything in wider ones. They count as rows, but no query sees them: their time is after every query's,
+/// and an `until` of 0 before every next one's. `append` puts new rows in their place.
 class MemoryTable {
  public:
   explicit MemoryTable(int64_t samples = 0) : offsets_(samples + 1, 0) {}
@@ -36,12 +41,19 @@ class MemoryTable {
   const Columns& columns() const { return columns_; }
 
   /// K new rows per sample, after its older rows. block: [B, K, ...] each, with "time" and "kind". Differentiable:
-  /// gradients flow into the block's tensors, and into older rows until `detach`. For one sample without gradients the
-  /// columns grow in place, so that a stream costs what it adds; tensors taken from the table before keep their rows
-  /// and values. c10::Error, and the table as it was, if the columns do not fit.
+  /// gradients flow into the block's tensors, and into older rows until `detach`. Without gradients the columns of one
+  /// sample, and of several after `reserve`, grow in place, so that a stream costs what it adds; tensors taken from the
+  /// table before keep their rows and values. c10::Error, and the table as it was, if the columns do not fit.
   void append(Columns block);
 
-  /// Deletes the rows where mask ([N] bool) is false, and releases what they held.
+  /// Makes room for at least so many more rows of each sample, unless it is there. From then on the table has room: it
+  /// makes more when that is full, by at least a quarter of the longest sample. Without gradients only. A single sample
+  /// grows in place anyway.
+  void reserve(int64_t more);
+  /// Spare rows of the sample that has the fewest.
+  int64_t room() const;
+
+  /// Deletes the rows where mask ([N] bool) is false, and releases what they held. Of spare rows the mask says nothing.
   void keep(const at::Tensor& mask);
 
   /// New values [N, ...] of a column, without gradients. c10::Error if there is no such column, or its rows are others.
@@ -55,8 +67,8 @@ class MemoryTable {
   /// How many rows have come since `keep` was last called.
   int64_t unsifted() const { return unsifted_; }
 
-  /// Deletes all rows of one sample, or of all.
-  void reset(int64_t sample);
+  /// Deletes all rows of these samples, or of all. Where there is room, they cost no more than their own rows.
+  void reset(c10::ArrayRef<int64_t> samples);
   void reset();
 
   void detach();
@@ -89,7 +101,16 @@ class MemoryTable {
   void check_rows(const Columns& rows, int64_t leading) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
 
+  // With room (memory/room.cpp).
+  at::Tensor numbers() const;
+  void lay_out(const at::Tensor& numbers, std::vector<int64_t> held);
+  void fill(const Columns& block, int64_t K);
+  void clear(int64_t sample);
+  void compact();
+
   std::vector<int64_t> offsets_;
+  int64_t growth_ = 0;         // with room: spare rows of each sample where it is made anew, at least; else 0
+  std::vector<int64_t> held_;  // with room: each sample's rows without the spare ones; else empty
   int64_t unsifted_ = 0;
   Ownership room_;
   Columns columns_;  // each a view of N rows; for one sample its storage may hold more

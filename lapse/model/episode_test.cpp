@@ -60,7 +60,7 @@ TEST_P(Episodes, ReadNothingOfWhatWasBefore) {
           first[0][0].fill_(true);
           const Tensor expected = read(*m, own, tokens.narrow(0, b, 1).narrow(1, from, t - from), first, kBlock);
           EXPECT_LE(difference(all.narrow(0, b, 1).narrow(1, from, t - from), expected), 1e-12)
-              << "stream " << b << ", episode from " << from << " to " << t << ", blocks of " << length;
+              << "projections " << (stored == Stored::projections) << ", stream " << b << ", episode from " << from << " to " << t << ", blocks of " << length;
           from = t;
         }
       if (length == 1) continue;  // then rows may stay for a while

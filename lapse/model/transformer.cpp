@@ -29,6 +29,11 @@ int64_t count_parameters(const ModelConfig& config, const MethodOptions& method,
   return Transformer(config, method, ends, block, Random(0, "weights")).parameter_count();
 }
 
+void ModelMemory::reserve(int64_t tokens) {
+  TORCH_CHECK(stored == Stored::projections, "only a memory of projections has room reserved");
+  for (auto& table : layers) table.reserve(tokens);
+}
+
 void ModelMemory::to(at::Device device) {
   clock = clock.to(device);
   for (auto& table : layers) table.to(device);

@@ -18,6 +18,9 @@ struct ModelMemory {
   at::Tensor clock;                     ///< [B] int64
   Stored stored = Stored::projections;  ///< what the tables hold
 
+  /// Room for so many more tokens of each stream, as MemoryTable::reserve: to read them one by one. c10::Error unless
+  /// projections are stored.
+  void reserve(int64_t tokens);
   void to(at::Device device);
   int64_t bytes() const;
 };

@@ -14,7 +14,8 @@ namespace {
 using at::Tensor;
 
 // Rows that no query reads are skipped by attention anyway. Token by token they are looked for once this share of the
-// table is new, so that a stream that loses one row per token does not copy its memory at every token.
+// table is new, so that a stream that loses one row per token does not copy its memory at every token; where there is
+// room, once that is full.
 constexpr int64_t kNewShare = 8;
 
 /// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
@@ -193,6 +194,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   MemoryTable& table = pass.table;
   const BlockTimes& times = pass.times;
   const Projected own = stored ? project(h, /*query=*/true) : Projected();
+  table.reset(times.begun);
+  if (stored && K == 1 && !at::GradMode::is_enabled()) table.reserve(1);
   table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
   pool(pass, K);
   Rows rows = this->rows(table, pass.stored, K, pass.options.bfloat16);
@@ -226,7 +229,7 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   MemoryTable& table = pass.table;
   table.detach();
   const bool now = pass.options.exact || pass.options.observe || method_->one_by_one();
-  if (!now && K == 1 && table.unsifted() * kNewShare < table.rows()) return;
+  if (!now && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
   const Tensor next = (pass.times.start + K).index_select(0, table.sample());
   const int64_t spare = method_->spare(pass.stored);
   Tensor kept = rows.until > (spare == 0 ? next : next - spare);

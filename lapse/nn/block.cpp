@@ -19,6 +19,12 @@ BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& begins
   Tensor first = time == 0;  // of a stream that has read nothing
   if (begins.defined()) {
     first = at::logical_or(first, begins);
+  }
+  if (begins.defined() && length == 1) {
+    const Tensor marks = begins.to(at::kCPU).contiguous();
+    for (int64_t b = 0; b < marks.numel(); ++b)
+      if (marks.const_data_ptr<bool>()[b]) begun.push_back(b);
+  } else if (begins.defined()) {
     const Tensor at_begin =
         at::constant_pad_nd(time.masked_fill(at::logical_not(begins), kNever), {0, 1}, at::Scalar(kNever));
     next_ = std::get<0>(at::cummin(at_begin.flip(1), 1)).flip(1);

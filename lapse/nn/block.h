@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "lapse/forgetting/method.h"
 
@@ -34,9 +35,11 @@ struct BlockTimes {
   at::Tensor start;  ///< [B] int64: of the first token
   at::Tensor time;   ///< [B, K] int64
   at::Tensor kind;   ///< [B, K] uint8: RowKind::token or RowKind::first
+  /// Of a block of one token the samples whose episode begins: they lose their rows before the token comes.
+  std::vector<int64_t> begun;
 
   /// Of each row of a table that holds the block [N] int64: when an episode that begins in the block hides it; kNever.
-  /// Undefined if none begins.
+  /// Undefined if none does, `begun` aside.
   at::Tensor ended(const MemoryTable& table) const;
 
  private:

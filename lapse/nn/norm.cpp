@@ -19,13 +19,13 @@ Norm::Norm(int64_t features, const std::string& kind) : weight_(constant_paramet
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (!weight_.defined()) return x;
-  if (few_rows(x)) return few(x, {});
+  if (few_rows(x, kSomeRows)) return few(x, {});
   if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kEpsilon);
   return lapse::rms_norm(x, weight_, kEpsilon);
 }
 
 at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
-  if (weight_.defined() && few_rows(x) && few_rows(more)) return few(x, more);
+  if (weight_.defined() && few_rows(x, kSomeRows) && few_rows(more, kSomeRows)) return few(x, more);
   return (*this)(x + more);
 }
 

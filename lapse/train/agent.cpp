@@ -30,10 +30,12 @@ MemoryTable some_samples(const MemoryTable& table, int64_t first, int64_t count)
 }  // namespace
 
 ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, int64_t first, int64_t streams,
-                          int64_t) {
+                          int64_t steps) {
   ModelMemory some{{}, memory.clock.narrow(0, first, streams).clone(), memory.stored};
   for (const auto& table : memory.layers) some.layers.push_back(some_samples(table, first, streams));
-  return model.projected(some);
+  ModelMemory acting = model.projected(some);
+  acting.reserve(steps);
+  return acting;
 }
 
 int32_t likeliest(const float* logits, int64_t actions) {

@@ -60,6 +60,7 @@ TEST(PlayedEpisodes, MeanMemoryIsOfTheStepsThatCount) {
     for (auto& step : script) step.reward = 1;
   const auto options = method_options("fixed_span", {{"max_span", "3"}});
   Transformer model(tiny_config("post"), *options, agent_ends(kCells * kWords, kActions), kBlock, Random(1, "weights"));
+  const Threads scope(1);  // which has both scripts
   const auto result = play_episodes(model, ScriptedOptions(scripts), {.episodes = 2, .streams = 2});
   ASSERT_EQ(result.episodes.size(), 2);
   EXPECT_EQ(result.steps, 6);

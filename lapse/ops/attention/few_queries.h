@@ -78,11 +78,11 @@ class FewQueries {
   int64_t line() const { return RowSums::floats(H, D, chunk); }  ///< numbers of a chunk's sums
   RowSums sums_at(float* x) const { return {x, H, D, chunk}; }
 
-  /// One query before `rows` rows from `begin` on; age, weight: RowBlock's; logit [rows][H], or null.
+  /// One query before `rows` rows from `begin` on; age, weight, line: RowBlock's; logit [rows][H], or null.
   void attend(int64_t sample, int64_t query, int64_t begin, int64_t rows, const float* logit, const int32_t* age,
-              const float* weight, const RowSums& sums) const {
+              const float* weight, const RowSums& sums, const int32_t* line = nullptr) const {
     rows_forward(RowBlock<T>{rows, G, H / G, D, scale, q(sample, query), k(begin), v(begin), G * D, logit, position(),
-                             positions(), age, weight},
+                             positions(), age, weight, line},
                  sums);
   }
 

@@ -63,17 +63,69 @@ HWY_INLINE int64_t KeyHead(const RowBlock<T>& b, int64_t h) {
   return kShared ? h / b.group : h;
 }
 
+/// The embedding of row i's age; null if there is none.
+template <class T>
+HWY_INLINE const T* Position(const RowBlock<T>& b, int64_t i) {
+  return b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * b.width : nullptr;
+}
+
+/// The memory of the row that comes kAhead rows after row i.
+template <class T>
+HWY_INLINE const T* Ahead(const RowBlock<T>& b, int64_t i, const T* lines, const T* next) {
+  if (i + kAhead < b.rows) return lines + b.at(i + kAhead);
+  return next + b.at(std::min(i + kAhead - b.rows, b.rows - 1));
+}
+
+/// The sums over the lanes of each of four vectors.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void StoreSums(const V* x, float* to) {
+  for (int i = 0; i < 4; ++i) to[i] = hn::GetLane(x[i]);
+}
+#else
+template <class Tag, class X>
+HWY_INLINE void StoreSumOfBlocks(Tag tag, X x, float* to) {  // of four lanes
+  if constexpr (hn::MaxLanes(tag) == 4) {
+    hn::StoreU(x, tag, to);
+  } else {
+    const hn::Half<Tag> half;
+    StoreSumOfBlocks(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)), to);
+  }
+}
+HWY_INLINE void StoreSums(const V* x, float* to) {
+  const hn::RepartitionToWide<D> dd;
+  const auto pairs = [&](V a, V b) { return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b)); };
+  const auto ab = hn::BitCast(dd, pairs(x[0], x[1])), ce = hn::BitCast(dd, pairs(x[2], x[3]));
+  const V all =
+      hn::Add(hn::BitCast(d, hn::InterleaveLower(dd, ab, ce)), hn::BitCast(d, hn::InterleaveUpper(dd, ab, ce)));
+  StoreSumOfBlocks(d, all, to);
+}
+#endif
+
 /// q . (k + p) of every row that is seen, for all heads: to[head][row].
 template <bool kShared, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
   const int64_t rows = b.rows, heads = b.heads(), width = b.width;
-  for (int64_t i = 0; i < rows; ++i) {
-    if (b.weight[i] < 0) continue;
-    const T* k = b.k + i * b.stride;
-    Prefetch(i + kAhead < rows ? k + kAhead * b.stride : b.v + (i + kAhead - rows) * b.stride, b.key_heads * width);
-    const T* p = b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * width : nullptr;
+  int64_t i = 0;
+  for (; width % kN == 0 && i + 4 <= rows; i += 4) {  // sums over lanes take long; four go together
+    const T *k[4], *p[4];
+    for (int j = 0; j < 4; ++j) {
+      k[j] = b.k + b.at(i + j), p[j] = Position(b, i + j);
+      Prefetch(Ahead(b, i + j, b.k, b.v), b.key_heads * width);
+    }
+    for (int64_t h = 0; h < heads; ++h) {
+      V sums[4];
+      for (int j = 0; j < 4; ++j) {
+        sums[j] = AddProducts(hn::Zero(d), b.q + h * width, k[j] + KeyHead<kShared>(b, h) * width, width);
+        if (p[j] != nullptr) sums[j] = AddProducts(sums[j], b.q + h * width, p[j], width);
+      }
+      StoreSums(sums, to + h * rows + i);
+    }
+  }
+  for (; i < rows; ++i) {
+    const T* k = b.k + b.at(i);
+    Prefetch(Ahead(b, i, b.k, b.v), b.key_heads * width);
     for (int64_t h = 0; h < heads; ++h)
-      to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, p, width);
+      to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, Position(b, i), width);
   }
 }
 
@@ -121,14 +173,36 @@ HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, floa
   }
 }
 
-/// Adds every row's values, each head's by its weights. One row after the other: memory is fastest in order.
+/// Every row's values, each head's by its weights, summed in kSums vectors, which are all of a row.
+template <int kSums, class T>
+HWY_INLINE void SumValues(const RowBlock<T>& b, const RowSums& sums) {
+  const int64_t vectors = b.width / kN;  // of a head
+  V all[kSums];
+  const float* weights[kSums];
+  for (int j = 0; j < kSums; ++j) all[j] = hn::Zero(d), weights[j] = sums.weights + j / vectors * b.rows;
+  for (int64_t i = 0; i < b.rows; ++i) {
+    if (b.weight[i] <= 0) continue;
+    Prefetch(Ahead(b, i, b.v, b.v), kSums * kN);
+    const T* v = b.v + b.at(i);
+    for (int j = 0; j < kSums; ++j) all[j] = hn::MulAdd(hn::Set(d, weights[j][i]), LoadLine(v + j * kN), all[j]);
+  }
+  for (int j = 0; j < kSums; ++j) hn::StoreU(all[j], d, sums.values + j * kN);
+}
+
+/// Every row's values, each head's by its weights. One row after the other: memory is fastest in order.
 template <bool kShared, class T>
 HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
   const int64_t rows = b.rows, heads = b.heads(), width = b.width;
+  if (!kShared && width % kN == 0) {
+    if (heads * width == 4 * kN) return SumValues<4>(b, sums);
+    if (heads * width == 8 * kN) return SumValues<8>(b, sums);
+    if (heads * width == 16 * kN) return SumValues<16>(b, sums);
+  }
+  std::fill_n(sums.values, heads * width, 0.f);
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] <= 0) continue;
-    Prefetch((i + kAhead < rows ? b.v : b.k) + (i + kAhead) * b.stride, b.key_heads * width);
-    const T* v = b.v + i * b.stride;
+    Prefetch(Ahead(b, i, b.v, b.v), b.key_heads * width);
+    const T* v = b.v + b.at(i);
     for (int64_t h = 0; h < heads; ++h)
       AddScaled(sums.weights[h * rows + i], v + KeyHead<kShared>(b, h) * width, sums.values + h * width, width);
   }
@@ -144,7 +218,6 @@ HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
     const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
     Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
   }
-  std::fill_n(sums.values, heads * b.width, 0.f);
   b.group == 1 ? AddValues<false>(b, sums) : AddValues<true>(b, sums);
 }
 void Forward(const RowBlock<float>& block, const RowSums& sums) { ForwardOf(block, sums); }

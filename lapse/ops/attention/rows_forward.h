@@ -19,7 +19,9 @@ struct RowBlock {
   int64_t positions;    ///< P
   const int32_t* age;   ///< [rows]
   const float* weight;  ///< [rows]: m, negative for a row that the query does not see
+  const int32_t* line;  ///< [rows]: where each row lies, counted in strides from k and v; null: one after the other
 
+  int64_t at(int64_t row) const { return (line == nullptr ? row : line[row]) * stride; }
   int64_t heads() const { return key_heads * group; }
 };
 

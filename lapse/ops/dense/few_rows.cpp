@@ -60,8 +60,8 @@ at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
   return y;
 }
 
-bool few_rows(const at::Tensor& x) {
-  return x.dim() > 0 && x.numel() > 0 && x.numel() <= kFewRows * x.size(-1) && x.scalar_type() == at::kFloat &&
+bool few_rows(const at::Tensor& x, int64_t most) {
+  return x.dim() > 0 && x.numel() > 0 && x.numel() <= most * x.size(-1) && x.scalar_type() == at::kFloat &&
          x.device().is_cpu() && x.is_contiguous() && !at::GradMode::is_enabled();
 }
 

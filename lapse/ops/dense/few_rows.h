@@ -6,7 +6,8 @@
 
 namespace lapse {
 
-constexpr int64_t kFewRows = 16;  ///< up to which tiles of 64 rows would mostly multiply zeros
+constexpr int64_t kFewRows = 16;     ///< up to which tiles of 64 rows would mostly multiply zeros
+constexpr int64_t kSomeRows = 1024;  ///< up to which one pass over them takes no longer than to call threads
 
 /// A weight [n, k], float32 or bfloat16, contiguous on the CPU, and where its product goes: y [m][n].
 struct FewRowsProduct {
@@ -25,7 +26,8 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
 at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes);
 
-/// Whether rows x [..., k] can be read as such: few, float32, contiguous, on the CPU, and no gradient is asked for.
-bool few_rows(const at::Tensor& x);
+/// Whether rows x [..., k] can be read as such: no more than `most`, float32, contiguous, on the CPU, and no gradient
+/// is asked for.
+bool few_rows(const at::Tensor& x, int64_t most = kFewRows);
 
 }  // namespace lapse

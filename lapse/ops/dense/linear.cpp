@@ -44,7 +44,7 @@ template <class T>
 Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
   const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
   const Panels<T> panels(weight.const_data_ptr<float>(), k, k, n, true);
-  Tensor y = at::empty({m, n}, x.options());
+  Tensor y = empty_rows({m, n});
   multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false, bias,
            relu);
   return y;
@@ -114,16 +114,21 @@ Tensor through_relu(const Tensor& dy, const Tensor& y) {
   return result;
 }
 
+variable_list products(const Tensor& x, const std::optional<Tensor>& bias, at::TensorList weights, bool relu,
+                       bool bfloat16) {
+  variable_list y;
+  const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+  for (const auto& weight : weights)
+    y.push_back(bfloat16 ? product<at::BFloat16>(x, weight, b, relu) : product<float>(x, weight, b, relu));
+  return y;
+}
+
 class Function : public torch::autograd::Function<Function> {
  public:
   static variable_list forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& bias,
                                at::TensorList weights, bool relu, bool bfloat16, const std::vector<int64_t>& rows) {
     at::AutoDispatchBelowADInplaceOrView below;
-    variable_list y;
-    for (const auto& weight : weights) {
-      const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
-      y.push_back(bfloat16 ? product<at::BFloat16>(x, weight, b, relu) : product<float>(x, weight, b, relu));
-    }
+    variable_list y = products(x, bias, weights, relu, bfloat16);
     variable_list saved = {x, bias.value_or(Tensor()), relu ? y[0] : Tensor()};
     saved.insert(saved.end(), weights.begin(), weights.end());
     ctx->save_for_backward(saved);
@@ -248,16 +253,18 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   for (const auto& [begin, end] : o.gradient_rows) rows.insert(rows.end(), {begin, end});
   variable_list contiguous;
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
-  const Tensor flat = x.reshape({m, k}).contiguous();
+  const Tensor flat = reshaped(x, {m, k}).contiguous();
   const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
   if (few)
     y = few_rows_of(flat, contiguous, {.bias = bias.value_or(Tensor()), .relu = o.relu});
-  else
+  else if (at::GradMode::is_enabled())
     y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+  else
+    y = products(flat, bias, contiguous, o.relu, o.bfloat16);
   auto shape = x.sizes().vec();
   for (auto& result : y) {
     shape.back() = result.size(1);
-    result = result.view(shape);
+    result = reshaped(result, shape);
   }
   return y;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lapse/ops/attention/panel.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/parallel.h"
 #include "lapse/ops/parallel/scratch.h"
@@ -14,8 +15,12 @@ namespace {
 
 int64_t filled(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
-at::Tensor buffer(float, int64_t n) { return at::empty({n}, at::kFloat); }
-at::Tensor buffer(at::BFloat16, int64_t n) { return at::empty({n}, at::kBFloat16); }
+// A tile of fewer rows has a multiple of so many, so that brgemm makes few kernels.
+constexpr int64_t kRowStep = 16;
+int64_t height_of(int64_t rows) { return (rows + kRowStep - 1) / kRowStep * kRowStep; }
+
+at::Tensor buffer(float, int64_t n) { return empty_rows({n}); }
+at::Tensor buffer(at::BFloat16, int64_t n) { return empty_rows({n}, at::kBFloat16); }
 
 /// 64 x 64 of x, zeros beyond `rows` and `columns`.
 void copy_block(const float* x, int64_t stride, int64_t rows, int64_t columns, float* to) {
@@ -126,7 +131,7 @@ template <class T>
 typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, int64_t depth, T* room, float* block) const {
   if (packed_.defined()) return {packed_.template const_data_ptr<T>() + i * kDepth, kDepth, filled(m_) * kDepth};
   if constexpr (std::is_same_v<T, float>)
-    if (count == kPanel && k_ == depth) return {x_ + i * k_, k_, kDepth};
+    if (count == height_of(count) && k_ == depth) return {x_ + i * k_, k_, kDepth};
   for (int64_t r = 0; r < depth; r += kPanel) {
     copy_block(x_ + i * k_ + r, k_, count, std::min(kPanel, k_ - r), block);
     store_left(block, room + r, depth);
@@ -149,6 +154,7 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
   const int64_t depth = right.depth(), columns = right.columns();
   for_each_task(n * parts, [&](int64_t task) {
     const auto [row, count] = pieces[task / parts];
+    const int64_t height = height_of(count);
     const int64_t part = task % parts;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
@@ -159,13 +165,13 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
     for (int64_t j = right.count() * part / parts; j < right.count() * (part + 1) / parts; ++j) {
       const int64_t width = std::min(kPanel, columns - j * kPanel);
       float* at = out + row * columns + j * kPanel;
-      const bool direct = count == kPanel && width == kPanel;
+      const bool direct = count == height && width == kPanel;
       float* c = direct ? at : result;
       const int64_t ldc = direct ? columns : kPanel;
       for (int64_t r = 0; r < depth;) {
         const auto piece = right.at(j, r);
         const int64_t lines = std::min(piece.lines, kDepth - r % kDepth);
-        at::native::cpublas::brgemm(kPanel, kPanel, lines, tile.stride, piece.stride, ldc, r > 0 || (add && direct),
+        at::native::cpublas::brgemm(height, kPanel, lines, tile.stride, piece.stride, ldc, r > 0 || (add && direct),
                                     tile.data + r / kDepth * tile.block + r % kDepth, piece.data, c,
                                     std::is_same_v<T, at::BFloat16>);
         r += lines;

@@ -3,13 +3,15 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
 namespace lapse {
 namespace {
 
-constexpr size_t kLeast = 64, kSizes = 9, kKept = 64;  // 64 bytes, 128, ... 16 KiB
+constexpr size_t kLeast = 64, kSizes = 13;     // 64 bytes, 128, ... 256 KiB
+constexpr size_t kKept = 64, kMost = 1 << 20;  // blocks of a size that are kept, and their bytes
 
 // A block begins with its size's number; the tensor's memory follows 64 bytes later.
 constexpr size_t kHeader = 64;
@@ -22,8 +24,9 @@ struct Stack {
 thread_local std::array<Stack, kSizes> kept = {};
 
 void release(void* block) {
-  Stack& stack = kept[*static_cast<size_t*>(block)];
-  if (stack.count < kKept)
+  const size_t size = *static_cast<size_t*>(block);
+  Stack& stack = kept[size];
+  if (stack.count < std::min(kKept, kMost / (kLeast << size)))
     stack.blocks[stack.count++] = block;
   else
     c10::free_cpu(block);

@@ -47,7 +47,8 @@ class Decode {
     Scratch& scratch = Scratch::of_thread();  // of the caller's; `attend`, which may run on this thread, takes none
     scratch.release();
     const auto n = static_cast<int64_t>(chunks.size());
-    const int64_t line = call_.line() + (call_.biased() ? kChunk * call_.H : 0);  // the rows' logits with their bias
+    const bool logits = call_.biased() || logit_.defined();
+    const int64_t line = call_.line() + (logits ? kChunk * call_.H : 0);  // the rows' logits with their bias
     float* sums = scratch.take<float>(n * line);
     float* ramp = scratch.take<float>(n);
     for_each_task_again(
@@ -66,40 +67,40 @@ class Decode {
  private:
   /// One chunk of rows before one query; the sum of r over the ramp. room: the sums, then the rows' logits.
   float attend(const Chunk& c, float* room) const {
-    int32_t age[kChunk];
+    int32_t age[kChunk], line[kChunk];  // of the rows that are read
     float weight[kChunk];
     float ramp_sum = 0;
-    const int64_t n = c.end - c.begin, H = call_.H, now = call_.time_of(c.sample, c.query);
+    const int64_t H = call_.H, now = call_.time_of(c.sample, c.query);
+    int64_t n = 0;
     const int64_t* time = call_.time() + c.begin;
     const int64_t* until = call_.until() == nullptr ? nullptr : call_.until() + c.begin;
     const float* span = row_span_.defined() ? row_span_.const_data_ptr<float>() + c.begin : nullptr;
     const auto ramp = static_cast<float>(o_.ramp);
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < c.end - c.begin; ++i) {
       const int64_t a = now - time[i];
-      age[i] = call_.narrow(a);
       bool seen = a >= o_.min_age && a <= o_.max_age;
       if (until != nullptr)
         seen = seen && now < until[i];
       else if (span != nullptr)
         seen = seen && ramp_sees(span[i], a, ramp);
-      weight[i] = seen ? 1.f : -1.f;
-      if (span == nullptr || !seen) continue;
-      const float r = span[i] - static_cast<float>(a);
-      if (r >= 0) continue;
-      weight[i] = r > -ramp ? std::max(0.f, 1 + r / ramp) : 0;
-      if (r > -ramp) ramp_sum += r;
+      if (!seen && !o_.received) continue;  // what rows received is asked of all
+      age[n] = call_.narrow(a), line[n] = static_cast<int32_t>(i), weight[n] = seen ? 1.f : -1.f;
+      if (const float r = span == nullptr ? 0 : span[i] - static_cast<float>(a); seen && r < 0) {
+        weight[n] = r > -ramp ? std::max(0.f, 1 + r / ramp) : 0;
+        if (r > -ramp) ramp_sum += r;
+      }
+      ++n;
     }
-    const float* logit = logit_.defined() ? logit_.const_data_ptr<float>() + c.begin * H : nullptr;
-    if (call_.biased()) {
-      float* sum = room + call_.line();
-      if (logit == nullptr)
-        std::fill_n(sum, n * H, 0.f);
+    const bool logits = call_.biased() || logit_.defined();
+    float* logit = logits ? room + call_.line() : nullptr;
+    for (int64_t i = 0; logits && i < n; ++i) {
+      if (logit_.defined())
+        std::copy_n(logit_.const_data_ptr<float>() + (c.begin + line[i]) * H, H, logit + i * H);
       else
-        std::copy_n(logit, n * H, sum);
-      call_.add_bias(age, n, sum);
-      logit = sum;
+        std::fill_n(logit + i * H, H, 0.f);
     }
-    call_.attend(c.sample, c.query, c.begin, n, logit, age, weight, call_.sums_at(room));
+    if (call_.biased()) call_.add_bias(age, n, logit);
+    call_.attend(c.sample, c.query, c.begin, n, logit, age, weight, call_.sums_at(room), line);
     return ramp_sum;
   }
 

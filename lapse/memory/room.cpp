@@ -1,0 +1,134 @@
+// Room in the memory table: spare rows behind each sample's own, which new rows take without a copy of the others.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "lapse/memory/table.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+// What the spare rows of a column of one number a row hold.
+int64_t spare_value(const std::string& column) {
+  return column == "time" ? kSpareTime : column == "kind" ? static_cast<int64_t>(RowKind::spare) : 0;
+}
+
+/// Makes the column's memory one that nothing else reads: other tables, or whoever took the tensor, keep what they see.
+void own(Tensor& column) {
+  if (column.use_count() > 1 || column.storage().use_count() > 1 || !column.is_contiguous())
+    column = column.clone(at::MemoryFormat::Contiguous);
+}
+
+}  // namespace
+
+int64_t MemoryTable::room() const {
+  if (held_.empty()) return 0;
+  int64_t least = rows_of(0) - held_[0];
+  for (int64_t b = 1; b < samples(); ++b) least = std::min(least, rows_of(b) - held_[b]);
+  return least;
+}
+
+void MemoryTable::reserve(int64_t more) {
+  for (const auto& [name, values] : columns_)
+    TORCH_CHECK(!values.requires_grad(), "reserve: column '", name, "' has gradients");
+  if (samples() <= 1) return;
+  growth_ = std::max(growth_, more);
+  if (held_.empty())
+    for (int64_t b = 0; b < samples(); ++b) held_.push_back(rows_of(b));
+  if (rows() > 0 && room() < more) lay_out(numbers(), held_);
+}
+
+/// The rows that are no spare ones: [M] int64 on the CPU.
+Tensor MemoryTable::numbers() const {
+  const Tensor all = at::empty({std::reduce(held_.begin(), held_.end())}, at::kLong);
+  auto* to = all.mutable_data_ptr<int64_t>();
+  for (int64_t b = 0; b < samples(); ++b) {
+    std::iota(to, to + held_[b], offsets_[b]);
+    to += held_[b];
+  }
+  return all;
+}
+
+/// Makes the table anew of the rows with these numbers, ascending, `held` of them in each sample, with new spare rows.
+void MemoryTable::lay_out(const Tensor& numbers, std::vector<int64_t> held) {
+  const int64_t more = std::max(growth_, *std::max_element(held.begin(), held.end()) / 4);
+  std::vector<int64_t> offsets = {0};
+  for (const int64_t rows : held) offsets.push_back(offsets.back() + rows + more);
+  const Tensor on_cpu = numbers.to(at::kCPU);
+  Tensor from = at::zeros({offsets.back()}, at::kLong), spare = at::ones({offsets.back()}, at::kBool);
+  const auto* number = on_cpu.const_data_ptr<int64_t>();
+  for (int64_t b = 0; b < samples(); ++b) {
+    std::copy_n(number, held[b], from.mutable_data_ptr<int64_t>() + offsets[b]);
+    std::fill_n(spare.mutable_data_ptr<bool>() + offsets[b], held[b], false);
+    number += held[b];
+  }
+  const auto device = columns_.begin()->second.device();
+  from = from.to(device), spare = spare.to(device);
+  for (auto& [name, values] : columns_) {
+    auto shape = values.sizes().vec();
+    shape[0] = offsets.back();
+    values = on_cpu.size(0) == 0 ? at::zeros(shape, values.options()) : values.index_select(0, from);
+    if (values.dim() == 1) values = values.masked_fill(spare, spare_value(name));
+  }
+  offsets_ = std::move(offsets);
+  held_ = std::move(held);
+}
+
+/// `append` where there is room, or room to be made.
+void MemoryTable::fill(const Columns& block, int64_t K) {
+  if (rows() == 0) {
+    columns_.clear();
+    for (const auto& [name, values] : block) columns_[name] = values.flatten(0, 1).narrow(0, 0, 0).detach();
+  }
+  if (room() < K) growth_ = std::max(growth_, K), lay_out(numbers(), held_);
+  Tensor places;
+  for (auto& [name, values] : columns_) {
+    own(values);
+    const Tensor& more = block.at(name);
+    if (values.device().is_cpu()) {
+      const Tensor from = more.contiguous();
+      const int64_t bytes = from.numel() / samples() * static_cast<int64_t>(from.element_size());  // of a sample
+      const auto* source = static_cast<const char*>(from.const_data_ptr());
+      auto* to = static_cast<char*>(values.mutable_data_ptr());
+      for (int64_t b = 0; b < samples() && bytes > 0; ++b)
+        std::memcpy(to + (offsets_[b] + held_[b]) * (bytes / K), source + b * bytes, bytes);
+      continue;
+    }
+    if (!places.defined()) {
+      places = at::empty({samples(), K}, at::kLong);
+      for (int64_t b = 0; b < samples(); ++b)
+        std::iota(places.mutable_data_ptr<int64_t>() + b * K, places.mutable_data_ptr<int64_t>() + (b + 1) * K,
+                  offsets_[b] + held_[b]);
+      places = places.flatten().to(values.device());
+    }
+    values.index_copy_(0, places, more.flatten(0, 1));
+  }
+  for (auto& held : held_) held += K;
+}
+
+/// Makes the sample's rows spare.
+void MemoryTable::clear(int64_t sample) {
+  for (auto& [name, values] : columns_) {
+    if (values.dim() > 1) continue;
+    own(values);
+    values.narrow(0, offsets_[sample], held_[sample]).fill_(spare_value(name));
+  }
+  held_[sample] = 0;
+}
+
+/// Leaves the spare rows out.
+void MemoryTable::compact() {
+  if (rows() > 0) {
+    const Tensor numbers = this->numbers().to(time().device());
+    for (auto& [name, values] : columns_) values = values.index_select(0, numbers);
+  }
+  for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] = offsets_[b] + held_[b];
+  held_.clear();
+  growth_ = 0;
+}
+
+}  // namespace lapse
