@@ -48,24 +48,11 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
-/// Options that are for texts alone, and for environments alone.
-constexpr const char* kOfText[] = {"--data", "--split", "--block"};
-constexpr const char* kOfEpisodes[] = {"--episodes", "--greedy", "--seed"};
-
-/// Error if one of these was given.
-template <size_t n>
-void refuse(const CLI::App& verb, const char* const (&options)[n], const std::string& why) {
-  for (const char* option : options)
-    if (verb.count(option) > 0) fail(fmt::format("{} {}; leave it out", option, why));
-}
-
 int run(const CLI::App& verb, const Arguments& arguments) {
   Reader reader = open_reader(arguments.reading);
-  if (reader.config().environment()) {
-    refuse(verb, kOfText, "is for runs that read a text, and this one acts in an environment");
-    return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
-  }
-  refuse(verb, kOfEpisodes, "is for runs that act in an environment");
+  const bool acts = reader.config().environment() != nullptr;
+  refuse_of_the_other(verb, acts, {"--data", "--split", "--block"});
+  if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
   const auto source = reader.source(arguments.data, arguments.split);
   const auto model = reader.model();
   reader.checkpoint.close();

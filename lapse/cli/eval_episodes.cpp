@@ -53,16 +53,6 @@ void print(const Json& json, const std::string& score) {
 
 }  // namespace
 
-void add_episodes(CLI::App& verb, EpisodeArguments& arguments) {
-  verb.add_option("--episodes", arguments.episodes, "of a run in an environment: play so many episodes")
-      ->check(whole_number(1, 10'000'000))
-      ->capture_default_str();
-  verb.add_flag("--greedy", arguments.greedy, "of a run in an environment: take the likeliest actions, draw none");
-  verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
-      ->check(whole_number(0, int64_t{1} << 53))
-      ->capture_default_str();
-}
-
 int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json) {
   const auto model = reader.model();
   reader.checkpoint.close();

@@ -19,8 +19,11 @@ constexpr size_t kFewChoices = 5;  // that stand in the place of a value's name
 
 /// What the verbs are for, in the order of the help. A verb that is not here comes last.
 const std::vector<std::pair<std::string, std::vector<std::string>>> kGroups = {
-    {"Begin", {"init", "tokenizer"}},      {"Train", {"train", "prune"}}, {"Read and write", {"eval", "generate"}},
-    {"Look", {"info", "inspect", "plot"}}, {"Check", {"golden"}},
+    {"Begin", {"init", "tokenizer"}},
+    {"Train", {"train", "prune"}},
+    {"Read and write", {"eval", "generate"}},
+    {"Look", {"info", "inspect", "play", "plot"}},
+    {"Check", {"golden"}},
 };
 constexpr const char* kOtherVerbs = "More";
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "lapse/cli/episode_options.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
@@ -17,6 +18,7 @@ struct Arguments {
   ReadingOptions reading;
   std::string data, split = "test", out = "report.html", title;
   int64_t tokens = 2000, offset = 0;
+  EpisodeArguments episodes{.episodes = 10};
 };
 
 /// What is read, of a text the part that was asked for, and how many tokens at most.
@@ -48,13 +50,26 @@ Part part_of(const Reader& reader, const Arguments& arguments) {
           read};
 }
 
-ReportOptions describe(const Arguments& arguments, const Reader& reader, const Source& source,
-                       const MemoryRecord& record) {
+/// What is said beside any page.
+ReportOptions describe(const Arguments& arguments, const Reader& reader) {
   ReportOptions report;
   report.title = arguments.title.empty() ? fmt::format("What {} remembers", arguments.reading.run) : arguments.title;
+  report.facts = {{"checkpoint", reader.checkpoint.path().string()}, {"method", reader.method->name()}};
+  for (const auto& [field, value] : arguments.reading.of_method) report.facts.emplace_back(flag_of(field), value);
+  report.configuration = reader.config().to_toml();
+  return report;
+}
+
+std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
+  const auto [source, tokens] = part_of(reader, arguments);
+  const auto blocks = source->evaluation(arguments.split, 1, reader.config().train.block, /*drop_partial=*/false);
+  Progress progress("inspect", "token", tokens);
+  const auto record =
+      record_memory(model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }});
+  progress.finish();
+  if (record.stopped) return "";
+  ReportOptions report = describe(arguments, reader);
   auto& facts = report.facts;
-  facts = {{"checkpoint", reader.checkpoint.path().string()}, {"method", reader.method->name()}};
-  for (const auto& [field, value] : arguments.reading.of_method) facts.emplace_back(flag_of(field), value);
   if (reader.task)
     facts.emplace_back("task", reader.task->name());
   else
@@ -65,26 +80,42 @@ ReportOptions describe(const Arguments& arguments, const Reader& reader, const S
   const Score& score = record.score;
   if (score.scored > 0)
     facts.emplace_back("loss", fmt::format("{:.4f} nats", score.nats / static_cast<double>(score.scored)));
-  for (const auto& figure : source.figures(score)) facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
-  report.configuration = reader.config().to_toml();
-  return report;
+  for (const auto& figure : source->figures(score))
+    facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
+  return html_report(record, contents_of(record, reader.vocabulary()), report);
 }
 
-int run(const Arguments& arguments) {
+std::string page_of_episodes(const Reader& reader, Transformer& model, const Arguments& arguments) {
+  const EnvironmentOptions& environment = *reader.config().environment();
+  const EpisodeArguments& asked = arguments.episodes;
+  Progress progress("inspect", "step", arguments.tokens);
+  const auto record = record_episodes(model, environment,
+                                      {.episodes = asked.episodes,
+                                       .steps = arguments.tokens,
+                                       .seed = static_cast<uint64_t>(asked.seed),
+                                       .greedy = asked.greedy,
+                                       .progress = [&](int64_t done) { progress.update(done); }});
+  progress.finish();
+  if (record.stopped) return "";
+  ReportOptions report = describe(arguments, reader);
+  report.facts.insert(report.facts.end(), {{"environment", environment.name()},
+                                           {"seed", fmt::format("{}", asked.seed)},
+                                           {"actions", asked.greedy ? "likeliest" : "drawn"},
+                                           {"steps", fmt::format("{}", record.steps.size())}});
+  return html_report(record, contents_of(record, environment), report);
+}
+
+int run(const CLI::App& verb, const Arguments& arguments) {
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
-  const auto [source, tokens] = part_of(reader, arguments);
+  const bool acts = reader.config().environment() != nullptr;
+  refuse_of_the_other(verb, acts, {"--data", "--split", "--offset"});
   const auto model = reader.model();
   reader.checkpoint.close();
-  const auto blocks = source->evaluation(arguments.split, 1, reader.config().train.block, /*drop_partial=*/false);
-
   catch_interrupts();
-  Progress progress("inspect", "token", tokens);
-  const auto record =
-      record_memory(*model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }});
-  progress.finish();
-  if (record.stopped) fail("interrupted; no page was written");
-  write_file(arguments.out, html_report(record, reader.vocabulary(), describe(arguments, reader, *source, record)));
+  const std::string page = acts ? page_of_episodes(reader, *model, arguments) : page_of_text(reader, *model, arguments);
+  if (page.empty()) fail("interrupted; no page was written");
+  write_file(arguments.out, page);
   std::cout << arguments.out << '\n';
   return 0;
 }
@@ -92,8 +123,8 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_inspect(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("inspect",
-                                      "Show what a trained model remembers of a text, and for how long: one HTML page");
+  auto* verb = program.add_subcommand(
+      "inspect", "Show what a trained model remembers of a text, or of episodes, and for how long: one HTML page");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
@@ -101,11 +132,12 @@ void add_inspect(CLI::App& program, Action& action) {
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
       ->check(one_of({"train", "valid", "test", "all"}))
       ->capture_default_str();
-  verb->add_option("--tokens", arguments->tokens, "read so many tokens")
+  verb->add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
       ->check(whole_number(1, 200000))
       ->capture_default_str();
   verb->add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
       ->check(whole_number(0, int64_t{1} << 50));
+  add_episodes(*verb, arguments->episodes);
   verb->add_option("-o,--out", arguments->out, "the page to write")->type_name("FILE")->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
   add_device(*verb, arguments->reading.device);
@@ -113,11 +145,11 @@ void add_inspect(CLI::App& program, Action& action) {
   add_method_options(*verb, arguments->reading);
   add_task_options(*verb, arguments->reading);
   verb->footer(
-      "The page opens from the disk and needs no network. It shades each token by how long its row stayed in\n"
-      "memory, by what the method tells of it and by how surprising it was, layer by layer.");
+      "The page opens from the disk and needs no network. It shades each token, or each step of an agent, by how\n"
+      "long its row stayed in memory and by what the method tells of it, layer by layer.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = within_memory("lower --tokens", [=] { return run(*arguments); });
+    action = within_memory("lower --tokens", [=] { return run(*verb, *arguments); });
   });
 }
 

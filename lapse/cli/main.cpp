@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   lapse::add_prune(program, action);
   lapse::add_tokenizer(program, action);
   lapse::add_inspect(program, action);
+  lapse::add_play(program, action);
   lapse::add_plot(program, action);
   lapse::add_help(program, action);
   lapse::add_completion(program, action);

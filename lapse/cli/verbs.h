@@ -24,6 +24,7 @@ void add_golden(CLI::App& program, Action& action);
 void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
+void add_play(CLI::App& program, Action& action);
 void add_plot(CLI::App& program, Action& action);
 void add_help(CLI::App& program, Action& action);
 void add_completion(CLI::App& program, Action& action);

@@ -21,7 +21,7 @@ Tokens random_text(int64_t length = kLength) {
   return tokens;
 }
 
-MemoryRecord record(const std::string& method, const Settings& settings = {}, int64_t limit = 0) {
+TextRecord record(const std::string& method, const Settings& settings = {}, int64_t limit = 0) {
   const auto model = tiny_model(tiny_config("post"), *method_options(method, settings), at::kFloat);
   const Tokens tokens = random_text();
   EvaluationStreams blocks(tokens, 1, kBlock, false);

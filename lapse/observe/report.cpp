@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-
-#include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
@@ -52,26 +49,24 @@ std::string escaped(std::string_view text) {
   return html;
 }
 
-/// The cells of every window or stream, each with the token that comes after it: [text, tokens that were read].
-Json all_cells(const MemoryRecord& record, const Vocabulary& vocabulary) {
-  const bool predicts_tokens = vocabulary.outputs() == vocabulary.size();
+/// [text, tokens that were read], of an agent's step also what it saw and did.
+Json cells_of(const Contents& contents) {
   Json all = Json::array();
-  for (size_t w = 0; w < record.begins.size(); ++w) {
-    const int64_t begin = record.begins[w];
-    const int64_t end = w + 1 < record.begins.size() ? record.begins[w + 1] : std::ssize(record.tokens);
-    std::vector<std::string> pieces;
-    for (int64_t i = begin; i < end; ++i) pieces.push_back(vocabulary.decode(record.tokens[i]));
-    if (record.ends[w] >= 0 && predicts_tokens) pieces.push_back(vocabulary.decode(record.ends[w]));
-    int64_t left = end - begin;
+  for (const auto& part : contents.cells) {
     Json cells = Json::array();
-    for (const auto& cell : cells_of(pieces)) {
-      const int64_t read = std::min(cell.tokens, left);
-      cells.push_back({cell.text, read});
-      left -= read;
+    for (const auto& cell : part) {
+      cells.push_back({cell.text, cell.tokens});
+      if (!cell.sight.empty()) cells.back().push_back({{"sight", cell.sight}, {"act", cell.act}});
     }
     all.push_back(cells);
   }
   return all;
+}
+
+Json numbers_of(const Contents& contents) {
+  Json numbers = Json::object();
+  for (const auto& [name, values] : contents.numbers) numbers[name] = rounded(values);
+  return numbers;
 }
 
 Json layers_of(const MemoryRecord& record) {
@@ -91,29 +86,6 @@ Json layers_of(const MemoryRecord& record) {
 
 }  // namespace
 
-std::vector<Cell> cells_of(const std::vector<std::string>& pieces) {
-  std::string text;
-  for (const auto& piece : pieces) text += piece;
-  std::vector<Cell> cells;
-  bool open = false;  // the last cell has bytes of a character that is not whole yet
-  size_t at = 0, end = 0;
-  for (const auto& piece : pieces) {
-    end += piece.size();
-    if (!open) cells.emplace_back();
-    Cell& cell = cells.back();
-    ++cell.tokens;
-    while (at < end) {
-      const size_t before = at;
-      if (char32_t code; next_code_point(text, at, code))
-        cell.text += text.substr(before, at - before);
-      else
-        cell.text += fmt::format("\\x{:02X}", static_cast<unsigned char>(text[at++]));
-    }
-    open = at > end;
-  }
-  return cells;
-}
-
 // Outside its strings JSON has none of these characters.
 std::string embeddable(std::string_view json) {
   std::string safe;
@@ -126,11 +98,21 @@ std::string embeddable(std::string_view json) {
   return safe;
 }
 
-std::string html_report(const MemoryRecord& record, const Vocabulary& vocabulary, const ReportOptions& options) {
-  const Json data = {
-      {"title", options.title},       {"facts", options.facts},     {"configuration", options.configuration},
-      {"bos", vocabulary.bos() >= 0}, {"begins", record.begins},    {"cells", all_cells(record, vocabulary)},
-      {"nats", rounded(record.nats)}, {"layers", layers_of(record)}};
+std::string html_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options) {
+  const size_t steps = record.layers.empty() ? 0 : record.layers[0].held.size();
+  const Json data = {{"title", options.title},
+                     {"facts", options.facts},
+                     {"configuration", options.configuration},
+                     {"unit", contents.unit},
+                     {"part", contents.part},
+                     {"bos", contents.bos},
+                     {"count", steps},
+                     {"begins", record.begins},
+                     {"headings", contents.headings},
+                     {"cells", cells_of(contents)},
+                     {"nats", rounded(contents.nats)},
+                     {"numbers", numbers_of(contents)},
+                     {"layers", layers_of(record)}};
   // ASCII alone; what a title or a path has that is not UTF-8 is replaced.
   const std::string json = embeddable(data.dump(-1, ' ', true, Json::error_handler_t::replace));
   std::string page;

@@ -1,8 +1,9 @@
 "use strict";
-// Draws the record that stands in #data. A cell is what can be pointed at: the tokens of one character, or one token.
+// Draws the record that stands in #data. A cell is what can be pointed at: the tokens of one character, one token, or a
+// step of an agent. A token stands here for a step too, and a window for an episode.
 // Text only ever enters the page as text nodes, never as markup.
 const data = JSON.parse(document.getElementById("data").textContent);
-const layers = data.layers, count = data.nats.length;
+const layers = data.layers, count = data.count, numbers = Object.keys(data.numbers);
 const element = (id) => document.getElementById(id);
 const make = (name, text = "", kind = "") => {
   const made = document.createElement(name);
@@ -16,8 +17,8 @@ const write = (x) => (x === null || !isFinite(x) ? "–" : Math.abs(x) >= 100 ||
 const cells = [];
 data.cells.forEach((texts, window) => {
   let next = data.begins[window];
-  for (const [text, tokens] of texts) {
-    cells.push({ text, window, first: next, last: next + tokens - 1, read: tokens > 0 });
+  for (const [text, tokens, step] of texts) {
+    cells.push({ text, window, step, first: next, last: next + tokens - 1, read: tokens > 0 });
     next += tokens;
   }
 });
@@ -33,6 +34,7 @@ const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 // Bits with which the cell was predicted: the loss of a token is that of what follows it.
 const surprise = (cell) => {
   let bits = null;
+  if (data.nats.length === 0) return bits;
   for (let i = cell.first; i <= Math.max(cell.last, cell.first); ++i)
     if (i > data.begins[cell.window] && data.nats[i - 1] !== null) bits = (bits ?? 0) + data.nats[i - 1] / Math.LN2;
   return bits;
@@ -51,9 +53,10 @@ const windowOf = (t) => data.begins.findLastIndex((begin) => begin <= t);
 const state = { by: "held", layer: layers.length > 1 ? "mean" : 0, at: null };
 const shownLayers = (pane) => (pane === "mean" ? layers.map((_, l) => l) : [pane]);
 const panesShown = () => (state.layer === "all" ? layers.map((_, l) => l) : [state.layer]);
-const numbers = layers.map((_, l) => [l, `${l}`]);
-const layerChoices = layers.length > 1 ? [["mean", "mean"], ...numbers, ["all", "side by side"]] : numbers;
-const ways = [["held", "how long it was held"], ...told.map((name) => [`told:${name}`, name]), ["surprise", "surprise"]];
+const single = layers.map((_, l) => [l, `${l}`]);
+const layerChoices = layers.length > 1 ? [["mean", "mean"], ...single, ["all", "side by side"]] : single;
+const ways = [["held", "how long it was held"], ...told.map((name) => [`told:${name}`, name]),
+  ...numbers.map((name) => [`number:${name}`, name]), ...(data.nats.length ? [["surprise", "surprise"]] : [])];
 
 // report.html#by=surprise&layer=all&at=500 opens in that view.
 function readAddress() {
@@ -68,7 +71,8 @@ function readAddress() {
 function value(cell, pane) {
   if (!cell.read && state.by !== "surprise") return null;
   if (state.by === "surprise") return surprise(cell);
-  const name = state.by.slice(5);
+  const [kind, name] = state.by.split(":");
+  if (kind === "number") return over(cell, data.numbers[name], larger);
   const all = shownLayers(pane).map((l) => (state.by === "held" ? held(cell, l) : over(cell, layers[l].told[name], larger)));
   const known = all.filter((x) => x !== null);
   return known.length ? mean(known) : null;
@@ -125,14 +129,14 @@ function legend(scale) {
   };
   if (state.at !== null) {
     const sizes = panesShown().map((pane) => mean(shownLayers(pane).map((l) => layers[l].sizes[state.at])));
-    box.append(make("span", `When token ${state.at} was read, ${sizes.map(write).join(", ")} rows could be read` +
+    box.append(make("span", `When ${data.unit} ${state.at} was read, ${sizes.map(write).join(", ")} rows could be read` +
       `${state.layer === "mean" ? " (mean of the layers)" : ""}.`));
     patch(shade("there", 0.75), "in memory then");
-    box.append(make("span", "(click the token again, or press Escape, to go back)"));
+    box.append(make("span", `(click the ${data.unit} again, or press Escape, to go back)`));
     return;
   }
-  const unit = { held: "timesteps for which later tokens could read it", surprise: "bits with which it was predicted" }[state.by] ??
-    `${state.by.slice(5)}, as last told`;
+  const unit = { held: `timesteps for which later ${data.unit}s could read it`, surprise: "bits with which it was predicted" }[state.by] ??
+    (state.by.startsWith("told") ? `${state.by.slice(5)}, as last told` : state.by.slice(7));
   box.append(make("span", unit));
   if (scale) {
     const bar = make("span", "", "scale");
@@ -140,8 +144,8 @@ function legend(scale) {
     if (scale[0] === scale[1]) bar.style.background = shade("ended", 0.5);
     box.append(make("span", write(scale[0])), bar, make("span", write(scale[1])));
   }
-  if (state.by === "held") patch(shade("there", 0.75), data.begins.length > 1 ? "still there when its window ended" : "still there at the end");
-  box.append(make("span", "· click a token to see what was in memory when it was read"));
+  if (state.by === "held") patch(shade("there", 0.75), data.headings.length ? `still there when its ${data.part} ended` : "still there at the end");
+  box.append(make("span", `· click a ${data.unit} to see what was in memory when it was read`));
 }
 
 // ---- the text ----
@@ -152,17 +156,36 @@ function visible(text) {
 
 function fill(text) {
   cells.forEach((cell, number) => {
-    if (data.begins.length > 1 && (number === 0 || cells[number - 1].window !== cell.window))
-      text.append(make("div", `window ${cell.window}`, "window"));
-    const span = make("span", "", cell.read ? "" : "unread");
+    if (data.headings.length && (number === 0 || cells[number - 1].window !== cell.window))
+      text.append(make("div", data.headings[cell.window], "window"));
+    const span = make("span", "", cell.step ? "step" : cell.read ? "" : "unread");
     span.dataset.cell = number;
+    text.append(span);
+    if (cell.step) return fillStep(span, cell);
     if (cell.text === "") span.append(make("span", data.bos && cell.first === data.begins[cell.window] ? "BOS" : "∅", "mark"));
     visible(cell.text).split("\n").forEach((line, i) => {
       if (i > 0) span.append(make("span", "↵", "mark"), "\n");
       span.append(line);
     });
-    text.append(span);
   });
+}
+
+// What an agent saw, the agent in the middle: in each place the first letter of what is there, in its colour if one of
+// its words is one; below that the label.
+function fillStep(span, cell) {
+  const sight = cell.step.sight, side = Math.sqrt(sight.length);
+  if (sight.length > 1 && Number.isInteger(side)) {
+    const view = make("div", "", "view");
+    view.style.gridTemplateColumns = `repeat(${side}, 1fr)`;
+    sight.forEach((words, i) => {
+      const colour = words.find((word) => CSS.supports("color", word)), thing = words.find((word) => word !== colour);
+      const place = make("i", i === (sight.length - 1) / 2 ? "●" : thing?.[0] ?? "", colour ? "coloured" : words.length ? "thing" : "");
+      if (colour) place.style.backgroundColor = colour;
+      view.append(place);
+    });
+    span.append(view);
+  }
+  span.append(make("div", cell.text === "" ? "·" : cell.text, "label"));
 }
 
 function build() {
@@ -242,12 +265,13 @@ function row(table, texts, first = "th") {
 
 function tip(cell, event) {
   const box = element("tip"), table = make("table"), bits = surprise(cell), begin = data.begins[cell.window];
-  const place = data.begins.length > 1 ? `window ${cell.window}, ` : "";
+  const place = data.headings.length ? `${data.part} ${cell.window}, ` : "";
   const times = cell.last > cell.first ? `times ${cell.first - begin}–${cell.last - begin}` : `time ${cell.first - begin}`;
   const head = make("div");
-  head.append(make("b", cell.text === "" ? "no text" : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
+  head.append(make("b", cell.text === "" ? (cell.step ? "nothing of note" : "no text") : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
     bits === null ? "" : `, predicted with ${write(bits)} bits`);
   box.replaceChildren(head);
+  if (cell.step) head.append(make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(data.numbers[name][cell.first])}`).join(", ")));
   if (cell.read) {
     row(table, ["layer", "held for", ...told], "th");
     layers.forEach((layer, l) => row(table, [`${l}`, there(cell, l) ? `${held(cell, l)}, still there` : `${held(cell, l)}`,

@@ -50,7 +50,10 @@ std::unique_ptr<MethodOptions> method_of(const Config& config, const ReadingOpti
 std::unique_ptr<TaskOptions> task_of(const Config& config, const ReadingOptions& options) {
   auto task = config.copy_task();
   set_values(task ? task->reading_fields() : Fields(), options.of_task, task_table(),
-             task ? "the run's task, " + config.task_name : "the run, which reads a text", "tasks");
+             task                   ? "the run's task, " + config.task_name
+             : config.environment() ? "the run, which acts in an environment"
+                                    : "the run, which reads a text",
+             "tasks");
   return task;
 }
 

@@ -24,8 +24,8 @@ class Streams {
   Streams(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options, int64_t first,
           int64_t count, int64_t stride)
       : model_(model),
+        environment_(environment),
         options_(options),
-        name_(environment.name()),
         stride_(stride),
         environments_(environment.make(count, options.seed)),
         memory_(model.begin(count, Stored::projections)),
@@ -86,16 +86,14 @@ class Streams {
   void begin(int64_t i, int64_t episode) {
     Player& player = players_[i];
     player.episode = episode < options_.episodes ? episode : -1, player.now = {};
-    const auto stream = [&](const char* what) {
-      return Random(options_.seed, fmt::format("{}.{}.{}", name_, what, player.episode));
-    };
-    environments_->begin(i, stream("episode"));
-    player.draws = stream("action");
+    const EpisodeDraws draws = episode_draws(environment_, options_.seed, player.episode);
+    environments_->begin(i, draws.world);
+    player.draws = draws.actions;
   }
 
   Transformer& model_;
+  const EnvironmentOptions& environment_;
   const EpisodeOptions& options_;
-  std::string name_;
   int64_t stride_;
   std::unique_ptr<Environments> environments_;
   ModelMemory memory_;
@@ -106,6 +104,13 @@ class Streams {
 };
 
 }  // namespace
+
+EpisodeDraws episode_draws(const EnvironmentOptions& environment, uint64_t seed, int64_t number) {
+  const auto stream = [&](const char* what) {
+    return Random(seed, fmt::format("{}.{}.{}", environment.name(), what, number));
+  };
+  return {stream("episode"), stream("action")};
+}
 
 EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
   const auto start = std::chrono::steady_clock::now();

@@ -17,6 +17,12 @@ struct EpisodeOptions {
   std::function<void(int64_t done)> progress = {};  ///< after some episodes; may be empty
 };
 
+/// What episode number n draws from, whoever plays it.
+struct EpisodeDraws {
+  Random world, actions;
+};
+EpisodeDraws episode_draws(const EnvironmentOptions& environment, uint64_t seed, int64_t number);
+
 struct Episode {
   double reward = 0, score = 0;
   int64_t steps = 0;

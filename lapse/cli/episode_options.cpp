@@ -1,0 +1,32 @@
+#include "lapse/cli/episode_options.h"
+
+#include <fmt/format.h>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+void add_episodes(CLI::App& verb, EpisodeArguments& arguments) {
+  verb.add_option("--episodes", arguments.episodes, "of a run in an environment: play so many episodes")
+      ->check(whole_number(1, 10'000'000))
+      ->capture_default_str();
+  verb.add_flag("--greedy", arguments.greedy, "of a run in an environment: take the likeliest actions, draw none");
+  verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
+      ->check(whole_number(0, int64_t{1} << 53))
+      ->capture_default_str();
+}
+
+void refuse_given(const CLI::App& verb, const std::vector<std::string>& options, const std::string& why) {
+  for (const auto& option : options)
+    if (verb.count(option) > 0) fail(fmt::format("{} {}; leave it out", option, why));
+}
+
+void refuse_of_the_other(const CLI::App& verb, bool acts, const std::vector<std::string>& text) {
+  if (acts)
+    refuse_given(verb, text, "is for runs that read a text, and this one acts in an environment");
+  else
+    refuse_given(verb, {"--episodes", "--greedy", "--seed"}, "is for runs that act in an environment");
+}
+
+}  // namespace lapse

@@ -1,0 +1,25 @@
+// The options of verbs that play episodes with a run.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace lapse {
+
+struct EpisodeArguments {
+  int64_t episodes = 1000, seed = 1;
+  bool greedy = false;
+};
+
+/// Declares --episodes, --greedy and --seed; what `arguments` holds are the defaults.
+void add_episodes(CLI::App& verb, EpisodeArguments& arguments);
+
+/// Error if one of these options was given to the verb: "--data WHY; leave it out".
+void refuse_given(const CLI::App& verb, const std::vector<std::string>& options, const std::string& why);
+
+/// Of a verb that reads texts and plays episodes: Error if it was given one of `text`, which are for texts alone, and
+/// the run acts in an environment; or one of add_episodes', and it does not.
+void refuse_of_the_other(const CLI::App& verb, bool acts, const std::vector<std::string>& text);
+
+}  // namespace lapse

@@ -1,0 +1,98 @@
+#include "lapse/cli/frame.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+namespace lapse {
+namespace {
+
+constexpr size_t kCellWidth = 14;  // at least; a grid's cells are as wide as its widest
+
+/// A cell's text on the colour that one of its words names.
+std::string coloured(const std::vector<std::string>& words, const std::string& text) {
+  static const std::map<std::string, std::string> codes = {
+      {"red", "97;41"},    {"blue", "97;44"},         {"green", "97;42"},  {"yellow", "30;43"},
+      {"purple", "97;45"}, {"orange", "30;48;5;208"}, {"white", "30;107"}, {"cyan", "30;46"},
+  };
+  for (const auto& word : words)
+    if (const auto code = codes.find(word); code != codes.end()) return "\033[" + code->second + "m" + text + "\033[0m";
+  return text;
+}
+
+/// "3", "3-7".
+std::string range(int64_t first, int64_t last) {
+  return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
+}
+
+}  // namespace
+
+std::string draw_sight(const Sight& sight, bool colour) {
+  const int64_t side = side_of(std::ssize(sight)), columns = side > 0 ? side : std::ssize(sight);
+  std::vector<std::string> texts;
+  for (const auto& words : sight) texts.push_back(fmt::format("{}", fmt::join(words, " ")));
+  size_t width = kCellWidth;
+  for (const auto& text : texts) width = std::max(width, text.size());
+  std::string grid;
+  for (int64_t cell = 0; cell < std::ssize(sight); ++cell) {
+    const std::string text = fmt::format(" {:<{}} ", texts[cell], width);
+    grid += (cell % columns == 0 ? "  |" : "") + (colour ? coloured(sight[cell], text) : text) + "|";
+    if (cell % columns == columns - 1) grid += '\n';
+  }
+  return grid;
+}
+
+std::string around_agent(const std::string& map, int columns) {
+  const auto width = std::ssize(map.substr(0, map.find('\n')));
+  if (width <= columns) return map;
+  const auto agent = static_cast<int64_t>(map.find('@')) % (width + 1);
+  const int64_t first = std::clamp<int64_t>(agent - columns / 2, 0, width - columns);
+  std::string part, line;
+  for (std::istringstream lines(map); std::getline(lines, line);) part += line.substr(first, columns) + '\n';
+  return part;
+}
+
+std::string StepFrame::draw(int64_t step) const {
+  const auto next = std::ranges::upper_bound(record.begins, step);
+  const int64_t begin = *std::prev(next);
+  const AgentStep& now = record.steps[step];
+  double sum = 0;
+  for (int64_t i = begin; i <= step; ++i) sum += record.steps[i].result.reward;
+  std::string text = fmt::format("episode {}, step {}\n\n{}\n", next - record.begins.begin() - 1, step - begin,
+                                 draw_sight(sight_of(shape, now.bits), colour));
+  if (!map.empty()) text += map + '\n';
+  text += fmt::format("  takes {:<10}", shape.actions[now.action]);
+  for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
+  text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
+  text += "  steps that are remembered (#), forgotten (.), now (@)\n";
+  for (size_t l = 0; l < record.layers.size(); ++l)
+    text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step));
+  if (now.result.end)
+    text += fmt::format("\n  the episode ends: {} {:g}, return {:g}, {} steps\n", shape.score, now.result.score, sum,
+                        step - begin + 1);
+  return text;
+}
+
+std::string StepFrame::draw_memory(const LayerRecord& layer, int64_t begin, int64_t step) const {
+  std::string strip;
+  std::vector<std::string> names;
+  const auto remembered = [&](int64_t i) { return layer.held[i] >= step - i; };
+  for (int64_t i = begin, last = begin; i < step; i = last + 1) {
+    last = i;
+    while (last + 1 < step && remembered(last + 1) == remembered(i) && labels[last + 1] == labels[i]) ++last;
+    strip.append(last + 1 - i, remembered(i) ? '#' : '.');
+    if (remembered(i))
+      names.push_back(range(i - begin, last - begin) + (labels[i].empty() ? "" : " (" + labels[i] + ")"));
+  }
+  strip += '@';
+  constexpr int kBeside = 12;
+  const auto room = static_cast<size_t>(std::max(columns - kBeside, 10));
+  if (strip.size() > room) strip.erase(0, strip.size() - room);
+  return fmt::format("{}\n           {}\n", strip,
+                     names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
+}
+
+}  // namespace lapse

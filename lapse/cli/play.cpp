@@ -1,0 +1,83 @@
+#include "lapse/cli/play.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/rl/registry.h"
+
+namespace lapse {
+namespace {
+
+std::vector<std::string> environment_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : environment_table()) names.push_back(entry.name);
+  return names;
+}
+
+int watch(const CLI::App& verb, const PlayArguments& arguments) {
+  refuse_given(verb, {"--set"}, "is for playing yourself, and an agent's environment is as its run says");
+  const Reader reader = open_reader(arguments.reading);
+  const Config& config = reader.config();
+  if (!config.environment())
+    fail(
+        fmt::format("{}: the run reads a {}, and acts in no environment; for such runs there are `lapse eval` and "
+                    "`lapse inspect`",
+                    reader.checkpoint.path().string(), reader.task ? "task" : "text"));
+  if (config.task_name != arguments.environment)
+    fail(fmt::format("{0}: the run acts in the environment \"{1}\"; to watch it: lapse play {1} {2}",
+                     reader.checkpoint.path().string(), config.task_name, arguments.reading.run));
+  const auto model = reader.model();
+  return watch_agent(*model, *config.environment(), arguments);
+}
+
+int play(const CLI::App& verb, const PlayArguments& arguments) {
+  if (!arguments.reading.run.empty()) return watch(verb, arguments);
+  const std::string why = "is for watching an agent, and no run is named";
+  refuse_given(verb, {"--episodes", "--greedy", "--speed", "--device", "--threads", "--method"}, why);
+  for (const auto& [field, value] : arguments.reading.of_method) refuse_given(verb, {flag_of(field)}, why);
+  Config config;
+  config.task_name = arguments.environment;
+  Sections sections = config.sections();
+  std::erase_if(sections, [&](const Section& section) { return section.name != arguments.environment; });
+  for (const auto& assignment : arguments.set) set_config(sections, assignment);
+  config.environment()->check();
+  return play_yourself(*config.environment(), arguments);
+}
+
+}  // namespace
+
+void add_play(CLI::App& program, Action& action) {
+  auto* verb = program.add_subcommand("play", "Play in an environment with the arrow keys, or watch an agent there");
+  auto arguments = std::make_shared<PlayArguments>();
+  verb->add_option("environment", arguments->environment, "which world")
+      ->required()
+      ->check(one_of(environment_names()));
+  verb->add_option("run", arguments->reading.run, "watch the agent of this run; default: play yourself");
+  verb->add_option("--set", arguments->set, "an option of the environment that you play in; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  verb->add_flag("--map", arguments->map, "show the whole world too, not only what the agent sees");
+  verb->add_option("--speed", arguments->speed, "steps per second of an agent that plays on a terminal")
+      ->check(number(0.1, 1000))
+      ->capture_default_str();
+  add_episodes(*verb, arguments->episodes);
+  add_device(*verb, arguments->reading.device);
+  add_threads(*verb, arguments->reading.threads);
+  add_method_options(*verb, arguments->reading);
+  verb->footer(
+      "Yourself: arrow keys or h j k l move, r begins the episode anew, q leaves. Without a terminal, words of "
+      "standard\n"
+      "input are actions (left, or letters: llk).\n"
+      "An agent: space or right is a step, left a step back, p plays and stops, + and - change the speed, q leaves.\n"
+      "Without a terminal every step of --episodes episodes is printed.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = within_memory("play in a smaller world", [=] { return play(*verb, *arguments); });
+  });
+}
+
+}  // namespace lapse
