@@ -40,7 +40,7 @@ Tensor EagerLayer::finish(const Tensor& h, const Tensor& read) const {
 
 Tensor EagerWeights::converted(const std::string& name, const Tensor& values) {
   const Tensor copy = values.detach().to(at::kFloat, false, /*copy=*/true);
-  return name == "input.weight" ? at::constant_pad_nd(copy.t(), {0, 0, 0, 1}).contiguous() : copy;
+  return name == "input.weight" ? at::constant_pad_nd(copy, {0, 0, 0, 1}).contiguous() : copy;
 }
 
 EagerWeights::EagerWeights(const NamedTensors& parameters, int64_t layer_count) : layers(layer_count) {

@@ -24,8 +24,8 @@ struct EagerLayer {
 struct EagerWeights {
   EagerWeights(const NamedTensors& parameters, int64_t layers);
 
-  /// A parameter, its gradient or a moment as the eager model has it: an agent's "input.weight" [width, bits] as an
-  /// embedding of bits, [bits + 1, width], whose last row stands for no bit.
+  /// A parameter, its gradient or a moment as the eager model has it: an agent's "input.weight" [bits, width] with
+  /// one more row, which stands for no bit.
   static at::Tensor converted(const std::string& name, const at::Tensor& values);
 
   at::Tensor embedding, position, output_weight, output_bias;

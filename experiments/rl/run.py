@@ -8,6 +8,7 @@ over the last 2 M steps. What was interrupted goes on to the bit.
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -16,7 +17,7 @@ import tomllib
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
-LAPSE = ROOT / "build" / "release" / "lapse"
+LAPSE = pathlib.Path(os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse"))
 PIECE = WINDOW = 2_000_000  # steps
 
 
@@ -52,8 +53,8 @@ def train_lines(run):
 
 def recent(run, key):
     """The score of the last WINDOW steps, each line by its episodes; None where the run is not so long."""
-    lines, per_update = train_lines(run), steps_of(run)
-    if not lines or lines[-1]["update"] * per_update < WINDOW:
+    lines = train_lines(run)
+    if not lines or lines[-1]["update"] * (per_update := steps_of(run)) < WINDOW:
         return None
     last = [line for line in lines if line["update"] * per_update > lines[-1]["update"] * per_update - WINDOW and line.get("episodes")]
     return sum(line[key] * line["episodes"] for line in last) / max(1, sum(line["episodes"] for line in last))
