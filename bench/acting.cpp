@@ -25,7 +25,7 @@ using at::Tensor;
 struct Options {
   int64_t updates = 10;
   std::string only;
-  bool learn = true;
+  bool act = true, learn = true;
 };
 
 /// Streams before a method, whose queries read about `seen` rows.
@@ -137,20 +137,24 @@ Json run(const Common& common, const Options& options) {
     Acting acting(c, common.quick);
     std::vector<double> project, act, learn;
     for (int64_t i = 0; i < (common.quick ? 1 : options.updates + 1); ++i) {
-      project.push_back(seconds([&] { acting.project(); }));
-      act.push_back(seconds([&] { acting.act(); }));
+      if (options.act) {
+        project.push_back(seconds([&] { acting.project(); }));
+        act.push_back(seconds([&] { acting.act(); }));
+      }
       if (options.learn) learn.push_back(seconds([&] { acting.learn(); }));
     }
     const double steps = static_cast<double>(acting.steps());
-    const double us = 1e6 * median(act) / steps, rate = static_cast<double>(acting.streams()) * 1e6 / us;
+    const double project_ms = project.empty() ? 0 : 1e3 * median(project);
+    const double us = act.empty() ? 0 : 1e6 * median(act) / steps,
+                 rate = us > 0 ? static_cast<double>(acting.streams()) * 1e6 / us : 0;
     const double learn_ms = learn.empty() ? 0 : 1e3 * median(learn);
-    std::cout << fmt::format("{:<28}{:>8.0f}{:>12.2f}{:>14.1f}{:>14.0f}{:>12.1f}\n", c.name, acting.rows(),
-                             1e3 * median(project), us, rate, learn_ms)
+    std::cout << fmt::format("{:<28}{:>8.0f}{:>12.2f}{:>14.1f}{:>14.0f}{:>12.1f}\n", c.name, acting.rows(), project_ms,
+                             us, rate, learn_ms)
               << std::flush;
     json["results"].push_back({{"case", c.name},
                                {"streams", acting.streams()},
                                {"rows", acting.rows()},
-                               {"project_ms", 1e3 * median(project)},
+                               {"project_ms", project_ms},
                                {"us_per_step", us},
                                {"steps_per_second", rate},
                                {"learn_ms", learn_ms}});
@@ -170,6 +174,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 100000))
         ->capture_default_str();
     app.add_option("--only", options.only, "only cases whose names contain this");
+    app.add_flag("--act,!--no-act", options.act, "time the tokens read one by one");
     app.add_flag("--learn,!--no-learn", options.learn, "also time the block that learns");
   };
   program.run = [&](const Common& common) { return run(common, options); };

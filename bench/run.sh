@@ -2,14 +2,14 @@
 # Runs the benchmarks one after another and writes bench/results/NAME.json.
 #
 #   bench/run.sh                      all, with the settings that the results in README.md come from
-#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, methods, memory, rl,
+#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, acting, methods, memory, rl,
 #                                     with these options
 #
 # LAPSE_BUILD: the build folder, by default build/release. On a busy machine the numbers mean nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${LAPSE_BUILD:-build/release}
-names=(attention selective step generation methods memory rl)
+names=(attention selective step generation acting methods memory rl)
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
@@ -46,6 +46,7 @@ else
   run step
   "$build/bench/step" --json bench/results/step_bf16.json --precision bf16 --no-eager
   run generation --tokens 200000
+  run acting
   run methods
   run memory
   run rl

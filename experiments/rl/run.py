@@ -63,7 +63,8 @@ def recent(run, key):
 def train(run, config, values, steps, mark, key):
     settings = tomllib.loads((ROOT / config).read_text())["train"]
     per_update = settings["batch"] * settings["block"]
-    total, piece = round(steps / per_update), round(PIECE / per_update)
+    logged = settings["log_every"]  # pieces end with a line of metrics, from which the next one begins
+    total, piece = (round(n / per_update / logged) * logged for n in (steps, PIECE))
     while True:
         lines = train_lines(run)
         done = lines[-1]["update"] if lines else 0
