@@ -60,7 +60,9 @@ EagerOutputs eager_attention(const EagerInputs& x) {
 
   const Tensor age = at::arange(n - K, n).unsqueeze(1) - at::arange(n).unsqueeze(0);  // [K, n]
   const Tensor remaining = x.span.unsqueeze(1) - age;                                 // r, [B, K, n]
-  const Tensor m = at::clamp(remaining / x.ramp + 1, 0, 1) * (age >= 1);
+  Tensor visible = age >= 1;
+  if (x.first.defined()) visible = at::logical_and(visible, at::arange(n) >= x.first.unsqueeze(2));
+  const Tensor m = at::clamp(remaining / x.ramp + 1, 0, 1) * visible;
   const Tensor weight = m.unsqueeze(1).to(q.scalar_type());
   const Tensor a = at::softmax((logits * scale).masked_fill(weight <= 0, kHidden), 3) * weight;
   const Tensor normalised = a / (a.sum(3, true) + 1e-8);

@@ -14,6 +14,7 @@ struct EagerInputs {
   at::Tensor span;      ///< [B, n]
   at::Tensor position;  ///< [P, D]
   double ramp = 1;
+  at::Tensor first = {};  ///< [B, K] int64: the first row that each query may read; undefined: 0
 };
 
 struct EagerOutputs {

@@ -1,7 +1,6 @@
 #include "bench/eager_model.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +19,13 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return at::layer_norm(x, {x.size(-1)}, weight, bias, 1e-5);
 }
 
+std::vector<Tensor> without_spans(const EagerWeights& weights) {
+  std::vector<Tensor> some;
+  for (const auto& [name, parameter] : weights.all)
+    if (!of_spans(name)) some.push_back(parameter);
+  return some;
+}
+
 }  // namespace
 
 Tensor EagerLayer::spans(const Tensor& x, double max_span) const {
@@ -32,18 +38,23 @@ Tensor EagerLayer::finish(const Tensor& h, const Tensor& read) const {
   return layer_norm(u + at::linear(inner, ff2_weight, ff2_bias), norm2_weight, norm2_bias);
 }
 
+Tensor EagerWeights::converted(const std::string& name, const Tensor& values) {
+  const Tensor copy = values.detach().to(at::kFloat, false, /*copy=*/true);
+  return name == "input.weight" ? at::constant_pad_nd(copy, {0, 0, 0, 1}).contiguous() : copy;
+}
+
 EagerWeights::EagerWeights(const NamedTensors& parameters, int64_t layer_count) : layers(layer_count) {
   std::map<std::string, Tensor> copies;
   for (const auto& [name, parameter] : parameters) {
-    copies[name] = parameter->detach().to(at::kFloat, false, /*copy=*/true).set_requires_grad(true);
-    if (!of_spans(name)) trained.push_back(copies[name]);
+    copies[name] = converted(name, *parameter).set_requires_grad(true);
+    all.emplace_back(name, copies[name]);
   }
   auto named = [&](const std::string& name) {
     const auto found = copies.find(name);
     if (found == copies.end()) fail("the eager model needs a parameter " + name + ", which the library's has not");
     return found->second;
   };
-  embedding = named("embedding"), position = named("position");
+  embedding = named(copies.contains("embedding") ? "embedding" : "input.weight"), position = named("position");
   output_weight = named("output.weight"), output_bias = named("output.bias");
   for (int64_t l = 0; l < layer_count; ++l) {
     auto own = [&](const char* name) { return named(fmt::format("layers.{}.{}", l, name)); };
@@ -56,12 +67,8 @@ EagerWeights::EagerWeights(const NamedTensors& parameters, int64_t layer_count) 
 EagerModel::EagerModel(const StepShape& shape, const NamedTensors& parameters)
     : shape_(shape),
       weights_(parameters, shape.layers),
-      memory_(shape.layers, at::empty({shape.batch, 0, shape.width})) {
-  for (const Tensor& parameter : weights_.trained) {
-    exp_avg_.push_back(at::zeros_like(parameter).detach());
-    exp_avg_sq_.push_back(at::zeros_like(parameter).detach());
-  }
-}
+      optimiser_({.rate = kRate, .clip = kClip}, without_spans(weights_)),
+      memory_(shape.layers, at::empty({shape.batch, 0, shape.width})) {}
 
 void EagerModel::fill() {
   for (Tensor& memory : memory_) memory = at::randn({shape_.batch, shape_.memory, shape_.width});
@@ -82,25 +89,14 @@ Tensor EagerModel::forward(size_t l, const Tensor& h, Tensor& cost) {
 }
 
 double EagerModel::update(const Tensor& input, const Tensor& target) {
-  for (Tensor& parameter : weights_.trained) parameter.mutable_grad().reset();
+  optimiser_.zero_gradients();
   Tensor h = at::embedding(weights_.embedding, input), cost = at::zeros({});
   for (size_t l = 0; l < weights_.layers.size(); ++l) h = forward(l, h, cost);
   const Tensor logits = at::linear(h, weights_.output_weight, weights_.output_bias);
   const Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), target.flatten());
   (loss + cost).backward();
-  clip_and_step();
+  optimiser_.clip_and_step();
   return loss.item<double>();
-}
-
-void EagerModel::clip_and_step() {
-  const at::NoGradGuard no_grad;
-  std::vector<Tensor> values, gradients;
-  for (const Tensor& parameter : weights_.trained)
-    values.push_back(parameter.detach()), gradients.push_back(parameter.grad());
-  const Tensor norm = at::stack(at::_foreach_norm(gradients)).norm();
-  at::_foreach_mul_(gradients, (kClip / (norm + 1e-6)).clamp_max(1).item());
-  const std::vector<Tensor> steps(values.size(), at::full({}, static_cast<float>(++steps_), at::kFloat));
-  at::_fused_adam_(values, gradients, exp_avg_, exp_avg_sq_, {}, steps, kRate, 0.9, 0.999, 0, 1e-8, false, false);
 }
 
 }  // namespace lapse::bench

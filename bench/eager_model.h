@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "bench/eager_optimiser.h"
 #include "bench/models.h"
 
 namespace lapse::bench {
@@ -21,11 +22,15 @@ struct EagerLayer {
 
 /// Copies of the library's weights (Transformer::parameters), by its names.
 struct EagerWeights {
-  explicit EagerWeights(const NamedTensors& parameters, int64_t layers);
+  EagerWeights(const NamedTensors& parameters, int64_t layers);
+
+  /// A parameter, its gradient or a moment as the eager model has it: an agent's "input.weight" [bits, width] with
+  /// one more row, which stands for no bit.
+  static at::Tensor converted(const std::string& name, const at::Tensor& values);
 
   at::Tensor embedding, position, output_weight, output_bias;
   std::vector<EagerLayer> layers;
-  std::vector<at::Tensor> trained;  ///< all but the span predictors'
+  std::vector<std::pair<std::string, at::Tensor>> all;
 };
 
 class EagerModel {
@@ -41,13 +46,11 @@ class EagerModel {
 
  private:
   at::Tensor forward(size_t l, const at::Tensor& h, at::Tensor& cost);
-  void clip_and_step();
 
   StepShape shape_;
   EagerWeights weights_;
+  EagerOptimiser optimiser_;
   std::vector<at::Tensor> memory_;  // per layer: [B, 0 ... M, d], detached
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;
-  int64_t steps_ = 0;
 };
 
 }  // namespace lapse::bench

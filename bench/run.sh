@@ -2,14 +2,14 @@
 # Runs the benchmarks one after another and writes bench/results/NAME.json.
 #
 #   bench/run.sh                      all, with the settings that the results in README.md come from
-#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, methods, memory, with
-#                                     these options
+#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, methods, memory, rl,
+#                                     with these options
 #
 # LAPSE_BUILD: the build folder, by default build/release. On a busy machine the numbers mean nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${LAPSE_BUILD:-build/release}
-names=(attention selective step generation methods memory)
+names=(attention selective step generation methods memory rl)
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
@@ -48,4 +48,5 @@ else
   run generation --tokens 200000
   run methods
   run memory
+  run rl
 fi

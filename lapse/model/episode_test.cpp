@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "lapse/model/transformer_testing.h"
 
 namespace lapse {
@@ -60,7 +62,8 @@ TEST_P(Episodes, ReadNothingOfWhatWasBefore) {
           first[0][0].fill_(true);
           const Tensor expected = read(*m, own, tokens.narrow(0, b, 1).narrow(1, from, t - from), first, kBlock);
           EXPECT_LE(difference(all.narrow(0, b, 1).narrow(1, from, t - from), expected), 1e-12)
-              << "projections " << (stored == Stored::projections) << ", stream " << b << ", episode from " << from << " to " << t << ", blocks of " << length;
+              << "projections " << (stored == Stored::projections) << ", stream " << b << ", episode from " << from
+              << " to " << t << ", blocks of " << length;
           from = t;
         }
       if (length == 1) continue;  // then rows may stay for a while
@@ -93,6 +96,39 @@ TEST_P(Episodes, ActAsTheBlockThatLearns) {
       if (parameter->grad().defined()) parameter->sub_(parameter->grad() * 0.1), parameter->mutable_grad().zero_();
     m->after_update();
   }
+}
+
+// Threads that act one token at a time, each for streams of its own, with room reserved or not: as all streams' block
+// at once. Episodes end at random.
+TEST_P(Episodes, ThreadsActAsTheBlock) {
+  constexpr int64_t kThreads = 3, kEach = 3, kSteps = 5 * kBlock;
+  for (const auto type : {at::kDouble, at::kFloat})
+    for (const int64_t room : {0, 3, 40}) {
+      const auto m = model(3);
+      m->to(type);
+      const Tensor tokens = random_tokens(kThreads * kEach, kSteps, 3);
+      Random random(3, "begins");
+      Tensor marks = at::zeros({kThreads * kEach, kSteps}, at::kBool);
+      for (int64_t i = 0; i < marks.numel(); ++i) marks.mutable_data_ptr<bool>()[i] = random.below(7) == 0;
+      Tensor expected;
+      std::vector<Tensor> acted(kThreads);
+      {
+        at::NoGradGuard no_grad;
+        ModelMemory memory = m->begin(kThreads * kEach, Stored::projections);
+        expected = read(*m, memory, tokens, marks, kSteps);
+      }
+      std::vector<std::thread> threads;
+      for (int64_t t = 0; t < kThreads; ++t)
+        threads.emplace_back([&, t] {
+          const at::NoGradGuard no_grad;
+          ModelMemory memory = m->begin(kEach, Stored::projections);
+          if (room > 0) memory.reserve(room);
+          const auto own = [&](const Tensor& x) { return x.narrow(0, t * kEach, kEach); };
+          acted[t] = read(*m, memory, own(tokens), own(marks), 1);
+        });
+      for (auto& thread : threads) thread.join();
+      EXPECT_LE(difference(at::cat(acted), expected), type == at::kDouble ? 1e-12 : 1e-5) << type << ", room " << room;
+    }
 }
 
 std::vector<std::string> names() {

@@ -47,26 +47,27 @@ class TokenInput : public Input {
   Tensor embedding_, position_;
 };
 
-/// x W^T of the bits x that are set: the sum of those columns of W.
+/// W x of the bits x that are set: the sum of those columns of W.
 class BagInput : public Input {
  public:
   BagInput(const ModelConfig& config, int64_t bits, Random& random)
-      : weight_(linear_weight(config.width, bits, config.initialisation, random)) {}
+      : weight_(linear_weight(config.width, bits, config.initialisation, random)
+                    .detach()
+                    .t()
+                    .contiguous()
+                    .set_requires_grad(true)) {}
 
   Tensor embed(const Tensor& bags, const Tensor&) const override {
-    const int64_t bits = weight_.size(1);
-    // One bit more takes what is not there.
-    const Tensor numbers = at::where(bags < 0, bits, bags).flatten(0, 1);
-    const Tensor set =
-        at::zeros({numbers.size(0), bits + 1}, weight_.options().requires_grad(false)).scatter_(1, numbers, 1.);
-    return at::linear(set.narrow(1, 0, bits), weight_).view({bags.size(0), bags.size(1), -1});
+    const Tensor set = bags >= 0, counts = set.sum(-1).flatten();
+    const Tensor h = std::get<0>(at::embedding_bag(weight_, bags.masked_select(set), counts.cumsum(0) - counts));
+    return h.view({bags.size(0), bags.size(1), -1});
   }
 
   int64_t context() const override { return 0; }
   NamedTensors parameters() override { return {{"input.weight", &weight_}}; }
 
  private:
-  Tensor weight_;  // [width, bits]
+  Tensor weight_;  // [bits, width]: W^T
 };
 
 }  // namespace

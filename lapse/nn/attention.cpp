@@ -18,6 +18,9 @@ using at::Tensor;
 // room, once that is full.
 constexpr int64_t kNewShare = 8;
 
+// Streams that are read token by token get room for so many more tokens, or more.
+constexpr int64_t kRoom = 16;
+
 /// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
 Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
@@ -195,7 +198,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   const BlockTimes& times = pass.times;
   const Projected own = stored ? project(h, /*query=*/true) : Projected();
   table.reset(times.begun);
-  if (stored && K == 1 && !at::GradMode::is_enabled()) table.reserve(1);
+  if (stored && K == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.room() == 0)
+    table.reserve(kRoom);
   table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
   pool(pass, K);
   Rows rows = this->rows(table, pass.stored, K, pass.options.bfloat16);
@@ -224,12 +228,15 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   return result;
 }
 
+bool Attention::forgets_at_once(const LayerPass& pass) const {
+  return pass.options.exact || pass.options.observe || method_->one_by_one();
+}
+
 void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, int64_t K) const {
   at::NoGradGuard no_grad;
   MemoryTable& table = pass.table;
   table.detach();
-  const bool now = pass.options.exact || pass.options.observe || method_->one_by_one();
-  if (!now && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
+  if (!forgets_at_once(pass) && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
   const Tensor next = (pass.times.start + K).index_select(0, table.sample());
   const int64_t spare = method_->spare(pass.stored);
   Tensor kept = rows.until > (spare == 0 ? next : next - spare);

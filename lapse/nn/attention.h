@@ -57,6 +57,7 @@ class Attention : public Sublayer {
   /// `fresh`: how many of each sample's newest rows have gradients.
   Rows rows(const MemoryTable& table, Stored stored, int64_t fresh = 0, bool bfloat16 = false) const;
   Reading read(const at::Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const;
+  bool forgets_at_once(const LayerPass& pass) const;  // whether no row may stay that no later query reads
   void forget(LayerPass& pass, const Rows& rows, const at::Tensor& ended, int64_t length) const;
   void report(LayerPass& pass, const Rows& rows, const at::Tensor& kept, int64_t length) const;
 

@@ -17,9 +17,7 @@ BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& begins
   static_assert(static_cast<int>(RowKind::token) == 0 && static_cast<int>(RowKind::first) == 1);
   if (length != 1) time = time + at::arange(length, clock.options());
   Tensor first = time == 0;  // of a stream that has read nothing
-  if (begins.defined()) {
-    first = at::logical_or(first, begins);
-  }
+  if (begins.defined()) first = at::logical_or(first, begins);
   if (begins.defined() && length == 1) {
     const Tensor marks = begins.to(at::kCPU).contiguous();
     for (int64_t b = 0; b < marks.numel(); ++b)

@@ -69,11 +69,14 @@ HWY_INLINE const T* Position(const RowBlock<T>& b, int64_t i) {
   return b.age[i] >= 1 && b.age[i] <= b.positions ? b.position + (b.age[i] - 1) * b.width : nullptr;
 }
 
-/// The memory of the row that comes kAhead rows after row i.
+/// What is read kAhead rows after the key, or the value, of row i.
 template <class T>
-HWY_INLINE const T* Ahead(const RowBlock<T>& b, int64_t i, const T* lines, const T* next) {
-  if (i + kAhead < b.rows) return lines + b.at(i + kAhead);
-  return next + b.at(std::min(i + kAhead - b.rows, b.rows - 1));
+HWY_INLINE const T* AfterKey(const RowBlock<T>& b, int64_t i) {
+  return i + kAhead < b.rows ? b.k + b.at(i + kAhead) : b.v + b.at(std::min(i + kAhead - b.rows, b.rows - 1));
+}
+template <class T>
+HWY_INLINE const T* AfterValue(const RowBlock<T>& b, int64_t i) {
+  return i + kAhead < b.rows ? b.v + b.at(i + kAhead) : b.k + b.at(b.rows - 1) + (i + kAhead - b.rows + 1) * b.stride;
 }
 
 /// The sums over the lanes of each of four vectors.
@@ -106,11 +109,13 @@ template <bool kShared, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
   const int64_t rows = b.rows, heads = b.heads(), width = b.width;
   int64_t i = 0;
-  for (; width % kN == 0 && i + 4 <= rows; i += 4) {  // sums over lanes take long; four go together
+  // For narrow heads, of whose time sums over lanes are most, four rows at a time; wide ones are read strictly in
+  // order.
+  for (; (width == kN || width == 2 * kN) && i + 4 <= rows; i += 4) {
     const T *k[4], *p[4];
     for (int j = 0; j < 4; ++j) {
       k[j] = b.k + b.at(i + j), p[j] = Position(b, i + j);
-      Prefetch(Ahead(b, i + j, b.k, b.v), b.key_heads * width);
+      Prefetch(AfterKey(b, i + j), b.key_heads * width);
     }
     for (int64_t h = 0; h < heads; ++h) {
       V sums[4];
@@ -123,7 +128,7 @@ HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
   }
   for (; i < rows; ++i) {
     const T* k = b.k + b.at(i);
-    Prefetch(Ahead(b, i, b.k, b.v), b.key_heads * width);
+    Prefetch(AfterKey(b, i), b.key_heads * width);
     for (int64_t h = 0; h < heads; ++h)
       to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, Position(b, i), width);
   }
@@ -182,7 +187,7 @@ HWY_INLINE void SumValues(const RowBlock<T>& b, const RowSums& sums) {
   for (int j = 0; j < kSums; ++j) all[j] = hn::Zero(d), weights[j] = sums.weights + j / vectors * b.rows;
   for (int64_t i = 0; i < b.rows; ++i) {
     if (b.weight[i] <= 0) continue;
-    Prefetch(Ahead(b, i, b.v, b.v), kSums * kN);
+    Prefetch(AfterValue(b, i), kSums * kN);
     const T* v = b.v + b.at(i);
     for (int j = 0; j < kSums; ++j) all[j] = hn::MulAdd(hn::Set(d, weights[j][i]), LoadLine(v + j * kN), all[j]);
   }
@@ -201,7 +206,7 @@ HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
   std::fill_n(sums.values, heads * width, 0.f);
   for (int64_t i = 0; i < rows; ++i) {
     if (b.weight[i] <= 0) continue;
-    Prefetch(Ahead(b, i, b.v, b.v), b.key_heads * width);
+    Prefetch(AfterValue(b, i), b.key_heads * width);
     const T* v = b.v + b.at(i);
     for (int64_t h = 0; h < heads; ++h)
       AddScaled(sums.weights[h * rows + i], v + KeyHead<kShared>(b, h) * width, sums.values + h * width, width);

@@ -15,14 +15,14 @@ TEST(SmallBlocks, AreAlignedDisjointAndUsedAgain) {
   std::set<void*> first;
   for (const bool again : {false, true}) {
     std::vector<std::pair<c10::DataPtr, size_t>> all;
-    for (const size_t bytes : {0, 1, 63, 64, 65, 128, 129, 1000, 4096, 16384, 16385, 100000})
+    for (const size_t bytes : {0, 1, 63, 64, 65, 128, 129, 1000, 4096, 16384, 16385, 262144, 262145})
       for (int i = 0; i < 3; ++i) {
         all.emplace_back(small_blocks()->allocate(bytes), bytes);
         if (bytes == 0) continue;
         void* data = all.back().first.get();
         EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u) << bytes;
         std::memset(data, static_cast<int>(all.size()), bytes);  // the sanitized build sees what is too short
-        EXPECT_TRUE(!again || bytes > 16384 || first.count(data)) << bytes;
+        EXPECT_TRUE(!again || bytes > 262144 || first.count(data)) << bytes;
         first.insert(data);
       }
     for (size_t i = 0; i < all.size(); ++i)
