@@ -20,7 +20,7 @@ namespace {
 struct Options {
   std::string only = "all";
   int64_t updates = 20, warm = 12;
-  int64_t eager_updates = -1;  // -1: 5 of Corridor, 2 of Portal
+  int64_t eager_updates = -1;  // -1: 5 of Corridor, 3 of Portal
   bool no_eager = false;
 
   bool wants(const std::string& name) const { return only == "all" || only == name; }
@@ -101,7 +101,7 @@ struct Outcome {
 
 Outcome measure(const AgentCase& which, const Common& common, const Options& options) {
   const int64_t warm = common.quick ? 2 : options.warm, updates = common.quick ? 1 : options.updates;
-  const int64_t slow = options.eager_updates > 0 ? options.eager_updates : which.task == "portal" ? 2 : 5;
+  const int64_t slow = options.eager_updates > 0 ? options.eager_updates : which.task == "portal" ? 3 : 5;
   std::vector<std::string> names = {"fused"};
   if (!options.no_eager) names.emplace_back("eager");
   Outcome outcome{which};
@@ -147,7 +147,10 @@ Json report(const Outcome& outcome, double peak) {
   std::cout << fmt::format("\n{}: {}\n  {:8} {:>10} {:>10} {:>10} {:>10} {:>12} {:>11} {:>12}\n", outcome.which.name(),
                            about, "path", "median ms", "least ms", "acting", "learning", "steps/s", "fused/this",
                            "peak memory");
-  Json json = {{"case", outcome.which.name()}, {"about", about}, {"paths", paths_json(outcome.paths, peak)}};
+  Json json = {{"case", outcome.which.name()},
+               {"about", about},
+               {"rows", {outcome.rows_before, outcome.rows_after}},
+               {"paths", paths_json(outcome.paths, peak)}};
   for (size_t i = 0; i < outcome.paths.size(); ++i) {
     const auto& path = outcome.paths[i];
     Json& own = json["paths"][path.name];
@@ -185,14 +188,14 @@ void run_alone(const Common& common, const Options& options) {
   for (const auto& which : options.chosen(common.quick)) {
     if (common.child == "fused") {
       LibraryAgents(which, warm);
-      return;
+      continue;
     }
     std::optional<EagerAgents> eager;
     {
       LibraryAgents library(which, 0);
       eager.emplace(library.config(), library.learner(), library.state());
     }
-    for (int64_t i = 0; i < 3; ++i) eager->learn(eager->act());
+    for (int64_t i = 0; i < std::min<int64_t>(warm, 4); ++i) eager->learn(eager->act());
   }
 }
 
@@ -209,7 +212,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
     app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(1, 100000))->capture_default_str();
-    app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager agents; default 5, Portal: 2")
+    app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager agents; default 5, Portal: 3")
         ->check(CLI::Range(1, 100000));
     app.add_flag("--no-eager", options.no_eager, "without the eager agents");
   };

@@ -81,13 +81,28 @@ def methods(data: dict) -> str:
     )
 
 
+def rl(data: dict) -> str:
+    alone = [[r["environment"], f"{r['steps_per_second'] / 1e6:.0f} million"] for r in data["environments"]]
+    rows = []
+    for result in data["results"]:
+        for name, path in result["paths"].items():
+            first = name == next(iter(result["paths"]))
+            parts = [f"{path[key]:.0f}" for key in ("ms", "acting_ms", "learning_ms")]
+            ratio = f"{path['fused_over_this']:.2f}" if "fused_over_this" in path else ""
+            held = f"{result['rows'][0]:.0f} to {result['rows'][1]:.0f}" if first else ""
+            case = f"`{result['case']}`" if first else ""
+            rows.append([case, name, *parts, f"{path['steps_per_second']:,.0f}", ratio, megabytes(path), held])
+    heading = ["case", "path", "ms", "acting", "learning", "steps/s", "fused/this", "peak memory", "rows held"]
+    return table(["environment alone, one core", "steps/s"], alone) + "\n" + table(heading, rows)
+
+
 def baselines(data: dict) -> str:
     budgets = list(next(iter(data.values())))
     cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl}
 
 
 def main() -> int:

@@ -39,7 +39,8 @@ class ExpireSpan : public Method {
   // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
   Columns describe(const Tensor& x) const override {
     const double c = s_.divisor, shift = s_.divide == "all" ? 1 / c : 1;
-    if (!few_rows(x, kSomeRows)) return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, shift, 1 / c)) * s_.max_span}};
+    if (!few_rows(x, kSomeRows))
+      return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, shift, 1 / c)) * s_.max_span}};
     Tensor span = empty_rows({x.size(0)});
     const double b = shift * bias_.const_data_ptr<float>()[0];
     for (int64_t i = 0; i < x.size(0); ++i) {
