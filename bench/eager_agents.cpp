@@ -75,15 +75,22 @@ EagerAgents::EagerAgents(const Config& config, Learner& learner, const Columns& 
   }
   optimiser_.steps = moments.steps();
 
-  const ModelMemory& memory = learner.memory().at(0);
-  for (const MemoryTable& table : memory.layers) {
-    const int64_t d = config.model.width;
-    const Tensor age = table.rows() > 0 ? memory.clock.index_select(0, table.sample()) - table.time() : at::empty({0});
-    const int64_t n = table.rows() > 0 ? age.max().item<int64_t>() : 0;
+  const int64_t d = config.model.width, each = batch_ / std::ssize(learner.memory());
+  for (int64_t l = 0; l < config.model.layers; ++l) {
+    std::vector<Tensor> samples, ages, hidden;  // of all parts' rows
+    for (const ModelMemory& part : learner.memory()) {
+      const MemoryTable& table = part.layers[l];
+      if (table.rows() == 0) continue;
+      const int64_t first = (&part - learner.memory().data()) * each;
+      samples.push_back(table.sample() + first), hidden.push_back(table.column("hidden"));
+      ages.push_back(part.clock.index_select(0, table.sample()) - table.time());
+    }
+    int64_t n = 0;
+    for (const Tensor& age : ages) n = std::max(n, age.max().item<int64_t>());
     Memory dense{at::zeros({batch_, n, d}), at::zeros({batch_, n}, at::kBool)};
-    if (n > 0) {
-      dense.hidden.index_put_({table.sample(), n - age}, table.column("hidden"));
-      dense.alive.index_put_({table.sample(), n - age}, at::ones({}, at::kBool));
+    for (size_t i = 0; i < ages.size(); ++i) {
+      dense.hidden.index_put_({samples[i], n - ages[i]}, hidden[i]);
+      dense.alive.index_put_({samples[i], n - ages[i]}, at::ones({}, at::kBool));
     }
     memory_.push_back(dense);
   }

@@ -21,8 +21,9 @@ constexpr double kFullSpan = 0.995;  // of L
 
 /// The paper's for Portal (A.3.1), where they are not Corridor's.
 const std::vector<std::string> kPortal = {
-    "data.task=portal",    "train.batch=1024",    "expire_span.max_span=100", "expire_span.loss=1e-6",
-    "optimiser.name=adam", "optimiser.rate=5e-4", "optimiser.clip=0.1",       "actor_critic.discount=0.98"};
+    "data.task=portal",         "train.batch=1024",      "train.parts=8",
+    "expire_span.max_span=100", "expire_span.loss=1e-6", "optimiser.name=adam",
+    "optimiser.rate=5e-4",      "optimiser.clip=0.1",    "actor_critic.discount=0.98"};
 const std::vector<std::string> kQuick = {"train.batch=32",          "train.block=12",      "model.width=16",
                                          "model.feed_forward=32",   "corridor.longest=10", "portal.most_steps=40",
                                          "expire_span.max_span=24", "expire_span.ramp=4"};
