@@ -3,12 +3,20 @@
 #
 #   experiments/rl/run.sh [--only TEXT] [--list]      # experiments whose name contains TEXT; --list: how far they are
 #
-# Reads no text. A run of Corridor takes up to 100 M steps (15 to 25 minutes on 2 quiet cores), and all of it many hours: what was interrupted
-# goes on to the bit, so it can be run in pieces. Runs are in runs/rl; writes experiments/rl/results/NAME.json as each run ends, and
-# experiments/rl/results/corridor.svg, portal.svg and t_maze.svg of those that there are.
+# Takes up to 25 minutes on 2 quiet cores for a run of Corridor, and many hours for all: what was interrupted goes on to the bit, so that it
+# can be run in pieces. Needs no text. Runs are in runs/rl: delete one to begin it again. Writes experiments/rl/results/NAME.json as each run
+# ends, and corridor.svg, portal.svg and t_maze.svg of those that there are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 help_or_begin "$@"
+rest=("$@")
+while ((${#rest[@]} > 0)); do
+  case ${rest[0]} in
+    --only) ((${#rest[@]} > 1)) || die "--only wants a name; see --help"; rest=("${rest[@]:2}") ;;
+    --list) rest=("${rest[@]:1}") ;;
+    *) start "${rest[@]}" ;;
+  esac
+done
 need_program
 .venv/bin/python experiments/rl/run.py "$@"
 .venv/bin/python experiments/rl/figures.py
