@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of experiments/rl/results/*.json: score against mean memory size (Corridor, Portal), or against length (T-Maze).
+"""Figures of experiments/rl/results/*.json: score against mean memory size.
 
     .venv/bin/python experiments/rl/figures.py
 """
@@ -15,22 +15,20 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 METHODS = {"expire_span": ("Expire-Span", "C1", "o"), "fixed_span": ("fixed span (Transformer-XL)", "C0", "s")}
-FIGURES = {  # score, its label, what it is shown against
-    "corridor": ("success", "success rate in training", "memory"),
-    "portal": ("rooms", "rooms reached in training", "memory"),
-    "t_maze": ("success", "success rate in training", "length"),
+FIGURES = {  # score and its label
+    "corridor": ("success", "success rate in training"),
+    "portal": ("rooms", "rooms reached in training"),
 }
 
 
 def points(name, method):
-    """(x, score, result) of the method's runs, by x."""
-    key, _, against = FIGURES[name]
+    """(mean memory size, score) of the method's runs, by memory size."""
+    key, _ = FIGURES[name]
     found = []
     for file in RESULTS.glob(f"{name}-{method}*.json"):
         result = json.loads(file.read_text())
-        x = result["training"]["memory_mean"] if against == "memory" else result["values"]["t_maze.length"]
-        found.append((x, result["training"][key], result))
-    return sorted(found, key=lambda point: point[0])
+        found.append((result["training"]["memory_mean"], result["training"][key]))
+    return sorted(found)
 
 
 def draw(name):
@@ -40,9 +38,9 @@ def draw(name):
     figure, axes = plt.subplots(figsize=(5, 3.4))
     for method, (label, colour, marker) in METHODS.items():
         if some := found[method]:
-            line = "" if method == "expire_span" and FIGURES[name][2] == "memory" else "-"
-            axes.plot([x for x, *_ in some], [y for _, y, _ in some], marker + line, color=colour, label=label)
-    axes.set_xlabel("mean memory size, rows of a layer" if FIGURES[name][2] == "memory" else "length of the corridor")
+            line = "" if method == "expire_span" else "-"  # seeds, or growing spans
+            axes.plot([x for x, _ in some], [y for _, y in some], marker + line, color=colour, label=label)
+    axes.set_xlabel("mean memory size, rows of a layer")
     axes.set_ylabel(FIGURES[name][1])
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Agents in environments: Figure 4, left and middle, of the Expire-Span paper, and the T-Maze at growing lengths.
+# Agents in environments: Figure 4, left and middle, of the Expire-Span paper.
 #
 #   experiments/rl/run.sh [--only TEXT] [--list]      # experiments whose name contains TEXT; --list: how far they are
 #
 # Takes up to 25 minutes on 2 quiet cores for a run of Corridor, and many hours for all: what was interrupted goes on to the bit, so that it
 # can be run in pieces. Needs no text. Runs are in runs/rl: delete one to begin it again. Writes experiments/rl/results/NAME.json as each run
-# ends, and corridor.svg, portal.svg and t_maze.svg of those that there are.
+# ends, and corridor.svg and portal.svg of those that there are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 help_or_begin "$@"

@@ -40,7 +40,7 @@ struct EpisodesResult {
 /// query at a time.
 EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options);
 
-/// A mean with the half-width of its 95 % interval: mean +- half.
+/// A mean and the ends of its 95 % interval.
 struct Interval {
   double mean = 0, low = 0, high = 0;
 };
