@@ -15,6 +15,7 @@
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matmul.h"
 #include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
@@ -114,6 +115,28 @@ Tensor through_relu(const Tensor& dy, const Tensor& y) {
   return result;
 }
 
+std::vector<int64_t> columns_of(const variable_list& weights) {
+  std::vector<int64_t> n;
+  for (const auto& weight : weights) n.push_back(weight.size(0));
+  return n;
+}
+
+/// By narrow_gradients, those that are wanted: of x to result[0], of the bias to result[1], then of the weights.
+void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const variable_list& weights,
+                     const std::vector<Tensor>& dy, const std::vector<bool>& wanted, bool of_x, bool of_bias,
+                     std::vector<RowRange> rows, variable_list& result) {
+  NarrowLayer layer{.x = x.const_data_ptr<float>(), .m = x.size(0), .k = x.size(1), .rows = std::move(rows)};
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (wanted[i]) result[2 + i] = at::empty_like(weights[i]);
+    layer.products.push_back({dy[i].const_data_ptr<float>(), weights[i].const_data_ptr<float>(), weights[i].size(0),
+                              wanted[i] ? result[2 + i].mutable_data_ptr<float>() : nullptr});
+  }
+  if (y.defined()) layer.relu = y.const_data_ptr<float>();
+  if (of_x) layer.dx = (result[0] = at::empty_like(x)).mutable_data_ptr<float>();
+  if (of_bias) layer.dbias = (result[1] = at::empty_like(bias)).mutable_data_ptr<float>();
+  narrow_gradients(layer);
+}
+
 variable_list products(const Tensor& x, const std::optional<Tensor>& bias, at::TensorList weights, bool relu,
                        bool bfloat16) {
   variable_list y;
@@ -154,21 +177,27 @@ class Function : public torch::autograd::Function<Function> {
     std::vector<Tensor> dy;
     for (size_t i = 0; i < grads.size(); ++i)
       dy.push_back(grads[i].defined() ? grads[i].contiguous() : at::zeros({m, weights[i].size(0)}, x.options()));
-    if (y.defined()) dy[0] = through_relu(dy[0], y);
     std::vector<RowRange> rows;
     const auto given = ctx->saved_data["rows"].toIntVector();
     for (size_t i = 0; i < given.size(); i += 2) rows.push_back({given[i], given[i + 1]});
     if (rows.empty()) rows.push_back({0, m});
 
     variable_list result(2 + weights.size() + 3);
-    if (ctx->needs_input_grad(0)) result[0] = gradient_of_x<T>(dy, weights, k, rows);
-    if (bias.defined() && ctx->needs_input_grad(1)) {
-      result[1] = at::empty_like(bias);
-      column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
-    }
     const size_t first = bias.defined() ? 2 : 1;  // the first weight's number among the tensors given
     std::vector<bool> wanted;
     for (size_t i = 0; i < weights.size(); ++i) wanted.push_back(ctx->needs_input_grad(first + i));
+    const bool of_x = ctx->needs_input_grad(0), of_bias = bias.defined() && ctx->needs_input_grad(1);
+    if constexpr (std::is_same_v<T, float>)
+      if (narrow(m, k, columns_of(weights))) {
+        narrow_backward(x, bias, y, weights, dy, wanted, of_x, of_bias, std::move(rows), result);
+        return result;
+      }
+    if (y.defined()) dy[0] = through_relu(dy[0], y);
+    if (of_x) result[0] = gradient_of_x<T>(dy, weights, k, rows);
+    if (of_bias) {
+      result[1] = at::empty_like(bias);
+      column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
+    }
     const auto dw = gradients_of_weights<T>(dy, wanted, x);
     std::copy(dw.begin(), dw.end(), result.begin() + 2);
     return result;
