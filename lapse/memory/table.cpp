@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "lapse/memory/appended.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {
@@ -83,15 +84,7 @@ Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
                 more * row_bytes(old));
     return view;
   }
-  // unbind and one cat: their backward is one stack and views, where 2B slices would each cost a zero-filled gradient.
-  const auto blocks = block.unbind(0);
-  std::vector<Tensor> pieces;
-  pieces.reserve(2 * blocks.size());
-  for (int64_t b = 0; b < samples(); ++b) {
-    if (rows_of(b) > 0) pieces.push_back(old.narrow(0, offsets_[b], rows_of(b)));
-    pieces.push_back(blocks[b]);
-  }
-  return at::cat(pieces);
+  return appended(old, offsets_, block);
 }
 
 // The table's columns, all of them and no others, with rows as the table has them behind `leading` dimensions.

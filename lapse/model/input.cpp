@@ -5,6 +5,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/dense/bag.h"
 
 namespace lapse {
 namespace {
@@ -58,9 +59,7 @@ class BagInput : public Input {
                     .set_requires_grad(true)) {}
 
   Tensor embed(const Tensor& bags, const Tensor&) const override {
-    const Tensor set = bags >= 0, counts = set.sum(-1).flatten();
-    const Tensor h = std::get<0>(at::embedding_bag(weight_, bags.masked_select(set), counts.cumsum(0) - counts));
-    return h.view({bags.size(0), bags.size(1), -1});
+    return bag_sums(weight_, bags);
   }
 
   int64_t context() const override { return 0; }

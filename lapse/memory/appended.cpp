@@ -1,0 +1,91 @@
+#include "lapse/memory/appended.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "lapse/ops/parallel/parallel.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kFewBytes = 1 << 16;  // are copied before other threads have begun
+
+/// Calls f(sample) for each sample, of which `bytes` are moved in all.
+template <class F>
+void for_each_sample(int64_t samples, int64_t bytes, const F& f) {
+  if (bytes >= kFewBytes) return for_each_task(samples, f);
+  for (int64_t b = 0; b < samples; ++b) f(b);
+}
+
+/// The same by libtorch's operators. unbind and one cat: their backward is one stack and views, where 2B slices would
+/// each cost a zero-filled gradient.
+Tensor joined(const Tensor& old, const std::vector<int64_t>& offsets, const Tensor& block) {
+  const auto blocks = block.unbind(0);
+  std::vector<Tensor> pieces;
+  pieces.reserve(2 * blocks.size());
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    if (offsets[b + 1] > offsets[b]) pieces.push_back(old.narrow(0, offsets[b], offsets[b + 1] - offsets[b]));
+    pieces.push_back(blocks[b]);
+  }
+  return at::cat(pieces);
+}
+
+Tensor copied(const Tensor& old, const std::vector<int64_t>& offsets, const Tensor& block) {
+  const int64_t B = block.size(0), K = block.size(1);
+  auto shape = old.sizes().vec();
+  shape[0] = offsets.back() + B * K;
+  Tensor all = at::empty(shape, block.options());
+  const auto each = static_cast<int64_t>(all.nbytes()) / shape[0];
+  const auto *from = static_cast<const char*>(old.const_data_ptr()),
+             *more = static_cast<const char*>(block.const_data_ptr());
+  auto* to = static_cast<char*>(all.mutable_data_ptr());
+  for_each_sample(B, shape[0] * each, [&](int64_t b) {
+    std::memcpy(to + (offsets[b] + b * K) * each, from + offsets[b] * each, (offsets[b + 1] - offsets[b]) * each);
+    std::memcpy(to + (offsets[b + 1] + b * K) * each, more + b * K * each, K * each);
+  });
+  return all;
+}
+
+class Function : public torch::autograd::Function<Function> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& old, const std::vector<int64_t>& offsets,
+                        const Tensor& block) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    ctx->saved_data["offsets"] = offsets;
+    ctx->saved_data["shape"] = block.sizes().vec();
+    return copied(old, offsets, block);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "appended: has no second derivatives (create_graph)");
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto offsets = ctx->saved_data["offsets"].toIntVector();
+    const Tensor dall = grads[0].contiguous();
+    Tensor dblock = at::empty(ctx->saved_data["shape"].toIntVector(), dall.options());
+    const int64_t B = dblock.size(0), K = dblock.size(1), each = static_cast<int64_t>(dall.nbytes()) / dall.size(0);
+    const auto* from = static_cast<const char*>(dall.const_data_ptr());
+    auto* to = static_cast<char*>(dblock.mutable_data_ptr());
+    for_each_sample(B, B * K * each, [&](int64_t b) {
+      std::memcpy(to + b * K * each, from + (offsets[b + 1] + b * K) * each, K * each);
+    });
+    return {Tensor(), Tensor(), dblock};
+  }
+};
+
+}  // namespace
+
+Tensor appended(const Tensor& old, const std::vector<int64_t>& offsets, const Tensor& block) {
+  if (!block.device().is_cpu() || old.requires_grad() || block.numel() == 0) return joined(old, offsets, block);
+  const Tensor from = old.contiguous(), more = block.contiguous();
+  return at::GradMode::is_enabled() && block.requires_grad() ? Function::apply(from, offsets, more)
+                                                             : copied(from, offsets, more);
+}
+
+}  // namespace lapse
