@@ -20,16 +20,16 @@ void print(const Config& config, const Trial& trial) {
   std::cout << fmt::format("model       {} parameters: {} layers of width {}, {}\n", trial.memory.parameters, m.layers,
                            m.width, config.method_name)
             << fmt::format("data        {}\n", trial.source)
-            << fmt::format("an update   {} x {} tokens\n", config.train.batch, config.train.block)
+            << fmt::format("an update   {} x {} {}s\n", config.train.batch, config.train.block, trial.unit)
             << fmt::format("memory      about {} at first, {} once memories are full (estimates); {} are free here\n",
                            byte_size(trial.memory.least), byte_size(trial.memory.most),
                            byte_size(static_cast<double>(trial.available_memory)));
   if (trial.updates == 0) return;
-  std::cout << fmt::format("tried       {} updates: {:.0f} ms each (median), {:.0f} tokens/s, peak memory {}\n",
+  std::cout << fmt::format("tried       {} updates: {:.0f} ms each (median), {:.0f} {}s/s, peak memory {}\n",
                            trial.updates, 1000 * trial.seconds_per_update,
                            static_cast<double>(config.train.batch * config.train.block) / trial.seconds_per_update,
-                           byte_size(static_cast<double>(trial.peak_memory)))
-            << fmt::format("            a stream then remembered {:.0f} rows in a layer; time grows with them\n",
+                           trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
+            << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
                            trial.rows)
             << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
                            duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
@@ -41,7 +41,7 @@ Json to_json(const Config& config, const Trial& trial) {
                {"memory_least", trial.memory.least},
                {"memory_most", trial.memory.most},
                {"memory_available", trial.available_memory},
-               {"tokens_per_update", config.train.batch * config.train.block},
+               {trial.unit + "s_per_update", config.train.batch * config.train.block},
                {"updates_tried", trial.updates}};
   if (trial.updates > 0)
     json.update({{"ms_per_update", 1000 * trial.seconds_per_update},

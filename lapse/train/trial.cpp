@@ -44,6 +44,7 @@ Trial try_out(const Config& config, double seconds) {
   use_threads(config.train.threads);
   const auto problem = open_problem(config, nullptr);
   Trial trial{.source = problem->describe(),
+              .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
   if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;

@@ -10,6 +10,7 @@ namespace lapse {
 /// What a run would take, found out without writing anything.
 struct Trial {
   std::string source;  ///< what it reads
+  std::string unit;    ///< what a timestep is: "token", "step"
   MemoryEstimate memory;
   int64_t available_memory = 0;   ///< bytes, with what the process has already
   int64_t updates = 0;            ///< that were tried; 0: they would not fit into memory
