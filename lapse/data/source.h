@@ -16,8 +16,8 @@ struct Score {
   double nats = 0;     ///< negative log-likelihood, summed over scored positions
   int64_t scored = 0;  ///< positions with something to predict
   TextBytes bytes;     ///< of text that was predicted
-  /// Counted of blocks with TokenBlock::answers. An answer is a run of scored positions; it is right if all of them
-  /// are.
+  /// Counted of blocks with TokenBlock::answers. An answer is a run of scored positions, or of TokenBlock::asked; it is
+  /// right if all of them are.
   int64_t right = 0, answers = 0, right_answers = 0;
   std::map<std::string, double> more;  ///< sums of other kinds, by name
 

@@ -23,6 +23,9 @@ struct TokenBlock {
   std::vector<int64_t> lengths;  ///< of each sample, tokens before the padding on its right; empty: no padding
   TextBytes bytes;               ///< of the targets
   bool answers = false;          ///< targets are answers: it is counted which of them are right
+  /// Of `answers`, [batch][length]: which targets are parts of answers, each run of them one answer; empty: all that
+  /// are scored.
+  std::vector<bool> asked;
 
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };

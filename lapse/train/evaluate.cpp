@@ -17,22 +17,26 @@ using at::Tensor;
 
 namespace {
 
-/// Puts scored positions together to answers, which may reach from block to block.
+/// Puts scored positions together to answers, which may reach from block to block. Scored positions end with their
+/// answer; where it is told which are asked for, an answer that the reading breaks off is not counted.
 class Answers {
  public:
   /// `right`: of the block's scored positions, in order.
   void add(const TokenBlock& block, const bool* right) {
     if (block.restart) finish();
     open_.resize(block.batch);
+    told_ = !block.asked.empty();
     for (int64_t b = 0; b < block.batch; ++b)
       for (int64_t i = b * block.length; i < (b + 1) * block.length; ++i) {
-        if (block.target[i] == kUnscored)
+        const bool scored = block.target[i] != kUnscored, hit = scored && *right++;
+        if (!scored || (told_ && !block.asked[i]))
           close(open_[b]);
-        else if (const bool hit = *right++; open_[b] != kWrong)
+        else if (open_[b] != kWrong)
           open_[b] = hit ? kRight : kWrong;
       }
   }
   void finish() {
+    if (told_) open_.assign(open_.size(), kNone);
     for (State& state : open_) close(state);
   }
   int64_t all() const { return all_; }
@@ -46,6 +50,7 @@ class Answers {
   }
 
   std::vector<State> open_;  // of each stream
+  bool told_ = false;
   int64_t all_ = 0, right_ = 0;
 };
 
