@@ -2,6 +2,7 @@
 
 #include "lapse/tasks/collision.h"
 #include "lapse/tasks/copy.h"
+#include "lapse/tasks/instruction.h"
 #include "lapse/tasks/long_copy.h"
 #include "lapse/tasks/parity.h"
 #include "lapse/tasks/variable_assignment.h"
@@ -17,6 +18,8 @@ const std::vector<TaskEntry>& task_table() {
       {"long_copy", "repeat the few A's seen very long ago (\"extremely long copy\")", long_copy_options},
       {"collision", "where did two particles of these colours collide last? (Sukhbaatar et al. 2021: Object Collision)",
        collision_options},
+      {"instruction", "pass on, when you meet them, what you were told to tell them long ago (Sukhbaatar et al. 2021)",
+       instruction_options},
   };
   return table;
 }

@@ -1,0 +1,232 @@
+// Streams of games' logs, read as a text: every word is predicted, and memory is carried without end.
+//
+// The metric: at each execution the model gets the true log up to "You tell the", decodes greedily to "!", and is right
+// if it says the execution, with target and speaker, word by word. Decoding greedily leaves the true log at its first
+// wrong word, and until then reads the same words as the true log has: so the decoded words are the right ones exactly
+// if each word of the execution is the likeliest after the true words before it. That is what one reading of the true
+// log tells (TokenBlock::asked); nothing is decoded, and memory is that of the true log.
+#include "lapse/tasks/instruction.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
+#include "lapse/tasks/instruction_game.h"
+
+namespace lapse {
+namespace {
+
+constexpr const char* kVillage =
+#include "embedded/lapse/tasks/village.json.inc"
+    ;
+
+struct Setting {
+  LightWorld world;
+  InstructionWords words;
+  InstructionRules rules;
+};
+
+/// One stream of games.
+class LogStream {
+ public:
+  LogStream(const Setting& setting, Random random) : games_(setting.world, setting.words, setting.rules, random) {}
+
+  void skip(int64_t words) {
+    for (at_ += words; at_ > std::ssize(log_.words); games_.play(log_)) at_ -= std::ssize(log_.words), log_ = {};
+  }
+  /// Appends the stream's next words, and those after each, to a block.
+  void next(TokenBlock& block) {
+    while (at_ + block.length >= std::ssize(log_.words)) games_.play(log_);
+    const auto word = log_.words.begin() + at_;
+    block.input.insert(block.input.end(), word, word + block.length);
+    block.target.insert(block.target.end(), word + 1, word + 1 + block.length);
+    const auto asked = log_.asked.begin() + at_ + 1;
+    block.asked.insert(block.asked.end(), asked, asked + block.length);
+    at_ += block.length;
+    log_.words.erase(log_.words.begin(), log_.words.begin() + at_);
+    log_.asked.erase(log_.asked.begin(), log_.asked.begin() + at_);
+    at_ = 0;
+  }
+
+ private:
+  InstructionGames games_;
+  LogText log_;
+  int64_t at_ = 0;
+};
+
+/// Streams of their own seeds, read in parallel.
+class Streams {
+ public:
+  Streams(std::shared_ptr<const Setting> setting, int64_t batch, Random random) : setting_(std::move(setting)) {
+    for (int64_t b = 0; b < batch; ++b) streams_.emplace_back(*setting_, Random(random.next(), "instruction"));
+  }
+  void skip(int64_t words) {
+    for (auto& stream : streams_) stream.skip(words);
+  }
+  TokenBlock next(int64_t length) {
+    TokenBlock block{.batch = std::ssize(streams_), .length = length, .answers = true};
+    for (auto& stream : streams_) stream.next(block);
+    return block;
+  }
+
+ private:
+  std::shared_ptr<const Setting> setting_;
+  std::vector<LogStream> streams_;
+};
+
+class Training : public TrainingBlocks {
+ public:
+  Training(std::shared_ptr<const Setting> setting, int64_t batch, int64_t block, Random random)
+      : block_(block), fresh_([=] { return Streams(setting, batch, random); }), streams_(fresh_()) {}
+
+  TokenBlock next() override {
+    TokenBlock block = streams_.next(block_);
+    block.restart = position_ == 0;
+    position_ += block_;
+    return block;
+  }
+  State state() const override { return {position_, 0, position_ == 0, 0}; }
+  void set_state(const State& state) override {
+    if (state.position < 0 || state.position % block_ != 0)
+      fail(fmt::format("cannot resume at word {} of the streams with block = {}", state.position, block_));
+    position_ = state.position;
+    streams_ = fresh_();
+    streams_.skip(position_);
+  }
+
+ private:
+  int64_t block_;
+  std::function<Streams()> fresh_;
+  Streams streams_;
+  int64_t position_ = 0;
+};
+
+/// So many words of each stream. The last block may be shorter.
+class Evaluation : public EvaluationBlocks {
+ public:
+  Evaluation(Streams streams, int64_t words, int64_t block)
+      : streams_(std::move(streams)), words_(words), block_(block) {}
+
+  bool next(TokenBlock& block) override {
+    if (done_ == words_) return false;
+    block = streams_.next(std::min(block_, words_ - done_));
+    block.restart = done_ == 0;
+    done_ += block.length;
+    return true;
+  }
+  int64_t blocks() const override { return (words_ + block_ - 1) / block_; }
+
+ private:
+  Streams streams_;
+  int64_t words_, block_, done_ = 0;
+};
+
+class InstructionSource : public TaskSource {
+ public:
+  InstructionSource(const std::string& name, int64_t test_seed, Setting setting, int64_t valid, int64_t test)
+      : TaskSource(name, setting.words.vocabulary(), test_seed),
+        setting_(std::make_shared<Setting>(std::move(setting))),
+        valid_(valid),
+        test_(test) {}
+
+  std::string describe() const override {
+    return fmt::format(
+        "task {}: games of {} rounds in a world of {} rooms and {} agents, {} words of chatter, a vocabulary of {}, "
+        "{} words to validate",
+        name(), setting_->rules.rounds, setting_->world.rooms.size(), setting_->world.agents.size(),
+        setting_->words.chatter().size(), vocabulary().size(), valid_);
+  }
+  uint32_t checksum() const override { return setting_->words.checksum(); }
+  std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
+    return std::make_unique<Training>(setting_, batch, block, std::move(random));
+  }
+  std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
+                                               bool drop_partial) override {
+    Random random = random_of(part);
+    int64_t words = (count(part) + batch - 1) / batch;
+    if (drop_partial) words = std::max(words / block, int64_t{1}) * block;
+    return std::make_unique<Evaluation>(Streams(setting_, batch, random), words, block);
+  }
+  int64_t streams(const std::string& part, int64_t block, int64_t most) const override {
+    return std::clamp<int64_t>(count(part) / (2 * block), 1, most);
+  }
+  /// Executions first: they are what the task is for.
+  std::vector<Figure> figures(const Score& score) const override {
+    std::vector<Figure> all;
+    const auto share = [](int64_t part, int64_t whole) {
+      return static_cast<double>(part) / static_cast<double>(whole);
+    };
+    if (score.answers > 0)
+      all.push_back({"executions right", "answer_accuracy", share(score.right_answers, score.answers)});
+    if (score.scored == 0) return all;
+    all.push_back({"perplexity", "ppl", std::exp(score.nats / static_cast<double>(score.scored))});
+    all.push_back({"accuracy of words", "accuracy", share(score.right, score.scored)});
+    return all;
+  }
+
+ private:
+  int64_t count(const std::string& part) const { return part == "valid" ? valid_ : test_; }
+
+  std::shared_ptr<const Setting> setting_;
+  int64_t valid_, test_;
+};
+
+class Instruction : public TaskOptions {
+ public:
+  std::string name() const override { return "instruction"; }
+  Fields fields() override {
+    return {
+        field(
+            "world", world_,
+            "JSON of a LIGHT game's world; the paper's: complex_world_2020-09.json; default: a village of 9 rooms and "
+            "7 agents that comes with the program")
+            .path(),
+        field("chatter", chatter_, "a text, plain or gzip, whose words pad the log; default: no chatter").path(),
+        field("chatter_words", rules_.chatter_words,
+              "of `chatter`, before each round, on average: uniform in 0 ... twice as many")
+            .in(0, 1e6)
+            .unit("words"),
+        field("rounds", rules_.rounds, "of a game; then another begins, with another viewpoint").in(1, 1e9),
+        field("vocabulary", vocabulary_,
+              "at most so many different words: the world's, then the most frequent of `chatter`; others become <unk>")
+            .in(3, 1 << 24)
+            .unit("words"),
+        field("valid_words", valid_, "size of the validation set, over all its streams").in(2, 1e9).unit("words"),
+        field("test_words", test_, "size of the test set, over all its streams").in(2, 1e9).unit("words"),
+    };
+  }
+  int64_t window() const override { return 0; }
+  std::unique_ptr<Source> open() const override {
+    LightWorld world =
+        world_.empty() ? parse_light_world(kVillage, "village.json") : parse_light_world(read("world", world_), world_);
+    InstructionWords words(world, chatter_.empty() ? "" : read("chatter", chatter_), vocabulary_);
+    return std::make_unique<InstructionSource>(name(), test_seed_, Setting{std::move(world), std::move(words), rules_},
+                                               valid_, test_);
+  }
+
+ private:
+  static std::string read(const char* option, const std::string& path) {
+    if (!is_there(path))
+      fail(
+          fmt::format("instruction.{}: there is no file {}; `scripts/data.sh --list` says where LIGHT's world comes "
+                      "from, and any text will do for chatter",
+                      option, path));
+    std::string text = read_text_file(path);
+    require_utf8(text, path);
+    if (text.find_first_not_of(" \t\r\n") == text.npos) fail(fmt::format("instruction.{}: {} is empty", option, path));
+    return text;
+  }
+
+  std::string world_, chatter_;
+  InstructionRules rules_;
+  int64_t vocabulary_ = 8192, valid_ = 100'000, test_ = 200'000;
+};
+
+}  // namespace
+
+std::unique_ptr<TaskOptions> instruction_options() { return std::make_unique<Instruction>(); }
+
+}  // namespace lapse
