@@ -22,7 +22,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kGroups = {
     {"Begin", {"init", "tokenizer"}},
     {"Train", {"train", "prune"}},
     {"Read and write", {"eval", "generate"}},
-    {"Look", {"info", "inspect", "play", "plot"}},
+    {"Look", {"info", "inspect", "play", "task", "plot"}},
     {"Check", {"golden"}},
 };
 constexpr const char* kOtherVerbs = "More";

@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
   lapse::add_tokenizer(program, action);
   lapse::add_inspect(program, action);
   lapse::add_play(program, action);
+  lapse::add_task(program, action);
   lapse::add_plot(program, action);
   lapse::add_help(program, action);
   lapse::add_completion(program, action);

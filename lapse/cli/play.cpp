@@ -38,12 +38,7 @@ int play(const CLI::App& verb, const PlayArguments& arguments) {
   const std::string why = "is for watching an agent, and no run is named";
   refuse_given(verb, {"--episodes", "--greedy", "--speed", "--device", "--threads", "--method"}, why);
   for (const auto& [field, value] : arguments.reading.of_method) refuse_given(verb, {flag_of(field)}, why);
-  Config config;
-  config.task_name = arguments.environment;
-  Sections sections = config.sections();
-  std::erase_if(sections, [&](const Section& section) { return section.name != arguments.environment; });
-  for (const auto& assignment : arguments.set) set_config(sections, assignment);
-  config.environment()->check();
+  const Config config = generating(arguments.environment, arguments.set);
   return play_yourself(*config.environment(), arguments);
 }
 

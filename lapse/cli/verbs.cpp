@@ -151,6 +151,16 @@ void add_task_options(CLI::App& verb, ReadingOptions& reading) {
   add_options(verb, task_table(), "Options of the run's task", reading.of_task);
 }
 
+Config generating(const std::string& name, const std::vector<std::string>& set) {
+  Config config;
+  config.task_name = name;
+  Sections sections = config.sections();
+  std::erase_if(sections, [&](const Section& section) { return section.name != name; });
+  for (const auto& assignment : set) set_config(sections, assignment);
+  config.environment() ? config.environment()->check() : config.task()->check();
+  return config;
+}
+
 void check_out(const fs::path& path) {
   if (const fs::path folder = path.parent_path(); !folder.empty() && !is_folder(folder))
     fail(fmt::format("--out: there is no folder {}", folder.string()));

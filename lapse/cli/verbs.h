@@ -25,6 +25,7 @@ void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
 void add_play(CLI::App& program, Action& action);
+void add_task(CLI::App& program, Action& action);
 void add_plot(CLI::App& program, Action& action);
 void add_help(CLI::App& program, Action& action);
 void add_completion(CLI::App& program, Action& action);
@@ -48,6 +49,9 @@ CLI::Validator one_of(const std::vector<std::string>& names);
 void add_method_options(CLI::App& verb, ReadingOptions& reading);
 /// The reading options of every task.
 void add_task_options(CLI::App& verb, ReadingOptions& reading);
+
+/// A configuration with this task or environment, and these values of its own section ("corridor.longest=9").
+Config generating(const std::string& name, const std::vector<std::string>& set);
 
 /// Error if `path`, the value of --out, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path);
