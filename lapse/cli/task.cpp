@@ -18,7 +18,7 @@ struct Arguments {
   int64_t seed = 1, length = 0;
 };
 
-constexpr int64_t kTokens = 1000;  // of a task, unless told otherwise
+constexpr int64_t kTokens = 1200;  // of a task, unless told otherwise
 constexpr size_t kColumns = 100;
 
 std::vector<std::string> names() {

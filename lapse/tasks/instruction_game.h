@@ -17,7 +17,7 @@
 namespace lapse {
 
 struct InstructionRules {
-  int64_t rounds = 120;        ///< of a game; then another begins, with a viewpoint drawn anew
+  int64_t rounds = 100;        ///< of a game; then another begins, with a viewpoint drawn anew
   int64_t chatter_words = 20;  ///< per round on average: uniform in 0 ... twice as many
 };
 

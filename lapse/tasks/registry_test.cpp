@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "lapse/core/testing.h"
@@ -126,19 +127,29 @@ TEST_P(Tasks, HaveTheSplitsTheySay) {
   EXPECT_GE(source_->streams("test", kBlock, 4), 1);
   EXPECT_LE(source_->streams("test", kBlock, 4), 4);
   EXPECT_FALSE(source_->describe().empty());
+  EXPECT_EQ(source_->vocabulary().unit(), task_->unit());
 }
 
 TEST_P(Tasks, ReportAccuracy) {
-  EXPECT_TRUE(source_->figures({}).empty());
-  const auto one = source_->figures({.scored = 10, .right = 7, .answers = 10, .right_answers = 7});
-  ASSERT_EQ(one.size(), 1u);
-  EXPECT_EQ(one[0].tag, "accuracy");
-  EXPECT_DOUBLE_EQ(one[0].value, 0.7);
-  const auto both = source_->figures({.scored = 10, .right = 7, .answers = 4, .right_answers = 1});
-  ASSERT_EQ(both.size(), 2u);
-  const Figure& whole = both[GetParam() == "long_copy" ? 0 : 1];
-  EXPECT_EQ(whole.tag, "answer_accuracy");
-  EXPECT_DOUBLE_EQ(whole.value, 0.25);
+  const bool text = GetParam() == "instruction";  // which always has whole answers, and a perplexity
+  const auto figures = [&](const Score& score) {
+    std::vector<std::pair<std::string, double>> all;
+    for (const Figure& figure : source_->figures(score)) all.emplace_back(figure.tag, figure.value);
+    return all;
+  };
+  EXPECT_TRUE(figures({}).empty());
+  const std::pair<std::string, double> accuracy = {"accuracy", 0.7}, whole = {"answer_accuracy", 0.25},
+                                       perplexity = {"ppl", std::exp(0.5)};
+  if (!text) {
+    EXPECT_THAT(figures({.scored = 10, .right = 7, .answers = 10, .right_answers = 7}), testing::ElementsAre(accuracy));
+  }
+  const auto both = figures({.nats = 5, .scored = 10, .right = 7, .answers = 4, .right_answers = 1});
+  if (text)
+    EXPECT_THAT(both, testing::ElementsAre(whole, perplexity, accuracy));
+  else if (GetParam() == "long_copy")
+    EXPECT_THAT(both, testing::ElementsAre(whole, accuracy));
+  else
+    EXPECT_THAT(both, testing::ElementsAre(accuracy, whole));
 }
 
 TEST(TaskTable, NamesAreThoseOfTheOptions) {

@@ -21,6 +21,8 @@ class TaskOptions {
   /// Tokens of the longest sequence, where sequences are independent: each starts from empty memory. 0: streams without
   /// end.
   virtual int64_t window() const = 0;
+  /// Of its vocabulary: "token", or "word" where it reads text.
+  virtual std::string unit() const { return "token"; }
   virtual std::unique_ptr<Source> open() const = 0;
 
  protected:

@@ -28,6 +28,7 @@ inline Settings small(const std::string& task) {
   if (task == "copy") return {{"longest", "9"}};
   if (task == "parity") return {{"bits", "7"}};
   if (task == "long_copy") return {{"gap", "23"}, {"valid_sequences", "40"}, {"test_sequences", "50"}};
+  if (task == "instruction") return {{"rounds", "20"}, {"valid_words", "300"}, {"test_words", "300"}};
   return {{"train_steps", "500"}, {"valid_steps", "300"}, {"test_steps", "300"}};
 }
 

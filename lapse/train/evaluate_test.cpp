@@ -70,6 +70,83 @@ TEST(Evaluate, CountsAnswersThatReachFromBlockToBlock) {
   }
 }
 
+/// Streams of random tokens, all to be predicted, in which runs of one to three are asked for.
+class AskingText : public EvaluationBlocks {
+ public:
+  static constexpr int64_t kBatch = 2, kTokens = 3, kLength = 119;
+
+  explicit AskingText(int64_t block) : block_(block) {
+    Random random(5, "text");
+    for (int64_t b = 0; b < kBatch; ++b) {
+      for (int64_t left = 0, at = 0; at <= kLength; ++at, --left) {
+        if (left == 0) left = 1 + static_cast<int64_t>(random.below(3)), asking_ = !asking_;
+        tokens.push_back(static_cast<int64_t>(random.below(kTokens)));
+        asked.push_back(asking_ && at > 0);
+      }
+      asked.back() = true;  // broken off: more may be asked for
+    }
+  }
+  bool next(TokenBlock& block) override {
+    if (done_ == kLength) return false;
+    const int64_t length = std::min(block_, kLength - done_);
+    block = {.batch = kBatch, .length = length, .restart = done_ == 0, .answers = true};
+    for (int64_t b = 0; b < kBatch; ++b)
+      for (int64_t i = done_ + b * (kLength + 1); i < done_ + length + b * (kLength + 1); ++i) {
+        block.input.push_back(tokens[i]), block.target.push_back(tokens[i + 1]);
+        block.asked.push_back(asked[i + 1]);
+      }
+    done_ += length;
+    return true;
+  }
+  int64_t blocks() const override { return (kLength + block_ - 1) / block_; }
+
+  std::vector<int64_t> tokens;  ///< [kBatch][kLength + 1]
+  std::vector<bool> asked;      ///< of each token
+
+ private:
+  int64_t block_, done_ = 0;
+  bool asking_ = false;
+};
+
+/// The `count` tokens that greedy decoding gives after tokens that were read from empty memory.
+std::vector<int64_t> decode(Transformer& model, std::vector<int64_t> read, int64_t count) {
+  auto memory = model.begin(1, Stored::projections);
+  std::vector<int64_t> made;
+  for (; std::ssize(made) < count; read = {made.back()}) {
+    const at::Tensor input = at::tensor(read, at::kLong).unsqueeze(0);
+    made.push_back(model.forward(input, memory, {}).logits[0][-1].argmax().item<int64_t>());
+  }
+  return made;
+}
+
+// What is right in one reading of the true text, word by word, is what greedy decoding within it says.
+TEST(Evaluate, AnswersWithinATextAreThoseThatGreedyDecodingGives) {
+  const AskingText text(1);
+  ModelConfig config;
+  config.width = 8, config.heads = 2, config.layers = 2, config.feed_forward = 8;
+  Transformer model(config, *find_method("fixed_span").options(), token_ends(AskingText::kTokens, 0), 8,
+                    Random(2, "weights"));
+  Score expected;
+  for (int64_t b = 0; b < AskingText::kBatch; ++b) {
+    const int64_t begin = b * (AskingText::kLength + 1), end = begin + AskingText::kLength + 1;
+    for (int64_t first = begin + 1, last; first < end; first = last + 1) {
+      for (last = first; last < end && text.asked[last];) ++last;
+      if (last == first || last == end) continue;
+      const std::vector<int64_t> truth(text.tokens.begin() + first, text.tokens.begin() + last);
+      const std::vector<int64_t> before(text.tokens.begin() + begin, text.tokens.begin() + first);
+      ++expected.answers, expected.right_answers += decode(model, before, std::ssize(truth)) == truth;
+    }
+  }
+  ASSERT_TRUE(expected.right_answers > 3 && expected.right_answers < expected.answers - 3) << expected.right_answers;
+  for (const int64_t block : {1, 2, 3, 7, 1000}) {
+    AskingText blocks(block);
+    const Score score = evaluate(model, blocks).score;
+    EXPECT_EQ(score.scored, AskingText::kBatch * AskingText::kLength);
+    EXPECT_EQ(score.answers, expected.answers) << block;
+    EXPECT_EQ(score.right_answers, expected.right_answers) << block;
+  }
+}
+
 TEST(Evaluate, CountsAnswersOfSequences) {
   const auto task = make_task("copy", {{"longest", "3"}, {"alphabet", "2"}, {"test_sequences", "40"}});
   const auto source = task->open();
