@@ -38,7 +38,7 @@ declare -A brought=(
           lapse train CONFIG --data data/c4.txt --set data.unit=subword --set data.tokenizer=data/c4.model --out RUN"
   [light]="light: the world of the game LIGHT, complex_world_2020-09.json.
     From: Urbanek et al. 2019, cited by the Expire-Span paper
-    Use:  no task of Lapse reads it yet"
+    Use:  lapse task show instruction --set instruction.world=data/complex_world_2020-09.json; docs/tasks.md"
 )
 brought[wikitext-103]=${brought[wikitext-2]}
 

@@ -18,7 +18,7 @@ const std::vector<TaskEntry>& task_table() {
       {"long_copy", "repeat the few A's seen very long ago (\"extremely long copy\")", long_copy_options},
       {"collision", "where did two particles of these colours collide last? (Sukhbaatar et al. 2021: Object Collision)",
        collision_options},
-      {"instruction", "pass on, when you meet them, what you were told to tell them long ago (Sukhbaatar et al. 2021)",
+      {"instruction", "tell people, once they are met, what others asked long before (Sukhbaatar et al. 2021)",
        instruction_options},
   };
   return table;
