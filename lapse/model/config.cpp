@@ -3,8 +3,34 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/model/ends.h"
 
 namespace lapse {
+namespace {
+
+/// A field that chooses from a table.
+template <class Entry>
+Field choice(const std::string& name, std::string& value, std::string help, const std::vector<Entry>& table) {
+  std::vector<std::string> names;
+  for (const Entry& entry : table) {
+    help += fmt::format("{} {}: {}", names.empty() ? "" : ";", entry.name, entry.help);
+    names.push_back(entry.name);
+  }
+  return field(name, value, help).one_of(names);
+}
+
+}  // namespace
+
+Fields AdaptiveConfig::fields() {
+  return {
+      field("cutoffs", cutoffs,
+            "where bands begin, ascending: words below the first have all features of model.width, those of each "
+            "further band fewer. Words are numbered by how frequent they are in the training text; empty: one band"),
+      field("factor", factor, "how many times fewer features each band has than the one before it").in(1, 64),
+      field("project_first", project_first, "the first band has a projection too, as all others"),
+      field("tied", tied, "the output shares the input's embeddings and projections, where both are adaptive"),
+  };
+}
 
 Fields ModelConfig::fields() {
   return {
@@ -19,6 +45,8 @@ Fields ModelConfig::fields() {
       field("biases", biases, "in the feed-forward and the output layer"),
       field("dropout", dropout, "on attention weights and after relu, in training").in(0, 0.99),
       field("layer_drop", layer_drop, "probability that a training block skips a layer").in(0, 0.99),
+      field("embedding_dropout", embedding_dropout, "on what the first layer reads, in training").in(0, 0.99),
+      field("output_dropout", output_dropout, "on what the output reads of the last layer, in training").in(0, 0.99),
       field("norm", norm, "normalise after each sublayer, or before it").one_of({"post", "pre"}),
       field("norm_kind", norm_kind, "LayerNorm, or RMSNorm").one_of({"layer", "rms"}),
       field("normed_heads", normed_heads, "queries and keys pass an RMSNorm over a head's features"),
@@ -29,6 +57,8 @@ Fields ModelConfig::fields() {
           .one_of({"relative", "absolute"}),
       field("initialisation", initialisation, "of linear weights: uniform within 1/sqrt(fan-in), or Glorot's uniform")
           .one_of({"default", "glorot"}),
+      choice("input", input, "of tokens:", input_table()),
+      choice("output", output, "what predicts the next token:", output_table()),
   };
 }
 

@@ -6,6 +6,16 @@
 
 namespace lapse {
 
+/// Of adaptive ends (model/bands.h).
+struct AdaptiveConfig {
+  std::vector<int64_t> cutoffs;
+  int64_t factor = 4;
+  bool project_first = false;
+  bool tied = true;
+
+  Fields fields();
+};
+
 struct ModelConfig {
   int64_t width = 128;
   int64_t layers = 4;
@@ -14,6 +24,7 @@ struct ModelConfig {
   int64_t feed_forward = 512;
   double dropout = 0;
   double layer_drop = 0;
+  double embedding_dropout = 0, output_dropout = 0;
   std::string norm = "post";
   std::string norm_kind = "layer";
   std::string activation = "relu";
@@ -22,6 +33,8 @@ struct ModelConfig {
   bool attend_self = false;
   std::string positions = "relative";
   std::string initialisation = "default";
+  std::string input = "tokens", output = "softmax";
+  AdaptiveConfig adaptive;
 
   Fields fields();
   int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }

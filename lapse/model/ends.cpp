@@ -1,20 +1,61 @@
 #include "lapse/model/ends.h"
 
+#include <algorithm>
+
+#include "lapse/core/error.h"
+#include "lapse/model/adaptive_input.h"
+#include "lapse/model/adaptive_softmax.h"
+
 namespace lapse {
+namespace {
+
+template <class Entry>
+const Entry& find(const std::vector<Entry>& table, const std::string& option, const std::string& name) {
+  const auto found = std::ranges::find(table, name, &Entry::name);
+  if (found == table.end()) fail(option + " = \"" + name + "\" is unknown");
+  return *found;
+}
+
+std::unique_ptr<Output> plain_output(const ModelConfig& config, int64_t outputs, const Input&, Random& random) {
+  return softmax_output(config, outputs, random);
+}
+
+}  // namespace
+
+const std::vector<InputEntry>& input_table() {
+  static const std::vector<InputEntry> table = {
+      {"tokens", "an embedding", token_input},
+      {"adaptive", "one with fewer features for rarer words", adaptive_input},
+  };
+  return table;
+}
+
+const std::vector<OutputEntry>& output_table() {
+  static const std::vector<OutputEntry> table = {
+      {"softmax", "over the whole vocabulary", plain_output},
+      {"adaptive", "frequent words at once, others by clusters", adaptive_softmax},
+  };
+  return table;
+}
 
 ModelEnds token_ends(int64_t vocabulary, int64_t outputs) {
   const int64_t kinds = outputs == 0 ? vocabulary : outputs;
   return {[=](const ModelConfig& config, int64_t block, Random& random) {
-            return token_input(config, vocabulary, block, random);
+            auto input = find(input_table(), "model.input", config.input).make(config, vocabulary, random);
+            if (config.positions != "absolute") return input;
+            return positioned_input(std::move(input), config.width, block, random);
           },
-          [=](const ModelConfig& config, Random& random) { return softmax_output(config, kinds, random); }, kinds};
+          [=](const ModelConfig& config, const Input& input, Random& random) {
+            return find(output_table(), "model.output", config.output).make(config, kinds, input, random);
+          }};
 }
 
 // The last output is the value.
 ModelEnds agent_ends(int64_t bits, int64_t actions) {
   return {[=](const ModelConfig& config, int64_t, Random& random) { return bag_input(config, bits, random); },
-          [=](const ModelConfig& config, Random& random) { return softmax_output(config, actions + 1, random); },
-          actions + 1};
+          [=](const ModelConfig& config, const Input&, Random& random) {
+            return softmax_output(config, actions + 1, random);
+          }};
 }
 
 }  // namespace lapse

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lapse/model/input.h"
 #include "lapse/model/output.h"
@@ -12,11 +14,26 @@ namespace lapse {
 struct ModelEnds {
   /// `block`: K of training.
   std::function<std::unique_ptr<Input>(const ModelConfig& config, int64_t block, Random& random)> input;
-  std::function<std::unique_ptr<Output>(const ModelConfig& config, Random& random)> output;
-  int64_t outputs;  ///< numbers that the output has for each position
+  /// Of the model that has this input.
+  std::function<std::unique_ptr<Output>(const ModelConfig& config, const Input& input, Random& random)> output;
 };
 
-/// Tokens of `vocabulary` kinds are read, and one of `outputs` kinds is predicted; 0: the vocabulary.
+/// model.input: of `vocabulary` kinds of tokens.
+struct InputEntry {
+  std::string name, help;
+  std::unique_ptr<Input> (*make)(const ModelConfig& config, int64_t vocabulary, Random& random);
+};
+const std::vector<InputEntry>& input_table();
+
+/// model.output: of `outputs` kinds.
+struct OutputEntry {
+  std::string name, help;
+  std::unique_ptr<Output> (*make)(const ModelConfig& config, int64_t outputs, const Input& input, Random& random);
+};
+const std::vector<OutputEntry>& output_table();
+
+/// Tokens of `vocabulary` kinds are read, and one of `outputs` kinds is predicted, as model.input and model.output say;
+/// 0: the vocabulary.
 ModelEnds token_ends(int64_t vocabulary, int64_t outputs = 0);
 
 /// Observations of `bits` bits are read, and one of `actions` is chosen (model/policy.h).

@@ -17,16 +17,25 @@ constexpr double kPositionScale = 0.1;
 
 class TokenInput : public Input {
  public:
-  TokenInput(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random) {
-    embedding_ = normal_parameter({vocabulary, config.width}, random);
-    if (config.positions != "absolute") return;
-    position_ = normal_parameter({block, config.width}, random);
+  TokenInput(const ModelConfig& config, int64_t vocabulary, Random& random)
+      : embedding_(normal_parameter({vocabulary, config.width}, random)) {}
+
+  Tensor embed(const Tensor& tokens, const Tensor&) const override { return at::embedding(embedding_, tokens); }
+  NamedTensors parameters() override { return {{"embedding", &embedding_}}; }
+
+ private:
+  Tensor embedding_;
+};
+
+class PositionedInput : public Input {
+ public:
+  PositionedInput(std::unique_ptr<Input> tokens, int64_t width, int64_t block, Random& random)
+      : tokens_(std::move(tokens)), position_(normal_parameter({block, width}, random)) {
     position_.detach().mul_(kPositionScale);
   }
 
   Tensor embed(const Tensor& tokens, const Tensor& clock) const override {
-    const Tensor h = at::embedding(embedding_, tokens);
-    if (context() == 0) return h;
+    const Tensor h = tokens_->embed(tokens, clock);
     const Tensor times = clock.unsqueeze(1) + at::arange(tokens.size(1), clock.options());
     if (const auto last = times.max().item<int64_t>(); last >= context())
       fail(
@@ -36,16 +45,18 @@ class TokenInput : public Input {
     return h + at::embedding(position_, times);
   }
 
-  int64_t context() const override { return position_.defined() ? position_.size(0) : 0; }
+  int64_t context() const override { return position_.size(0); }
+  std::shared_ptr<Bands> bands() const override { return tokens_->bands(); }
 
   NamedTensors parameters() override {
-    NamedTensors all = {{"embedding", &embedding_}};
-    if (position_.defined()) all.emplace_back("position", &position_);
+    NamedTensors all = tokens_->parameters();
+    all.emplace_back("position", &position_);
     return all;
   }
 
  private:
-  Tensor embedding_, position_;
+  std::unique_ptr<Input> tokens_;
+  Tensor position_;
 };
 
 /// W x of the bits x that are set: the sum of those columns of W.
@@ -62,7 +73,6 @@ class BagInput : public Input {
     return bag_sums(weight_, bags);
   }
 
-  int64_t context() const override { return 0; }
   NamedTensors parameters() override { return {{"input.weight", &weight_}}; }
 
  private:
@@ -75,8 +85,12 @@ std::unique_ptr<Input> bag_input(const ModelConfig& config, int64_t bits, Random
   return std::make_unique<BagInput>(config, bits, random);
 }
 
-std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random) {
-  return std::make_unique<TokenInput>(config, vocabulary, block, random);
+std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, Random& random) {
+  return std::make_unique<TokenInput>(config, vocabulary, random);
+}
+
+std::unique_ptr<Input> positioned_input(std::unique_ptr<Input> tokens, int64_t width, int64_t block, Random& random) {
+  return std::make_unique<PositionedInput>(std::move(tokens), width, block, random);
 }
 
 }  // namespace lapse

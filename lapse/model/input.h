@@ -9,6 +9,8 @@
 
 namespace lapse {
 
+class Bands;
+
 class Input {
  public:
   virtual ~Input() = default;
@@ -16,13 +18,17 @@ class Input {
   /// [B, K, width]. Error if the input has positions of times, and a sample grows longer than their table.
   virtual at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const = 0;
   /// The longest sequence that can be read; 0: any.
-  virtual int64_t context() const = 0;
+  virtual int64_t context() const { return 0; }
+  /// What an output may share with this input; null: nothing.
+  virtual std::shared_ptr<Bands> bands() const { return nullptr; }
   virtual NamedTensors parameters() = 0;
 };
 
-/// An embedding of `vocabulary` kinds of tokens, N(0, 1); with model.positions = "absolute" learned positions of the
-/// times 0 ... block - 1 are added.
-std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, int64_t block, Random& random);
+/// An embedding of `vocabulary` kinds of tokens, N(0, 1).
+std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, Random& random);
+
+/// What `tokens` says, and learned positions of the times 0 ... block - 1 added to it.
+std::unique_ptr<Input> positioned_input(std::unique_ptr<Input> tokens, int64_t width, int64_t block, Random& random);
 
 /// A linear map of observations without bias: bags of up to W of `bits` bits, [B, K, W] int64, in any order, with -1
 /// where there are fewer. No bit may be twice in a bag.

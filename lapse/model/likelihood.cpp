@@ -16,8 +16,12 @@ Tensor scored_places(const Tensor& target) {
   return places.size(0) == target.numel() ? Tensor() : places;
 }
 
+Tensor scored_targets(const Tensor& target, const Tensor& places) {
+  return places.defined() ? target.flatten().index_select(0, places) : target.flatten();
+}
+
 Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places, bool answers) {
-  const Tensor scored = places.defined() ? target.flatten().index_select(0, places) : target.flatten();
+  const Tensor scored = scored_targets(target, places);
   const Tensor flat = logits.flatten(0, -2);
   Likelihood result{at::cross_entropy_loss(flat, scored, {}, at::Reduction::Sum), scored.numel(), {}};
   if (answers) result.right = flat.detach().argmax(1) == scored;

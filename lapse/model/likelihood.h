@@ -17,6 +17,9 @@ struct Likelihood {
 /// The positions b K + t of targets [B, K] that are scored, for BlockOptions::places: [P] int64; undefined if all are.
 at::Tensor scored_places(const at::Tensor& target);
 
+/// The targets [B, K] at these places, or all if they are undefined: [P].
+at::Tensor scored_targets(const at::Tensor& target, const at::Tensor& places);
+
 /// Of logits at these places against targets [B, K]: [P, V], or [B, K, V] where all are scored. `answers`: fill
 /// `right`.
 Likelihood likelihood(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& places, bool answers);

@@ -23,6 +23,8 @@ class SoftmaxOutput : public Output {
     return lapse::linear(h, weight_, {.bias = bias_, .bfloat16 = bfloat16});
   }
 
+  double computed() const override { return static_cast<double>(weight_.size(0)); }
+
   NamedTensors parameters() override {
     NamedTensors all = {{"output.weight", &weight_}};
     if (bias_.defined()) all.emplace_back("output.bias", &bias_);

@@ -21,6 +21,8 @@ class Output {
                                 bool bfloat16) const {
     return lapse::likelihood(logits(h, bfloat16), target, places, answers);
   }
+  /// How many numbers that takes for each target, on average: an estimate.
+  virtual double computed() const = 0;
   virtual NamedTensors parameters() = 0;
   virtual void to_bfloat16() = 0;  ///< Transformer::to_bfloat16
 };

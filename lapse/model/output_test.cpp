@@ -61,11 +61,10 @@ TEST(Output, HasABiasOnlyWhereTheModelHas) {
 
 TEST(Input, AddsPositionsOfTimes) {
   Random random(1, "weights");
-  ModelConfig config = small();
+  const ModelConfig config = small();
   const Tensor tokens = at::randint(9, {2, 3}, at::kLong), clock = at::tensor({0, 2}, at::kLong);
-  EXPECT_EQ(token_input(config, 9, 5, random)->context(), 0);
-  config.positions = "absolute";
-  const auto input = token_input(config, 9, 5, random);
+  EXPECT_EQ(token_input(config, 9, random)->context(), 0);
+  const auto input = positioned_input(token_input(config, 9, random), config.width, 5, random);
   EXPECT_EQ(input->context(), 5);
   const auto parameters = input->parameters();
   ASSERT_EQ(parameters.size(), 2u);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/parallel/team.h"
 
 namespace lapse {
@@ -55,7 +56,7 @@ Transformer::Transformer(const ModelConfig& config, const MethodOptions& method,
   if (input_->context() == 0) position_ = normal_parameter(position_shape(config, method, shape_), random);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
-  output_ = ends.output(config, random);
+  output_ = ends.output(config, *input_, random);
 }
 
 NamedTensors Transformer::parameters() {
@@ -175,7 +176,11 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
 Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                                        const BlockDraws& draws) {
   Result result;
-  Tensor h = embed(tokens, memory.clock);
+  // Of the layers' sites numbers 0 ... layers - 1.
+  const auto drop = [&](const Tensor& x, double p, int64_t site) {
+    return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
+  };
+  Tensor h = drop(embed(tokens, memory.clock), config_.embedding_dropout, 0);
   result.cost = at::zeros({}, h.options());
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();
@@ -189,7 +194,7 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
     if (pass.cost.defined()) result.cost = result.cost + pass.cost;
     if (options.observe) result.reports.push_back(std::move(pass.report));
   }
-  const Tensor last = norm_(h);
+  const Tensor last = drop(norm_(h), config_.output_dropout, 1);
   if (options.target.defined())
     result.likelihood = output_->likelihood(last, options.target, options.places, options.answers, options.bfloat16);
   else

@@ -192,7 +192,7 @@ void Checkpoint::require_sizes(const MethodOptions& method) const {
     const ModelEnds ends = ends_of(*config_, vocabulary_);
     Random none(0, "weights");
     const auto input = ends.input(m, shape.block, none);
-    const auto output = ends.output(m, none);
+    const auto output = ends.output(m, *input, none);
     for (const auto& parameters : {input->parameters(), output->parameters()})
       for (const auto& [name, tensor] : parameters) require("weight." + name, tensor->sizes().vec());
   }

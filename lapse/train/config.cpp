@@ -100,6 +100,8 @@ Sections Config::sections() {
       {"data", "the text: one file cut by `split`, or three files; plain or gzip; a generated task or an environment",
        data_fields},
       {"model", "the base model", model.fields()},
+      {"adaptive", "words in bands by frequency, for model.input and model.output = \"adaptive\"",
+       model.adaptive.fields()},
       {"forgetting",
        "how memories expire; each method has a section of its own",
        {field("method", method_name, "what decides which memories stay").one_of(names)}},

@@ -5,6 +5,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/progress.h"
 #include "lapse/model/transformer.h"
+#include "lapse/nn/initialise.h"
 
 namespace lapse {
 namespace {
@@ -24,10 +25,10 @@ double moments(const OptimiserConfig& optimiser) {
 ///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
 ///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward
 ///   gradients  of one layer's rows
-///   outputs    K · outputs: logits, probabilities, gradients
+///   outputs    K · Output::computed: logits, probabilities, gradients
 ///
 /// Attention keeps nothing of queries × rows.
-double update_bytes(const Config& config, int64_t outputs, double old) {
+double update_bytes(const Config& config, double outputs, double old) {
   const ModelConfig& m = config.model;
   const auto width = static_cast<double>(m.width), block = static_cast<double>(config.train.block);
   const auto layers = static_cast<double>(m.layers), batch = static_cast<double>(config.train.batch);
@@ -37,8 +38,15 @@ double update_bytes(const Config& config, int64_t outputs, double old) {
   const double tables = 2 * layers * batch * old * width;
   const double rows = part * (old + block) * (width + 2 * heads);
   const double own = part * block * (2 * heads + 4 * width + gates * static_cast<double>(m.inner_width()));
-  const double scored = config.task() ? 0 : part * block * static_cast<double>(outputs);
+  const double scored = config.task() ? 0 : part * block * outputs;
   return kFloat * (tables + layers * (rows + own) + rows + 3 * scored);
+}
+
+double outputs_of(const ModelConfig& model, const ModelEnds& ends) {
+  const ShapesOnly guard;
+  Random none(0, "weights");
+  const auto input = ends.input(model, /*block=*/1, none);
+  return ends.output(model, *input, none)->computed();
 }
 
 }  // namespace
@@ -51,8 +59,9 @@ MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends) {
   const auto first = static_cast<double>(config.method().initial_rows(shape));
   const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
   const double fixed = kProcess + estimate.weights;
-  estimate.least = fixed + update_bytes(config, ends.outputs, first);
-  estimate.most = fixed + update_bytes(config, ends.outputs, std::max(first, longest));
+  const double outputs = outputs_of(config.model, ends);
+  estimate.least = fixed + update_bytes(config, outputs, first);
+  estimate.most = fixed + update_bytes(config, outputs, std::max(first, longest));
   return estimate;
 }
 

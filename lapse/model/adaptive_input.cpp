@@ -1,0 +1,44 @@
+#include "lapse/model/adaptive_input.h"
+
+#include <ATen/ATen.h>
+
+#include "lapse/model/bands.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+class AdaptiveInput : public Input {
+ public:
+  AdaptiveInput(const ModelConfig& config, int64_t vocabulary, Random& random)
+      : bands_(std::make_shared<Bands>(config, vocabulary, random)) {}
+
+  // Band by band, then in the order of the tokens.
+  Tensor embed(const Tensor& tokens, const Tensor&) const override {
+    const Tensor words = tokens.flatten(), band = bands_->band_of(words);
+    std::vector<Tensor> places, vectors;
+    for (int64_t i = 0; i < bands_->count(); ++i) {
+      const Tensor own = at::nonzero(band == i).squeeze(1);
+      if (own.numel() == 0) continue;
+      places.push_back(own);
+      vectors.push_back(bands_->vectors(i, words.index_select(0, own)));
+    }
+    const Tensor h = at::cat(vectors).index_select(0, at::cat(places).argsort());
+    return h.view({tokens.size(0), tokens.size(1), -1});
+  }
+
+  std::shared_ptr<Bands> bands() const override { return bands_; }
+  NamedTensors parameters() override { return bands_->parameters("embedding"); }
+
+ private:
+  std::shared_ptr<Bands> bands_;
+};
+
+}  // namespace
+
+std::unique_ptr<Input> adaptive_input(const ModelConfig& config, int64_t vocabulary, Random& random) {
+  return std::make_unique<AdaptiveInput>(config, vocabulary, random);
+}
+
+}  // namespace lapse
