@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lapse/model/transformer.h"
 #include "lapse/train/config.h"
 
 namespace lapse {
@@ -18,10 +19,21 @@ TEST(Presets, AreWholeConfigurations) {
     Config config;
     ASSERT_NO_THROW(read_config(config.sections(), entry.path()));
     EXPECT_NO_THROW(config.check());
-    EXPECT_EQ(config.generates(), config.data.path.empty());
+    EXPECT_EQ(config.generates(), config.data.path.empty() && config.data.train_path.empty());
     EXPECT_EQ(config.train.threads, 0);
   }
   EXPECT_GE(count, 10);
+}
+
+// The paper's "140 M parameters", with the vocabulary of the whole WikiText-103.
+TEST(Presets, WikiText103HasThePapersParameters) {
+  Config config;
+  read_config(config.sections(), fs::path(LAPSE_EXAMPLES) / "paper-wikitext103.toml");
+  const int64_t words = 20000 * 1024 + 20000 * 256 + 160000 * 64 + 67735 * 16, projections = 1024 * (256 + 64 + 16);
+  const int64_t layer = 4 * 1024 * 1024 + 2 * 1024 * 4096 + 4096 + 1024 + /*norms*/ 4 * 1024 + /*spans*/ 1025;
+  const int64_t positions = 256 * 128, clusters = 3 * 1024;
+  EXPECT_EQ(count_parameters(config.model, config.method(), token_ends(267735), config.train.block),
+            words + projections + 8 * layer + positions + clusters);  // 138,048,888
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ FIXED = {
     "optimiser": {"name": "sgd", "momentum": 0.9, "rate": 0.1},
 }
 
+ADAPTIVE = {
+    "data": {"unit": "word"},
+    "model": {"input": "adaptive", "output": "adaptive", "embedding_dropout": 0.2, "output_dropout": 0.2},
+    "adaptive": {"cutoffs": [6, 20]},
+    "train": {"batch": 4, "parts": 2},
+}
+
 
 def recorded(run):
     """The lines of metrics.jsonl without what may differ."""
@@ -125,6 +132,9 @@ class Resume(ProgramTest):
 
     def test_killed_with_all_that_is_random(self):
         self.check_killed(10, 1, LONG, RANDOM)
+
+    def test_killed_with_adaptive_ends(self):
+        self.check_killed(6, 4, LONG, ADAPTIVE)
 
     def test_killed_with_fixed_span(self):
         self.check_killed(6, 2, LONG, FIXED)

@@ -57,7 +57,7 @@ std::string with_data(const Preset& preset, const std::string& data) {
   const std::string key = "\npath = \"";
   const size_t begin = preset.text.find(key);
   if (begin == std::string::npos)
-    fail(fmt::format("the preset '{}' generates what it reads; leave out --data", preset.name));
+    fail(fmt::format("the preset '{}' has no data.path to fill in; leave out --data", preset.name));
   const size_t value = begin + key.size() - 1, end = preset.text.find('"', value + 1) + 1;
   return preset.text.substr(0, value) + to_toml(fs::absolute(data).string()) + preset.text.substr(end);
 }

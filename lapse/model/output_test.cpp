@@ -19,14 +19,23 @@ ModelConfig small() {
   return config;
 }
 
+std::vector<std::pair<ModelConfig, MethodEntry>> with_methods(const std::vector<ModelConfig>& configs) {
+  std::vector<std::pair<ModelConfig, MethodEntry>> all;
+  for (const auto& config : configs)
+    for (const auto& method : method_table()) all.emplace_back(config, method);
+  return all;
+}
+
 // With a target, forward gives what its logits would have cost, for every method and path.
 TEST(Output, LikelihoodIsThatOfTheLogits) {
   const Tensor tokens = at::randint(13, {3, 5}, at::kLong);
   const Tensor all = at::randint(13, {3, 5}, at::kLong);
   const Tensor some = all.masked_fill(at::rand({3, 5}) < 0.5, kNoTarget);
-  for (const auto& method : method_table()) {
+  ModelConfig adaptive = small();
+  adaptive.input = adaptive.output = "adaptive", adaptive.adaptive = {.cutoffs = {4, 9}, .factor = 2};
+  for (const auto& [config, method] : with_methods({small(), adaptive})) {
     const auto options = method.options();
-    Transformer model(small(), *options, 13, 5, Random(1, "weights"));
+    Transformer model(config, *options, 13, 5, Random(1, "weights"));
     for (const bool training : {true, false}) {
       at::AutoGradMode gradients(training);
       for (const Tensor& target : {all, some}) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/dense/dropout.h"
 
 namespace lapse {
 namespace {
@@ -160,6 +161,22 @@ TEST_P(Draws, ADroppedLayerOnlyRemembers) {
   Tensor h = at::embedding(p["embedding"], random_tokens(2, kBlock, 2));
   if (p.count("norm.weight")) h = at::layer_norm(h, {12}, p["norm.weight"], p["norm.bias"]);
   EXPECT_LE(difference(both.y.logits, at::linear(h, p["output.weight"], p["output.bias"])), 1e-12);
+}
+
+// The model without layers is its two ends, each with a mask of its own.
+TEST_P(Draws, EndsHaveDropoutsOfTheirOwn) {
+  ModelConfig c = config();
+  c.embedding_dropout = 0.3, c.output_dropout = 0.4;
+  const auto m = tiny_model(c, *method_options(std::get<0>(GetParam())), at::kDouble);
+  const BlockDraws draws{.seed = 7, .dropped = {true, true}};
+  const auto one = train(*m, draws), same = train(*m, draws);
+  EXPECT_TRUE(one.y.logits.equal(same.y.logits));
+  std::map<std::string, Tensor> p;
+  for (auto& [name, tensor] : m->parameters()) p[name] = *tensor;
+  Tensor h = dropped(at::embedding(p["embedding"], random_tokens(2, kBlock, 2)), 0.3, mix64(7 + 2));
+  if (p.count("norm.weight")) h = at::layer_norm(h, {12}, p["norm.weight"], p["norm.bias"]);
+  h = dropped(h, 0.4, mix64(7 + 3));
+  EXPECT_LE(difference(one.y.logits, at::linear(h, p["output.weight"], p["output.bias"])), 1e-12);
 }
 
 TEST_P(Draws, LayersDropAtTheirRate) {

@@ -170,8 +170,11 @@ void Config::check_generated() const {
   task()->check();
 }
 
-// Its episodes begin in the middle of blocks.
+// Its episodes begin in the middle of blocks, and what is observed is no word.
 void Config::check_environment() const {
+  if (model.input != ModelConfig().input || model.output != ModelConfig().output)
+    fail(fmt::format("data.task = \"{}\" has an input and an output of its own; leave out model.input and model.output",
+                     task_name));
   environment()->check();
   if (method().initial_rows(shape_of(model, train.block)) > 0)
     fail(
