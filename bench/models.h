@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,19 +20,23 @@ struct StepShape {
   int64_t max_span, ramp;        ///< L, R
   int64_t vocabulary;
   double gflop = 0;  ///< that a whole training step must have; 0: not checked
+  /// Adaptive ends, tied, with these cutoffs; none of them: a dense softmax, tied. Absent: the plain ends.
+  std::optional<std::vector<int64_t>> cutoffs = {};
 
   int64_t tokens() const { return batch * block; }
 };
 
-/// Steps "1", "2", "3"; `quick`: small ones under the same names.
+/// Steps "1", "2", "3", "5"; `quick`: small ones under the same names.
 StepShape step_shape(const std::string& name, bool quick);
 
 /// A small model to compare paths with each other, or to run for long.
 StepShape tiny_shape();
 
 /// FLOPs of a training step: 2 forward and 4 backward per use of a weight, but 2 backward for k and v of detached rows;
-/// attention as Call::flops. Error if they differ from `gflop` by more than 1 %.
+/// attention as Call::flops; tails of an adaptive softmax by the shares of their words in random_tokens. Error if they
+/// differ from `gflop` by more than 1 %.
 double step_flops(const StepShape& shape);
+double output_flops(const StepShape& shape);  ///< those of the output alone
 
 /// Fresh weights. Every span is that which keeps `shape.memory` rows: w = 0 and e = M + 1 - R.
 Transformer make_model(const StepShape& shape);
@@ -44,7 +49,9 @@ Transformer make_model(const StepShape& shape, const std::string& method, const 
 /// Whether the parameter is one of the span predictor's.
 bool of_spans(const std::string& parameter);
 
-at::Tensor random_tokens(const StepShape& shape, int64_t length);  ///< [B, length]
+/// [B, length]: all tokens alike; with adaptive ends by Zipf's law, token r with a probability of about
+/// 1 / ((r + 1) ln V).
+at::Tensor random_tokens(const StepShape& shape, int64_t length);
 
 /// Error unless each layer holds exactly `rows` rows of each sample that the next query can read.
 void require_rows(const Transformer& model, const ModelMemory& memory, int64_t rows);

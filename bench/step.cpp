@@ -1,4 +1,4 @@
-// A whole training step against eager PyTorch and the machine's peak: the steps 1, 2 and 3 of bench/README.md.
+// A whole training step against eager PyTorch and the machine's peak: the steps 1, 2, 3 and 5 of bench/README.md.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -16,6 +16,8 @@ namespace {
 
 using at::Tensor;
 
+const std::vector<const char*> kNames = {"1", "2", "3", "5"};
+
 struct Options {
   std::string only = "all";
   std::string precision = "float32";
@@ -25,7 +27,7 @@ struct Options {
 
   std::vector<StepShape> chosen(const Common& common) const {
     std::vector<StepShape> some;
-    for (const char* name : {"1", "2", "3"})
+    for (const char* name : kNames)
       if (only == "all" || only == name) some.push_back(step_shape(name, common.quick));
     return some;
   }
@@ -40,8 +42,28 @@ std::function<void()> stepper(const StepShape& shape, std::shared_ptr<Model> mod
   };
 }
 
+/// The model of a shape with adaptive ends, with a dense softmax.
+StepShape with_dense_softmax(StepShape shape) {
+  shape.cutoffs = std::vector<int64_t>(), shape.gflop = 0;
+  return shape;
+}
+
+/// The output of the step alone, forward and backward.
+std::function<void()> output_alone(const StepShape& shape) {
+  auto model = std::make_shared<Transformer>(make_model(shape));
+  return [=] {
+    const Tensor h = at::randn({shape.batch, shape.block, shape.width}).set_requires_grad(true);
+    model->likelihood(h, random_tokens(shape, shape.block)).nats.backward();
+  };
+}
+
+double flops_of(const StepShape& shape, const std::string& path) {
+  if (path == "softmax") return output_flops(shape);
+  return step_flops(path == "dense" ? with_dense_softmax(shape) : shape);
+}
+
 std::vector<Path> paths_of(const StepShape& shape, const Options& options, bool quick) {
-  auto fused = [=, precision = options.precision]() -> std::function<void()> {
+  auto library = [precision = options.precision](const StepShape& shape) -> std::function<void()> {
     auto step = std::make_shared<LibraryStep>(shape, precision);
     step->fill();
     return [step, update = stepper(shape, step)] {
@@ -54,11 +76,17 @@ std::vector<Path> paths_of(const StepShape& shape, const Options& options, bool 
     model->fill();
     return stepper(shape, model);
   };
-  std::vector<Path> paths = {{"fused", fused, quick ? 1 : options.updates, quick ? 0 : options.warm}};
+  const int64_t updates = quick ? 1 : options.updates, warm = quick ? 0 : options.warm;
+  std::vector<Path> paths = {{"fused", [=] { return library(shape); }, updates, warm}};
+  if (shape.cutoffs) {
+    paths.push_back({"softmax", [=] { return output_alone(shape); }, updates, warm});
+    if (!options.no_eager) paths.push_back({"dense", [=] { return library(with_dense_softmax(shape)); }, 1, 0});
+    return paths;
+  }
   const bool slow = shape.name == "3";
   if (options.no_eager || (quick && slow)) return paths;
-  const int64_t updates = options.eager_updates > 0 ? options.eager_updates : slow ? 1 : 3;
-  paths.push_back({"eager", eager, quick ? 1 : updates, slow || quick ? 0 : 1});
+  const int64_t some = options.eager_updates > 0 ? options.eager_updates : slow ? 1 : 3;
+  paths.push_back({"eager", eager, quick ? 1 : some, slow || quick ? 0 : 1});
   return paths;
 }
 
@@ -75,7 +103,7 @@ Outcome measure(const StepShape& shape, const Common& common, const Options& opt
     auto arguments = common.child_arguments(path.name);
     arguments.insert(arguments.end(), {"--case", shape.name});
     arguments.insert(arguments.end(), {"--precision", options.precision});
-    outcome.paths.push_back({path.name, step_flops(shape), {}, run_child(arguments)["peak_memory"]});
+    outcome.paths.push_back({path.name, flops_of(shape, path.name), {}, run_child(arguments)["peak_memory"]});
   }
   note(fmt::format("step {}: times", shape.name));
   const auto times = take_turns(paths);
@@ -105,7 +133,7 @@ Json report(const Outcome& outcome, double peak, const std::string& precision) {
 
 Json run(const Common& common, const Options& options) {
   check_step();
-  for (const char* name : {"1", "2", "3"}) step_flops(step_shape(name, false));  // are as stated
+  for (const char* name : kNames) step_flops(step_shape(name, false));  // are as stated
   Peaks peaks(common.quick);
   const auto type = options.precision == "bf16" ? at::kBFloat16 : at::kFloat;
   std::vector<Outcome> outcomes;
@@ -126,7 +154,7 @@ void run_alone(const Common& common, const Options& options) {
     for (const auto& path : paths_of(shape, options, common.quick))
       if (path.name == common.child) {
         const auto work = path.prepare();
-        const int updates = common.quick || path.name == "eager" ? 1 : 3;
+        const int updates = common.quick || path.name == "eager" || path.name == "dense" ? 1 : 3;
         for (int i = 0; i < updates; ++i) work();
         return;
       }
@@ -142,13 +170,13 @@ int main(int argc, char** argv) {
   Program program{"step", "Times whole training steps; see bench/README.md"};
   program.add_options = [&](CLI::App& app) {
     app.add_option("--case", options.only, "which step")
-        ->check(CLI::IsMember({"all", "1", "2", "3"}))
+        ->check(CLI::IsMember({"all", "1", "2", "3", "5"}))
         ->capture_default_str();
     app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
     app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(0, 100000))->capture_default_str();
     app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager model; default 3, step 3: 1")
         ->check(CLI::Range(1, 100000));
-    app.add_flag("--no-eager", options.no_eager, "without the eager model");
+    app.add_flag("--no-eager", options.no_eager, "without the eager model, and in step 5 without the dense softmax");
     add_precision(app, options.precision);
   };
   program.run = [&](const Common& common) { return run(common, options); };
