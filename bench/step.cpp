@@ -24,6 +24,7 @@ struct Options {
   int64_t updates = 10, warm = 2;
   int64_t eager_updates = -1;  // -1: 3, but 1 of step 3, which takes much longer
   bool no_eager = false;
+  bool dense = false;
 
   std::vector<StepShape> chosen(const Common& common) const {
     std::vector<StepShape> some;
@@ -78,9 +79,10 @@ std::vector<Path> paths_of(const StepShape& shape, const Options& options, bool 
   };
   const int64_t updates = quick ? 1 : options.updates, warm = quick ? 0 : options.warm;
   std::vector<Path> paths = {{"fused", [=] { return library(shape); }, updates, warm}};
+  if (shape.cutoffs && options.dense)
+    return {{"dense", [=] { return library(with_dense_softmax(shape)); }, updates, warm}};
   if (shape.cutoffs) {
     paths.push_back({"softmax", [=] { return output_alone(shape); }, updates, warm});
-    if (!options.no_eager) paths.push_back({"dense", [=] { return library(with_dense_softmax(shape)); }, 1, 0});
     return paths;
   }
   const bool slow = shape.name == "3";
@@ -103,6 +105,7 @@ Outcome measure(const StepShape& shape, const Common& common, const Options& opt
     auto arguments = common.child_arguments(path.name);
     arguments.insert(arguments.end(), {"--case", shape.name});
     arguments.insert(arguments.end(), {"--precision", options.precision});
+    if (options.dense) arguments.emplace_back("--dense");
     outcome.paths.push_back({path.name, flops_of(shape, path.name), {}, run_child(arguments)["peak_memory"]});
   }
   note(fmt::format("step {}: times", shape.name));
@@ -176,7 +179,8 @@ int main(int argc, char** argv) {
     app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(0, 100000))->capture_default_str();
     app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager model; default 3, step 3: 1")
         ->check(CLI::Range(1, 100000));
-    app.add_flag("--no-eager", options.no_eager, "without the eager model, and in step 5 without the dense softmax");
+    app.add_flag("--no-eager", options.no_eager, "without the eager model");
+    app.add_flag("--dense", options.dense, "step 5 with a dense softmax in place of the adaptive one");
     add_precision(app, options.precision);
   };
   program.run = [&](const Common& common) { return run(common, options); };
