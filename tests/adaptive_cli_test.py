@@ -76,7 +76,6 @@ class AdaptiveEnds(ProgramTest):
         for run in RUNS:
             result = self.ask("eval", run)
             self.assertAlmostEqual(result["ppl"], float(torch.tensor(result["loss"]).double().exp()), places=3)
-            self.assertLess(result["ppl"], 70)  # as many kinds of words: better than a guess
 
     def test_generate_is_reproducible(self):
         for run in RUNS:

@@ -275,6 +275,7 @@ class Refusals(AgentTest):
         refused("corridor.longest=99999999999", "corridor.longest")
         refused("corridor.shortest=9", "corridor.longest = 5")
         refused("train.batch=1000000000", "train.batch")
+        refused("model.input=adaptive", "leave out model.input and model.output")
 
     def altered(self, change):
         run = self.folder / "run"

@@ -42,6 +42,8 @@ class SecondDeviceModel : public testing::TestWithParam<Kind> {
     config.dropout = 0.1;
     Settings settings = {{"loss", "0.01"}, {"memory_loss", "0.1"}, {"random_drop", "true"}};
     if (config.norm == "pre") {
+      config.input = config.output = "adaptive", config.adaptive = {.cutoffs = {4, 8}, .factor = 2};
+      config.embedding_dropout = config.output_dropout = 0.1;
       config.norm_kind = "rms", config.activation = "swiglu", config.biases = false, config.normed_heads = true;
       settings.insert({{"separate", "true"}, {"budgets", "[12, 9]"}, {"initial_memory", "zeros"}});
     }

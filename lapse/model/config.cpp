@@ -8,15 +8,19 @@
 namespace lapse {
 namespace {
 
-/// A field that chooses from a table.
 template <class Entry>
-Field choice(const std::string& name, std::string& value, std::string help, const std::vector<Entry>& table) {
+std::vector<std::string> names_of(const std::vector<Entry>& table) {
   std::vector<std::string> names;
-  for (const Entry& entry : table) {
-    help += fmt::format("{} {}: {}", names.empty() ? "" : ";", entry.name, entry.help);
-    names.push_back(entry.name);
-  }
-  return field(name, value, help).one_of(names);
+  for (const Entry& entry : table) names.push_back(entry.name);
+  return names;
+}
+
+/// "NAME: HELP; NAME: HELP".
+template <class Entry>
+std::string help_of(const std::vector<Entry>& table) {
+  std::string help;
+  for (const Entry& entry : table) help += fmt::format("{}{}: {}", help.empty() ? "" : "; ", entry.name, entry.help);
+  return help;
 }
 
 }  // namespace
@@ -57,8 +61,8 @@ Fields ModelConfig::fields() {
           .one_of({"relative", "absolute"}),
       field("initialisation", initialisation, "of linear weights: uniform within 1/sqrt(fan-in), or Glorot's uniform")
           .one_of({"default", "glorot"}),
-      choice("input", input, "of tokens:", input_table()),
-      choice("output", output, "what predicts the next token:", output_table()),
+      field("input", input, help_of(input_table())).one_of(names_of(input_table())),
+      field("output", output, help_of(output_table())).one_of(names_of(output_table())),
   };
 }
 

@@ -24,16 +24,16 @@ std::unique_ptr<Output> plain_output(const ModelConfig& config, int64_t outputs,
 
 const std::vector<InputEntry>& input_table() {
   static const std::vector<InputEntry> table = {
-      {"tokens", "an embedding", token_input},
-      {"adaptive", "one with fewer features for rarer words", adaptive_input},
+      {"tokens", "an embedding of each", token_input},
+      {"adaptive", "one with fewer features for rarer words, section [adaptive]", adaptive_input},
   };
   return table;
 }
 
 const std::vector<OutputEntry>& output_table() {
   static const std::vector<OutputEntry> table = {
-      {"softmax", "over the whole vocabulary", plain_output},
-      {"adaptive", "frequent words at once, others by clusters", adaptive_softmax},
+      {"softmax", "over all that can be predicted", plain_output},
+      {"adaptive", "frequent words at once, rarer ones by clusters, section [adaptive]", adaptive_softmax},
   };
   return table;
 }
