@@ -80,6 +80,7 @@ void check_update(LibraryAgents& library, int64_t update, const std::string& nam
 Config AgentCase::config() const {
   Config config;
   read_config(config.sections(), LAPSE_SOURCE "/examples/paper-corridor.toml");
+  set_config(config.sections(), "expire_span.initial_fraction=0.1");  // memories as they are after most of a training
   if (task == "portal")
     for (const auto& setting : kPortal) set_config(config.sections(), setting);
   if (quick)

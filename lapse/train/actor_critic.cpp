@@ -13,8 +13,8 @@ class ActorCritic : public Objective {
  public:
   explicit ActorCritic(const ActorCriticConfig& config) : config_(config) {}
 
-  PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double, const BlockOptions& options,
-                const BlockDraws& draws) const override {
+  PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, const PartOf& of,
+                const BlockOptions& options, const BlockDraws& draws) const override {
     BlockOptions how = options;
     how.begins = part.begins;
     auto y = model.forward(part.input, memory, how, draws);
@@ -24,8 +24,9 @@ class ActorCritic : public Objective {
     const Tensor chosen = log_pi.gather(-1, part.target.unsqueeze(-1)).squeeze(-1);
     const Tensor policy_loss = -(chosen * error.detach()).sum(), value_loss = error.square().sum();
     const Tensor entropy = -(log_pi.exp() * log_pi).sum();
-    const Tensor loss = (policy_loss + config_.value_loss * value_loss - config_.entropy * entropy) /
-                        static_cast<double>(part.target.numel());
+    const double weight = config_.entropy * (1 - of.done * (1 - config_.entropy_last));
+    const Tensor loss =
+        (policy_loss + config_.value_loss * value_loss - weight * entropy) / static_cast<double>(part.target.numel());
     return {loss + y.cost,
             loss,
             y.cost,

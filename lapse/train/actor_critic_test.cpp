@@ -52,18 +52,19 @@ Batch random_batch() {
 
 // Values and gradients: of the output's bias by differences of the loss, the advantage held fixed.
 TEST(ActorCritic, IsTheLossAsWrittenAndItsGradient) {
-  const ActorCriticConfig config{.value_loss = 0.3, .entropy = 0.07};
+  // 0.14 (1 - 0.625 (1 - 0.2)) = 0.07
+  const ActorCriticConfig config{.value_loss = 0.3, .entropy = 0.14, .entropy_last = 0.2};
   const auto model = tiny_agent("expire_span");
   const Batch batch = random_batch();
   const auto objective = actor_critic(config);
   ModelMemory memory = model->begin(kAgents, Stored::inputs);
-  PartLoss part = objective->read(*model, memory, batch, 0, {}, {});
+  PartLoss part = objective->read(*model, memory, batch, {.done = 0.625}, {}, {});
   ModelMemory again = model->begin(kAgents, Stored::inputs);
   const Tensor y = model->forward(batch.input, again, {}).logits.detach().to(at::kDouble);
   const Tensor returns = batch.more.at("returns"), advantages = returns - y.select(-1, kActions);
   const auto total = [&](const Tensor& outputs) {
     const Loss loss = loss_of(outputs, batch.target, returns, advantages);
-    return (loss.policy + config.value_loss * loss.value - config.entropy * loss.entropy) / (kAgents * kSteps);
+    return (loss.policy + config.value_loss * loss.value - 0.07 * loss.entropy) / (kAgents * kSteps);
   };
   EXPECT_NEAR(part.loss.item<double>(), total(y), 1e-5);
   EXPECT_NEAR(part.value.item<double>(), total(y) + part.cost.item<double>(), 1e-5);

@@ -65,6 +65,8 @@ Fields ActorCriticConfig::fields() {
       field("discount", discount, "gamma: what a reward is worth one step earlier").in(0, 1),
       field("value_loss", value_loss, "c_v: weight of the squared error of the predicted returns").in(0, 1e3),
       field("entropy", entropy, "weight of the policy's entropy, which keeps it exploring").in(0, 10),
+      field("entropy_last", entropy_last, "share of that weight at the last update, to which it falls linearly")
+          .in(0, 1),
       field("validation_episodes", validation_episodes,
             "a validation plays so many episodes, the same each time, with actions drawn from the policy")
           .in(1, 1 << 24)

@@ -54,6 +54,7 @@ struct ActorCriticConfig {
   double discount = 0.99;   // gamma
   double value_loss = 0.5;  // c_v
   double entropy = 0.0005;
+  double entropy_last = 1;
   int64_t validation_episodes = 100;
 
   Fields fields();

@@ -54,13 +54,14 @@ Update Learner::update(const Batch& given, bool observe) {
   Update update;
   update.score.scored = (given.target != kUnscored).sum().item<int64_t>();
   const Batch batch = given.to(model_.device());
-  const double scored = static_cast<double>(update.score.scored) / static_cast<double>(parts);
+  const PartOf of{static_cast<double>(update.score.scored) / static_cast<double>(parts),
+                  std::min(1., static_cast<double>(updates_) / static_cast<double>(options_.updates))};
   NamedSums sums;
   optimiser_.zero_gradients();
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
     own.seed = mix64(*draws.seed + p);  // dropout differs between parts, u and layer drop do not
-    PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), scored, how, own);
+    PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), of, how, own);
     (part.value / parts).backward();
     sums.insert(sums.end(), {{"loss", part.loss}, {"cost", part.cost}});
     sums.insert(sums.end(), part.sums.begin(), part.sums.end());

@@ -10,14 +10,14 @@ using at::Tensor;
 /// Objectives that predict targets, and differ in what they divide the summed log-likelihood by.
 class Prediction : public Objective {
  public:
-  PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored, const BlockOptions& options,
-                const BlockDraws& draws) const override {
+  PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, const PartOf& of,
+                const BlockOptions& options, const BlockDraws& draws) const override {
     BlockOptions how = options;
     how.target = part.target, how.answers = answers();
     how.lengths = part.lengths, how.begins = part.begins;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
-    const Tensor loss = all.nats / divisor(all, scored);
+    const Tensor loss = all.nats / divisor(all, of.scored);
     NamedSums sums = {{"nats", all.nats}};
     if (all.right.defined()) sums.emplace_back("right", all.right.sum());
     return {loss + y.cost, loss, y.cost, std::move(sums), std::move(y.reports)};

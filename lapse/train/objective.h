@@ -20,12 +20,17 @@ struct PartLoss {
   std::vector<LayerReport> reports;  ///< if BlockOptions::observe
 };
 
+/// What a part is of.
+struct PartOf {
+  double scored = 0;  ///< positions of such a part that are scored, on average over the batch
+  double done = 0;    ///< finished updates of the run's: 0 ... 1
+};
+
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// Reads one of the equal parts of a batch forward, with the memory of its samples. `scored`: positions of such a
-  /// part that are scored, on average over the batch.
-  virtual PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, double scored,
+  /// Reads one of the equal parts of a batch forward, with the memory of its samples.
+  virtual PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, const PartOf& of,
                         const BlockOptions& options, const BlockDraws& draws) const = 0;
 };
 
