@@ -26,6 +26,9 @@ def experiments():
     corridor, portal = "examples/paper-corridor.toml", "examples/paper-portal.toml"
     for seed in range(1, 6):
         yield f"corridor/expire_span-{seed}", corridor, {"train.seed": seed}, 100_000_000, 0.99
+    for seed in range(1, 3):
+        short = {"train.seed": seed, "expire_span.initial_fraction": 0.1}
+        yield f"corridor/short_beginning-{seed}", corridor, short, 100_000_000, 0.99
     for span in (10, 25, 50, 100, 150, 200):
         fixed = {"forgetting.method": '"fixed_span"', "fixed_span.max_span": span}
         yield f"corridor/fixed_span_{span}-1", corridor, fixed, 100_000_000, 0.99
