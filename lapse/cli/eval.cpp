@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lapse/cli/eval_episodes.h"
+#include "lapse/cli/token_report.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/evaluate.h"
@@ -14,15 +15,55 @@
 namespace lapse {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Arguments {
   ReadingOptions reading;
-  std::string data, split = "test";
+  std::string data, split = "test", losses, against;
   int64_t streams = 0, block = 0;
   EpisodeArguments episodes;
   bool json = false;
 };
+
+/// Another reading of the same text, which --against compares with.
+struct Other {
+  Reader reader;
+  std::unique_ptr<Transformer> model;
+  Evaluator evaluator;
+};
+
+/// The run as it was trained: options of the method are for the first reading alone.
+std::unique_ptr<Other> other_reading(const Arguments& arguments, const Reader& first) {
+  if (arguments.against.empty()) return nullptr;
+  Reader reader =
+      open_reader({.run = arguments.against, .device = arguments.reading.device, .threads = arguments.reading.threads});
+  reader.require_text("--against");
+  if (reader.vocabulary().to_json() != first.vocabulary().to_json())
+    fail(fmt::format("--against {}: its vocabulary is not that of {}; give a run that was trained with the same one",
+                     arguments.against, arguments.reading.run));
+  auto model = reader.model();
+  reader.checkpoint.close();
+  Transformer& read = *model;
+  return std::unique_ptr<Other>(new Other{std::move(reader), std::move(model), Evaluator(read)});
+}
+
+/// Token by token, if that was asked for.
+std::unique_ptr<TokenReport> token_report(const Arguments& arguments, const Reader& reader, const Source& source) {
+  if (arguments.losses.empty() && arguments.against.empty()) return nullptr;
+  const auto* text = dynamic_cast<const TextSource*>(&source);
+  if (!text)
+    fail(fmt::format("{} is for runs that read a text, and this one has the task {}; leave it out",
+                     arguments.losses.empty() ? "--against" : "--losses", reader.config().task_name));
+  return std::make_unique<TokenReport>(text->tokens(arguments.split), reader.vocabulary(), arguments.losses);
+}
+
+Json to_json(const Reader& reader, const EvaluationResult& result, const std::vector<Figure>& figures) {
+  Json json = {{"run", reader.checkpoint.path().string()}, {"method", reader.method->name()}, {"loss", result.nats}};
+  for (const auto& figure : figures) json[figure.tag] = figure.value;
+  if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
+  json["layers"] = Json::array();
+  for (const auto& layer : result.layers)
+    json["layers"].push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  return json;
+}
 
 void print(const Json& result, const std::vector<Figure>& figures) {
   for (const auto& figure : figures) std::cout << fmt::format("{:<20}{:.4f}\n", figure.name, figure.value);
@@ -37,6 +78,13 @@ void print(const Json& result, const std::vector<Figure>& figures) {
                              result["layers"][l]["memory_max"].get<double>());
 }
 
+void print_comparison(const Json& result, const std::vector<Figure>& figures) {
+  std::cout << fmt::format("\nagainst {}\n", result["against"]["run"].get<std::string>());
+  for (const auto& figure : figures) std::cout << fmt::format("{:<20}{:.4f}\n", figure.name, figure.value);
+  std::cout << fmt::format("{:<20}{:+.4f} nats per token\n\n{}", "difference", result["mean_difference"].get<double>(),
+                           table_of(result["differences"]));
+}
+
 std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arguments, int64_t streams,
                                             int64_t block) {
   try {
@@ -49,9 +97,10 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
 }
 
 int run(const CLI::App& verb, const Arguments& arguments) {
+  if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--split", "--block"});
+  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--losses", "--against"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
   const auto source = reader.source(arguments.data, arguments.split);
   const auto model = reader.model();
@@ -61,6 +110,8 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
+  const auto other = other_reading(arguments, reader);
+  const auto report = token_report(arguments, reader, *source);
   EvaluationOptions options;
   catch_interrupts();
   Progress progress("eval", "block", 0, 0, arguments.json);
@@ -69,27 +120,36 @@ int run(const CLI::App& verb, const Arguments& arguments) {
     for (const auto& figure : source->figures(score)) note += fmt::format("  {:.4f} {}", figure.value, figure.tag);
     progress.update(done, note);
   };
+  if (report)
+    options.each = [&](const TokenBlock& read, const TokenLosses& losses) {
+      TokenLosses others;
+      if (other) other->evaluator.read(read, &others);
+      report->add(read, losses, other ? &others : nullptr);
+    };
   const auto result = evaluate(*model, *blocks, options);
   progress.finish();
-  Json layers = Json::array();
-  for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  if (report) report->close();
   const auto figures = source->figures(result.score);
-  Json json = {{"run", reader.checkpoint.path().string()},
-               {"split", arguments.split},
-               {"streams", streams},
-               {"tokens", result.tokens},
-               {"loss", result.nats}};
-  for (const auto& figure : figures) json[figure.tag] = figure.value;
-  if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
-  json.update({{"layers", layers},
-               {"seconds", result.seconds},
+  Json json = {
+      {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", streams}, {"tokens", result.tokens}};
+  json.update(to_json(reader, result, figures));
+  json.update({{"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
                {"peak_memory", peak_memory()},
                {"complete", !result.stopped}});
+  std::vector<Figure> other_figures;
+  if (other) {
+    const auto compared = other->evaluator.finish();
+    other_figures = source->figures(compared.score);
+    json["against"] = to_json(other->reader, compared, other_figures);
+    json["mean_difference"] = report->mean_difference();
+    json["differences"] = report->largest_differences();
+  }
   if (arguments.json)
     std::cout << json.dump(2) << '\n';
   else
     print(json, figures);
+  if (!arguments.json && other) print_comparison(json, other_figures);
   if (result.stopped) fail("interrupted: these are the numbers of the part that was read");
   return 0;
 }
@@ -114,6 +174,12 @@ void add_eval(CLI::App& program, Action& action) {
                    "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
                    "default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
+  verb->add_option("--losses", arguments->losses,
+                   "write the loss of each token of the text, and the memory that predicted it, as JSON lines")
+      ->type_name("FILE");
+  verb->add_option("--against", arguments->against,
+                   "read the same text with this run too, and list the tokens whose losses differ most")
+      ->type_name("RUN2");
   add_episodes(*verb, arguments->episodes);
   add_precision(*verb, arguments->reading.precision);
   add_device(*verb, arguments->reading.device);
@@ -121,6 +187,10 @@ void add_eval(CLI::App& program, Action& action) {
   verb->add_flag("--json", arguments->json, "print one JSON object");
   add_method_options(*verb, arguments->reading);
   add_task_options(*verb, arguments->reading);
+  verb->footer(
+      "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
+      "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
+      "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });

@@ -161,10 +161,10 @@ Config generating(const std::string& name, const std::vector<std::string>& set) 
   return config;
 }
 
-void check_out(const fs::path& path) {
+void check_out(const fs::path& path, const std::string& flag) {
   if (const fs::path folder = path.parent_path(); !folder.empty() && !is_folder(folder))
-    fail(fmt::format("--out: there is no folder {}", folder.string()));
-  if (is_folder(path)) fail(fmt::format("--out: {} is a folder; name a file", path.string()));
+    fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
+  if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
 }
 
 void add_precision(CLI::App& verb, std::string& precision) {

@@ -53,8 +53,8 @@ void add_task_options(CLI::App& verb, ReadingOptions& reading);
 /// A configuration with this task or environment, and these values of its own section ("corridor.longest=9").
 Config generating(const std::string& name, const std::vector<std::string>& set);
 
-/// Error if `path`, the value of --out, is a folder or in none that exists: before the work rather than after it.
-void check_out(const fs::path& path);
+/// Error if `path`, the value of a flag, is a folder or in none that exists: before the work rather than after it.
+void check_out(const fs::path& path, const std::string& flag = "--out");
 
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
 /// after that, if it would not fit into memory.

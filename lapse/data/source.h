@@ -71,9 +71,9 @@ class TextSource : public Source {
   int64_t streams(const std::string& part, int64_t block, int64_t most) const override;
   std::vector<Figure> figures(const Score& score) const override;
 
- private:
-  const Tokens& tokens(const std::string& part) const;
+  const Tokens& tokens(const std::string& part) const;  ///< none if there is no such part
 
+ private:
   DataConfig config_;
   Vocabulary vocabulary_;
   std::vector<std::pair<std::string, Tokens>> parts_;

@@ -23,8 +23,10 @@ void fill(TokenBlock& out, const Tokens& tokens, const Labels* labels, int64_t b
   out.answers = labels != nullptr;
   out.input.resize(batch * length);
   out.target.resize(batch * length);
+  out.starts.clear();
   for (int64_t row = 0; row < batch; ++row) {
     int64_t from = row * stream_length + position;
+    if (!labels) out.starts.push_back(from + 1);
     for (int64_t i = 0; i < length; ++i) {
       out.input[row * length + i] = tokens[from + i];
       out.target[row * length + i] = labels ? labels->at(from + i) : tokens[from + i + 1];

@@ -26,6 +26,7 @@ struct TokenBlock {
   /// Of `answers`, [batch][length]: which targets are parts of answers, each run of them one answer; empty: all that
   /// are scored.
   std::vector<bool> asked;
+  std::vector<int64_t> starts;  ///< of a text: where in it each sample's first target stands; else empty
 
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };

@@ -11,7 +11,7 @@ namespace {
 
 /// The windows that begin at `starts`: BOS stands for what came before.
 TokenBlock windows(const Tokens& tokens, int32_t bos, const std::vector<int64_t>& starts, int64_t length) {
-  TokenBlock out{.batch = static_cast<int64_t>(starts.size()), .length = length, .restart = true};
+  TokenBlock out{.batch = static_cast<int64_t>(starts.size()), .length = length, .restart = true, .starts = starts};
   for (const int64_t start : starts)
     for (int64_t i = 0; i < length; ++i) {
       out.input.push_back(i == 0 ? bos : tokens[start + i - 1]);

@@ -48,18 +48,22 @@ class AdaptiveSoftmax : public Output {
     return at::cat(all, 1).view(shape);
   }
 
-  Likelihood likelihood(const Tensor& h, const Tensor& target, const Tensor& places, bool answers,
-                        bool bfloat16) const override {
+  Likelihood likelihood(const Tensor& h, const Tensor& target, const Tensor& places,
+                        const LikelihoodOptions& options) const override {
     const Tensor x = h.flatten(0, -2), words = scored_targets(target, places), band = bands_->band_of(words);
     const Tensor in_head = at::where(band == 0, words, band + place(0));
-    Likelihood result{nats(head(x, bfloat16), in_head), words.numel(), {}};
+    const Tensor of_head = head(x, options.bfloat16);
+    Likelihood result{nats(of_head, in_head), words.numel(), {}, {}};
+    if (options.each) result.each = nats(of_head, in_head, at::Reduction::None);
     for (int64_t i = 1; i < bands_->count(); ++i) {
       const Tensor rows = at::nonzero(band == i).squeeze(1);
       if (rows.numel() == 0) continue;
-      const Tensor tail = bands_->products(i, x.index_select(0, rows), bfloat16);
-      result.nats = result.nats + nats(tail, words.index_select(0, rows) - bands_->begin(i));
+      const Tensor tail = bands_->products(i, x.index_select(0, rows), options.bfloat16);
+      const Tensor in_tail = words.index_select(0, rows) - bands_->begin(i);
+      result.nats = result.nats + nats(tail, in_tail);
+      if (options.each) result.each = result.each.index_add(0, rows, nats(tail, in_tail, at::Reduction::None));
     }
-    if (answers) result.right = logits(x.detach(), bfloat16).argmax(1) == words;
+    if (options.answers) result.right = logits(x.detach(), options.bfloat16).argmax(1) == words;
     return result;
   }
 
@@ -85,8 +89,8 @@ class AdaptiveSoftmax : public Output {
   }
 
  private:
-  static Tensor nats(const Tensor& logits, const Tensor& target) {
-    return at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
+  static Tensor nats(const Tensor& logits, const Tensor& target, int64_t reduction = at::Reduction::Sum) {
+    return at::cross_entropy_loss(logits, target, {}, reduction);
   }
 
   /// Where the head has cluster i.

@@ -49,9 +49,7 @@ struct Ends {
 
   /// Of every word of [B, K].
   Tensor embed(const Tensor& words) const { return input->embed(words, at::zeros({words.size(0)}, at::kLong)); }
-  Tensor nats(const Tensor& h, const Tensor& target) const {
-    return output->likelihood(h, target, {}, /*answers=*/false, /*bfloat16=*/false).nats;
-  }
+  Tensor nats(const Tensor& h, const Tensor& target) const { return output->likelihood(h, target, {}, {}).nats; }
 
   std::unique_ptr<Input> input;
   std::unique_ptr<Output> output;
@@ -153,9 +151,10 @@ TEST(AdaptiveSoftmax, IsADistributionAndItsLikelihood) {
       EXPECT_LE((log.exp().sum(2) - 1).abs().max().item<double>(), 1e-14);
       const Tensor words = all_words(), target = words.masked_fill(words == 4, kNoTarget);
       const Tensor places = scored_places(target), at_places = h.flatten(0, 1).index_select(0, places);
-      const auto found = ends.output->likelihood(at_places, target, places, /*answers=*/true, false);
+      const auto found = ends.output->likelihood(at_places, target, places, {.answers = true, .each = true});
       const Tensor each = -log[0].gather(1, all_words().t()).squeeze(1);
       EXPECT_LE(difference(found.nats, each.sum() - each[4]), 1e-14);
+      EXPECT_LE(difference(found.each, each.index_select(0, places)), 1e-14);
       EXPECT_EQ(found.scored, kWords - 1);
       const Tensor right = log[0].argmax(1) == all_words()[0];
       EXPECT_TRUE(at::equal(found.right, right.index_select(0, places)));

@@ -20,11 +20,13 @@ Tensor scored_targets(const Tensor& target, const Tensor& places) {
   return places.defined() ? target.flatten().index_select(0, places) : target.flatten();
 }
 
-Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places, bool answers) {
+Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places,
+                      const LikelihoodOptions& options) {
   const Tensor scored = scored_targets(target, places);
   const Tensor flat = logits.flatten(0, -2);
-  Likelihood result{at::cross_entropy_loss(flat, scored, {}, at::Reduction::Sum), scored.numel(), {}};
-  if (answers) result.right = flat.detach().argmax(1) == scored;
+  Likelihood result{at::cross_entropy_loss(flat, scored, {}, at::Reduction::Sum), scored.numel(), {}, {}};
+  if (options.answers) result.right = flat.detach().argmax(1) == scored;
+  if (options.each) result.each = at::cross_entropy_loss(flat, scored, {}, at::Reduction::None);
   return result;
 }
 

@@ -12,7 +12,7 @@ using at::Tensor;
 
 Likelihood of(const Tensor& logits, const Tensor& target) {
   const Tensor places = scored_places(target);
-  return likelihood(BlockOptions{.places = places}.at_places(logits), target, places, /*answers=*/true);
+  return likelihood(BlockOptions{.places = places}.at_places(logits), target, places, {.answers = true, .each = true});
 }
 
 TEST(Likelihood, IsOfTheScoredPositions) {
@@ -25,6 +25,8 @@ TEST(Likelihood, IsOfTheScoredPositions) {
   const Tensor best = logits.argmax(2);
   const Tensor right = at::stack({best[0][0] == 1, best[0][2] == 4, best[1][2] == 0});
   EXPECT_TRUE(at::equal(found.right, right));
+  const Tensor each = -at::stack({log[0][0][1], log[0][2][4], log[1][2][0]});
+  EXPECT_LE((found.each - each).abs().max().item<double>(), 1e-12);
   found.nats.backward();
   EXPECT_EQ(logits.grad()[0][1].abs().sum().item<double>(), 0);
 }
@@ -37,7 +39,8 @@ TEST(Likelihood, OfAllPositionsNeedsNoPlaces) {
   const Tensor expected = -logits.log_softmax(2).gather(2, target.unsqueeze(2)).sum();
   EXPECT_NEAR(found.nats.item<double>(), expected.item<double>(), 1e-12);
   EXPECT_EQ(found.scored, 6);
-  EXPECT_FALSE(likelihood(logits, target, {}, /*answers=*/false).right.defined());
+  const auto bare = likelihood(logits, target, {}, {});
+  EXPECT_FALSE(bare.right.defined() || bare.each.defined());
 }
 
 TEST(Likelihood, OfNothingIsNothing) {
@@ -45,6 +48,7 @@ TEST(Likelihood, OfNothingIsNothing) {
   EXPECT_EQ(found.nats.item<double>(), 0);
   EXPECT_EQ(found.scored, 0);
   EXPECT_EQ(found.right.numel(), 0);
+  EXPECT_EQ(found.each.numel(), 0);
 }
 
 }  // namespace

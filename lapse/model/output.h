@@ -17,9 +17,9 @@ class Output {
   virtual at::Tensor logits(const at::Tensor& h, bool bfloat16) const = 0;
   /// Of h at these places against targets [B, K], as lapse::likelihood has it: an output that need not compute the
   /// logits of everything for that does not.
-  virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const at::Tensor& places, bool answers,
-                                bool bfloat16) const {
-    return lapse::likelihood(logits(h, bfloat16), target, places, answers);
+  virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const at::Tensor& places,
+                                const LikelihoodOptions& options) const {
+    return lapse::likelihood(logits(h, options.bfloat16), target, places, options);
   }
   /// How many numbers that takes for each target, on average: an estimate.
   virtual double computed() const = 0;

@@ -18,6 +18,10 @@ namespace {
 // Up to so many tokens, a layer is many short steps, and threads spin between them (ops/team.h). With more streams
 // libtorch copies whole tables when they grow, and needs all threads for that.
 constexpr int64_t kFewTokens = 4;
+
+LikelihoodOptions likelihood_options(const BlockOptions& options) {
+  return {.answers = options.answers, .each = options.each, .bfloat16 = options.bfloat16};
+}
 }  // namespace
 
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
@@ -121,8 +125,7 @@ BlockDraws Transformer::draw(Random& random) const {
 
 Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const {
   const BlockOptions options{.places = scored_places(target)};
-  return output_->likelihood(norm_(options.at_places(h)), target, options.places, /*answers=*/false,
-                             /*bfloat16=*/false);
+  return output_->likelihood(norm_(options.at_places(h)), target, options.places, {});
 }
 
 // A block of K, token by token; its reports are those of all its tokens.
@@ -145,7 +148,7 @@ Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& m
   }
   result.logits = options.at_places(at::cat(all, 1));
   if (options.target.defined()) {
-    result.likelihood = lapse::likelihood(result.logits, options.target, options.places, options.answers);
+    result.likelihood = lapse::likelihood(result.logits, options.target, options.places, likelihood_options(options));
     result.logits.reset();
   }
   return result;
@@ -196,7 +199,7 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
   }
   const Tensor last = drop(norm_(h), config_.output_dropout, 1);
   if (options.target.defined())
-    result.likelihood = output_->likelihood(last, options.target, options.places, options.answers, options.bfloat16);
+    result.likelihood = output_->likelihood(last, options.target, options.places, likelihood_options(options));
   else
     result.logits = output_->logits(last, options.bfloat16);
   memory.clock = memory.clock + tokens.size(1);

@@ -35,9 +35,9 @@ Stored stored_in(const MemoryTable& table) {
   return table.columns().count("key") ? Stored::projections : Stored::inputs;
 }
 
-/// |C_t| of each query: [B, K], or [n] without padding.
-Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start, int64_t K,
-                    const Tensor& lengths) {
+/// |C_t| of each query: [B, K].
+Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start,
+                    int64_t K) {
   const Tensor sample = table.sample(), begin = start.index_select(0, sample);
   const Tensor enter = (first - begin).clamp(0, K);
   constexpr int64_t kFar = int64_t{1} << 60;  // until may be for ever, or never
@@ -45,8 +45,7 @@ Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor&
   const int64_t cells = table.samples() * (K + 1);
   const Tensor change =
       at::bincount(sample * (K + 1) + enter, {}, cells) - at::bincount(sample * (K + 1) + leave, {}, cells);
-  const Tensor sizes = change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
-  return lengths.defined() ? sizes.masked_select(at::arange(K, lengths.options()) < lengths.unsqueeze(1)) : sizes;
+  return change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
 }
 
 }  // namespace
@@ -249,8 +248,11 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   const MemoryTable& table = pass.table;
   LayerReport& report = pass.report;
   report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless(rows);
-  const Tensor sizes =
-      memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K, pass.options.lengths);
+  report.sizes = memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K);
+  const Tensor& lengths = pass.options.lengths;
+  const Tensor sizes = lengths.defined()
+                           ? report.sizes.masked_select(at::arange(K, lengths.options()) < lengths.unsqueeze(1))
+                           : report.sizes;
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.

@@ -42,6 +42,7 @@ void LayerReport::join(const LayerReport& next) {
   memory_sum += next.memory_sum, queries += next.queries;
   memory_max = std::max(memory_max, next.memory_max);
   deleted = next.deleted;
+  sizes = at::cat({sizes, next.sizes}, 1);
   time = next.time, kind = next.kind, until = next.until;
   for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
 }

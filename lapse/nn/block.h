@@ -25,6 +25,7 @@ struct BlockOptions {
   at::Tensor places;      ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
   at::Tensor target;      ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
   bool answers = false;   ///< with a target: fill Likelihood::right
+  bool each = false;      ///< with a target: fill Likelihood::each
   bool bfloat16 = false;  ///< with Stored::inputs: multiply in bfloat16 and sum in float32; all else stays float32
 };
 
@@ -59,6 +60,7 @@ struct LayerReport {
   double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
   int64_t queries = 0;                    ///< how many those are
   double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
+  at::Tensor sizes;                       ///< |C_t| of each query, padding's too: [B, K] int64
   Columns told;                  ///< what the method tells of the block's own rows, padding's too: name -> [B, K]
   at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
 

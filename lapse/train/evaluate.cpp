@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -15,11 +16,9 @@ namespace lapse {
 
 using at::Tensor;
 
-namespace {
-
 /// Puts scored positions together to answers, which may reach from block to block. Scored positions end with their
 /// answer; where it is told which are asked for, an answer that the reading breaks off is not counted.
-class Answers {
+class Evaluator::Answers {
  public:
   /// `right`: of the block's scored positions, in order.
   void add(const TokenBlock& block, const bool* right) {
@@ -54,8 +53,6 @@ class Answers {
   int64_t all_ = 0, right_ = 0;
 };
 
-}  // namespace
-
 bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
@@ -63,48 +60,86 @@ bool any_scored(EvaluationBlocks& blocks, int64_t max_blocks) {
   return false;
 }
 
-EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
+namespace {
+
+/// The targets of the block cost `found`, token by token.
+TokenLosses losses_of(const TokenBlock& block, const Likelihood& found, const std::vector<LayerReport>& reports) {
+  TokenLosses losses;
+  losses.nats.assign(block.target.size(), std::numeric_limits<double>::quiet_NaN());
+  const Tensor each = found.each.to(at::kCPU, at::kDouble).contiguous();
+  const auto* next = each.const_data_ptr<double>();
+  for (size_t i = 0; i < losses.nats.size(); ++i)
+    if (block.target[i] != kUnscored) losses.nats[i] = *next++;
+  for (const auto& report : reports) {
+    const Tensor sizes = report.sizes.to(at::kCPU).contiguous();
+    const auto* first = sizes.const_data_ptr<int64_t>();
+    losses.sizes.emplace_back(first, first + sizes.numel());
+  }
+  return losses;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(Transformer& model, bool any_loss)
+    : model_(model), any_loss_(any_loss), sizes_(model.layers().size()), answers_(std::make_unique<Answers>()) {
+  result_.layers.resize(sizes_.size());
+}
+
+Evaluator::~Evaluator() = default;
+
+void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   at::NoGradGuard no_grad;
   const auto start = std::chrono::steady_clock::now();
-  const int64_t blocks = options.max_blocks > 0 ? std::min(options.max_blocks, source.blocks()) : source.blocks();
-  ModelMemory memory;
-  EvaluationResult result;
-  result.layers.resize(model.layers().size());
-  std::vector<LayerReport> sizes(model.layers().size());  // of all blocks
-  Score& score = result.score;
-  Answers answers;
-  TokenBlock block;
-  for (int64_t done = 0; done < blocks && source.next(block); ++done) {
-    if (block.restart) memory = model.begin(block.batch, Stored::projections);
-    const Batch batch = Batch(block).to(model.device());
-    const auto y =
-        model.forward(batch.input, memory,
-                      {.observe = true, .lengths = batch.lengths, .target = batch.target, .answers = block.answers});
-    const Likelihood& found = y.likelihood;
-    score.nats += found.nats.item<double>();
-    if (found.right.defined()) {
-      const Tensor right = found.right.to(at::kCPU);
-      score.right += right.sum().item<int64_t>();
-      answers.add(block, right.const_data_ptr<bool>());
-    }
-    if (!options.any_loss) require_finite(score.nats);
-    score.scored += found.scored, score.bytes += block.bytes;
-    result.tokens += std::ssize(block.target);
-    for (size_t l = 0; l < y.reports.size(); ++l) {
-      sizes[l].memory_sum += y.reports[l].memory_sum, sizes[l].queries += y.reports[l].queries;
-      result.layers[l] = {sizes[l].memory_mean(), std::max(result.layers[l].max, y.reports[l].memory_max)};
-    }
-    if (options.progress) options.progress(done + 1, blocks, score);
-    if (interrupted()) {
-      result.stopped = true;
-      break;
-    }
+  Score& score = result_.score;
+  if (block.restart) memory_ = model_.begin(block.batch, Stored::projections);
+  const Batch batch = Batch(block).to(model_.device());
+  const auto y = model_.forward(batch.input, memory_,
+                                {.observe = true,
+                                 .lengths = batch.lengths,
+                                 .target = batch.target,
+                                 .answers = block.answers,
+                                 .each = each != nullptr});
+  const Likelihood& found = y.likelihood;
+  score.nats += found.nats.item<double>();
+  if (found.right.defined()) {
+    const Tensor right = found.right.to(at::kCPU);
+    score.right += right.sum().item<int64_t>();
+    answers_->add(block, right.const_data_ptr<bool>());
   }
-  if (score.scored == 0 && !result.stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
-  answers.finish();
-  score.answers = answers.all(), score.right_answers = answers.right();
-  result.nats = score.scored > 0 ? score.nats / static_cast<double>(score.scored) : 0;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!any_loss_) require_finite(score.nats);
+  score.scored += found.scored, score.bytes += block.bytes;
+  result_.tokens += std::ssize(block.target);
+  for (size_t l = 0; l < y.reports.size(); ++l) {
+    sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
+    result_.layers[l] = {sizes_[l].memory_mean(), std::max(result_.layers[l].max, y.reports[l].memory_max)};
+  }
+  if (each) *each = losses_of(block, found, y.reports);
+  result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+EvaluationResult Evaluator::finish() {
+  answers_->finish();
+  Score& score = result_.score;
+  score.answers = answers_->all(), score.right_answers = answers_->right();
+  result_.nats = score.scored > 0 ? score.nats / static_cast<double>(score.scored) : 0;
+  return std::move(result_);
+}
+
+EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
+  const int64_t blocks = options.max_blocks > 0 ? std::min(options.max_blocks, source.blocks()) : source.blocks();
+  Evaluator evaluator(model, options.any_loss);
+  bool stopped = false;
+  TokenBlock block;
+  TokenLosses losses;
+  for (int64_t done = 0; done < blocks && !stopped && source.next(block); ++done) {
+    evaluator.read(block, options.each ? &losses : nullptr);
+    if (options.each) options.each(block, losses);
+    if (options.progress) options.progress(done + 1, blocks, evaluator.score());
+    stopped = interrupted();
+  }
+  if (evaluator.score().scored == 0 && !stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
+  EvaluationResult result = evaluator.finish();
+  result.stopped = stopped;
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "lapse/data/source.h"
@@ -9,22 +10,53 @@
 
 namespace lapse {
 
+/// What the targets of one block cost, and how large the memory was that predicted them: [batch * length].
+struct TokenLosses {
+  std::vector<double> nats;                 ///< NaN where nothing is scored
+  std::vector<std::vector<int64_t>> sizes;  ///< of each layer, |C_t| of the query
+};
+
 struct EvaluationOptions {
   int64_t max_blocks = 0;  ///< 0: all
   bool any_loss = false;   ///< give back also a loss that is not finite; else it is an Error
   std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
+  std::function<void(const TokenBlock& block, const TokenLosses& losses)> each = {};  ///< likewise
 };
 
 struct EvaluationResult {
   double nats = 0;     ///< mean negative log-likelihood per scored position: of a text, per token
   int64_t tokens = 0;  ///< tokens read, padding included: of a text, as many as are predicted
   Score score;
-  double seconds = 0;
+  double seconds = 0;  ///< that the model took
   struct LayerMemory {
     double mean = 0, max = 0;  ///< |C_t| over queries that are no padding
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
+};
+
+/// Reads blocks, one after the other, and sums up.
+class Evaluator {
+ public:
+  /// `any_loss`: EvaluationOptions::any_loss.
+  explicit Evaluator(Transformer& model, bool any_loss = false);
+  ~Evaluator();
+
+  /// Memory starts anew where the block says so. Error if the loss is not finite. `each`: filled; may be null.
+  void read(const TokenBlock& block, TokenLosses* each = nullptr);
+  const Score& score() const { return result_.score; }
+  /// Of all blocks so far; nothing may be read after it.
+  EvaluationResult finish();
+
+ private:
+  class Answers;
+
+  Transformer& model_;
+  bool any_loss_;
+  ModelMemory memory_;
+  std::vector<LayerReport> sizes_;  // of all blocks
+  std::unique_ptr<Answers> answers_;
+  EvaluationResult result_;
 };
 
 /// Memory starts anew where the blocks say so. Error if nothing was scored, or the loss is not finite.

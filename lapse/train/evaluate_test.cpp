@@ -186,6 +186,27 @@ TEST(Evaluate, CountsNoPaddingInMemorySizes) {
   EXPECT_EQ(result.layers[0].max, largest);
 }
 
+TEST(Evaluate, GivesTheLossesOfEachBlock) {
+  const auto source = make_task("copy", {{"longest", "9"}, {"test_sequences", "40"}})->open();
+  Transformer model = small_model(*source);
+  double nats = 0, sizes = 0;
+  int64_t scored = 0, queries = 0;
+  const auto each = [&](const TokenBlock& block, const TokenLosses& losses) {
+    ASSERT_EQ(losses.nats.size(), block.target.size());
+    ASSERT_EQ(losses.sizes.at(0).size(), block.target.size());
+    for (int64_t i = 0; i < std::ssize(block.target); ++i) {
+      EXPECT_EQ(std::isnan(losses.nats[i]), block.target[i] == kUnscored);
+      if (block.target[i] != kUnscored) nats += losses.nats[i], ++scored;
+      const int64_t length = block.lengths.empty() ? block.length : block.lengths[i / block.length];
+      if (i % block.length < length) sizes += static_cast<double>(losses.sizes[0][i]), ++queries;
+    }
+  };
+  const auto result = evaluate(model, *source->evaluation("test", 7, 8, false), {.each = each});
+  EXPECT_NEAR(nats, result.score.nats, 1e-5 * result.score.nats);  // float32 sums, in another order
+  EXPECT_EQ(scored, result.score.scored);
+  EXPECT_DOUBLE_EQ(sizes / static_cast<double>(queries), result.layers[0].mean);
+}
+
 TEST(Evaluate, RefusesWhereNothingIsScored) {
   const auto source = make_task("long_copy", {{"gap", "100"}})->open();
   Transformer model = small_model(*source);

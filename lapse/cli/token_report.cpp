@@ -1,0 +1,137 @@
+#include "lapse/cli/token_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/observe/contents.h"
+
+namespace lapse {
+namespace {
+
+constexpr size_t kListed = 20;
+constexpr size_t kBefore = 40, kAfter = 20;  // bytes of context
+
+/// Bytes as UTF-8; those that are none as \xNN.
+std::string readable(const std::string& bytes) {
+  std::string text;
+  for (const auto& cell : cells_of({bytes})) text += cell.text;
+  return text;
+}
+
+bool continues_character(const std::string& bytes) {
+  return !bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80;
+}
+
+/// On one line, and harmless to a terminal.
+std::string on_a_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n')
+      line += "↵";
+    else if (static_cast<unsigned char>(c) < 32 || c == 127)
+      line += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    else
+      line += c;
+  }
+  return line;
+}
+
+std::string quoted(const std::string& text) { return Json(text).dump(); }
+
+/// |C_t| of the i-th query in each layer.
+std::vector<int64_t> sizes_of(const TokenLosses& losses, int64_t i) {
+  std::vector<int64_t> sizes;
+  for (const auto& layer : losses.sizes) sizes.push_back(layer[i]);
+  return sizes;
+}
+
+}  // namespace
+
+TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, std::string file)
+    : text_(text), vocabulary_(vocabulary), path_(std::move(file)) {
+  if (path_.empty()) return;
+  file_.open(path_, std::ios::binary);
+  if (!file_) fail(path_ + ": cannot be written");
+}
+
+void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const TokenLosses* other) {
+  const auto smaller = [](const Difference& a, const Difference& b) { return a.size() > b.size(); };
+  for (int64_t i = 0; i < std::ssize(block.target); ++i) {
+    const int64_t at = block.starts[i / block.length] + i % block.length;
+    if (file_.is_open()) {
+      const auto token = static_cast<int32_t>(block.target[i]);
+      file_ << fmt::format(R"({{"at": {}, "token": {}, "text": {}, "nats": {:.6g}, "memory": [{}])", at, token,
+                           quoted(readable(vocabulary_.decode(token))), own.nats[i], fmt::join(sizes_of(own, i), ", "));
+      if (other)
+        file_ << fmt::format(R"(, "against_nats": {:.6g}, "against_memory": [{}])", other->nats[i],
+                             fmt::join(sizes_of(*other, i), ", "));
+      file_ << "}\n";
+    }
+    if (!other) continue;
+    const Difference difference = {at, own.nats[i], other->nats[i]};
+    sum_ += difference.own - difference.other, ++count_;
+    if (largest_.size() == kListed && difference.size() <= largest_[0].size()) continue;
+    largest_.push_back(difference);
+    std::ranges::push_heap(largest_, smaller);
+    if (largest_.size() <= kListed) continue;
+    std::ranges::pop_heap(largest_, smaller);
+    largest_.pop_back();
+  }
+  if (file_.is_open() && !file_) fail(path_ + ": cannot write (is the disk full?)");
+}
+
+void TokenReport::close() {
+  if (!file_.is_open()) return;
+  file_.close();
+  if (!file_) fail(path_ + ": cannot write (is the disk full?)");
+}
+
+std::string TokenReport::bytes_of(int64_t begin, int64_t end) const {
+  std::string bytes;
+  for (int64_t i = begin; i < end; ++i) bytes += vocabulary_.decode(text_[i]);
+  return bytes;
+}
+
+Json TokenReport::largest_differences() const {
+  auto sorted = largest_;
+  std::ranges::sort(sorted, [](const Difference& a, const Difference& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.at < b.at;
+  });
+  Json all = Json::array();
+  for (const auto& difference : sorted) {
+    const int64_t at = difference.at;
+    std::string before, after;
+    for (int64_t i = at; i > 0 && (before.size() < kBefore || continues_character(before));)
+      before = bytes_of(i - 1, i) + before, --i;
+    for (int64_t i = at + 1; i < text_.size(); ++i) {
+      const std::string next = bytes_of(i, i + 1);
+      if (after.size() >= kAfter && !continues_character(next)) break;
+      after += next;
+    }
+    all.push_back({{"at", at},
+                   {"token", text_[at]},
+                   {"before", readable(before)},
+                   {"text", readable(bytes_of(at, at + 1))},
+                   {"after", readable(after)},
+                   {"nats", difference.own},
+                   {"against_nats", difference.other}});
+  }
+  return all;
+}
+
+std::string table_of(const Json& differences) {
+  std::string table = fmt::format("{:>10}{:>9}{:>9}{:>12}  text\n", "at", "nats", "against", "difference");
+  for (const auto& one : differences) {
+    const double own = one["nats"], other = one["against_nats"];
+    const auto text = [&](const char* name) { return on_a_line(one[name].get<std::string>()); };
+    table += fmt::format("{:>10}{:>9.3f}{:>9.3f}{:>+12.3f}  {}[{}]{}\n", one["at"].get<int64_t>(), own, other,
+                         own - other, text("before"), text("text"), text("after"));
+  }
+  return table;
+}
+
+}  // namespace lapse
