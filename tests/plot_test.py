@@ -26,6 +26,7 @@ def setUpModule():
     runs = {
         "expire": {"data": {"path": "text.txt"}},
         "fixed": {"data": {"path": "text.txt"}, "forgetting": {"method": "fixed_span"}},
+        "corridor": {"data": {"task": "corridor"}, "corridor": {"longest": 5}, "actor_critic": {"validation_episodes": 5}},
         "parity": {"data": {"task": "parity"}, "parity": {"bits": 5}, "train": {"block": 10}},
     }
     for name, changes in runs.items():
@@ -66,6 +67,10 @@ class Plot(ProgramTest):
         path.unlink()
         return content
 
+    def drawn(self, svg):
+        """The points of each path that is drawn within axes."""
+        return [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
+
     def test_png(self):
         png = self.plot("expire", "fixed", "--title", "two runs", out="picture.PNG")
         self.assertEqual(png[:8], b"\x89PNG\r\n\x1a\n")
@@ -84,7 +89,7 @@ class Plot(ProgramTest):
 
     def test_curves_are_those_of_the_metrics(self):
         svg = self.plot("expire", "fixed", "--smooth", 1).decode()
-        drawn = [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
+        drawn = self.drawn(svg)
 
         def curve(run, split, value):
             return [(line["update"], value(line)) for line in metrics(shared / run) if line["split"] == split]
@@ -114,6 +119,66 @@ class Plot(ProgramTest):
         self.assertIn("accuracy", self.plot("parity").decode())
         self.assertIn("loss, nats per token", self.plot("parity", "expire").decode())  # what they have in common
 
+    def losses(self, run, *arguments):
+        file = shared / f"{run}.jsonl"
+        self.succeed("eval", run, *arguments, "--losses", file, cwd=shared)
+        self.addCleanup(file.unlink)
+        return file.name, [json.loads(line) for line in file.read_text().splitlines()]
+
+    def test_losses_along_a_text(self):
+        """Window means in the text's order, although streams take turns in the file."""
+        name, lines = self.losses("expire")
+        svg = self.plot(name, "--smooth", 10, "--title", "along").decode()
+        for words in ("layer 0", "layer 1", "loss, nats per token", "token of the text (means of 10)", "along"):
+            self.assertIn(words, svg)
+        lines.sort(key=lambda line: line["at"])
+
+        def curve(value):
+            return [(sum(line["at"] for line in lines[i : i + 10]) / 10, sum(map(value, lines[i : i + 10])) / 10) for i in range(len(lines) - 9)]
+
+        drawn = self.drawn(svg)
+        for value in (lambda line: line["nats"], lambda line: line["memory"][0], lambda line: line["memory"][1]):
+            self.assertTrue(any(scale(path, curve(value)) for path in drawn))
+
+    def test_two_readings_along_a_text(self):
+        svg = self.plot(self.losses("fixed", "--max-span", 2, "--against", "fixed")[0]).decode()
+        for words in ("fixed", "fixed, against", "mean of the layers"):
+            self.assertIn(words, svg)
+
+    def evaluated(self, name, *arguments):
+        path = shared / f"{name}.json"
+        path.write_text(self.succeed("eval", *arguments, "--json", cwd=shared).stdout)
+        self.addCleanup(path.unlink)
+        return path.name, json.loads(path.read_text())
+
+    def test_a_figure_against_memory(self):
+        files, results = zip(*(self.evaluated(f"at{span}", "fixed", "--max-span", span) for span in (2, 4, 9)))
+        expire = [line for line in metrics(shared / "expire") if line["split"] == "valid"][-1]
+        for options, name in (((), "bpb"), (("--metric", "loss"), "loss")):
+            svg = self.plot("expire", files[2], files[0], files[1], "--against", "memory", *options).decode()
+            self.assertIn("bits per byte" if name == "bpb" else "loss, nats per token", svg)
+            self.assertIn(">expire_span<", svg)
+            self.assertIn(">fixed_span<", svg)  # one series of three points, by their memory
+            curve = [(sum(layer["memory_mean"] for layer in one["layers"]) / 2, one[name]) for one in results]
+            maps = next(filter(None, (scale(path, curve) for path in self.drawn(svg))), None)
+            self.assertIsNotNone(maps)
+            point = (sum(layer["memory_mean"] for layer in expire["layers"]) / 2, expire[name])
+            self.assertTrue(any(fits(maps, path, [point]) for path in self.drawn(svg)))
+        svg = self.plot(*files, "--against", "memory", "--label", "a", "--label", "b", "--label", "a").decode()
+        self.assertNotIn("fixed_span", svg)
+        self.assertEqual((svg.count(">a<"), svg.count(">b<")), (1, 1))
+
+    def test_agents(self):
+        name, result = self.evaluated("agent", "corridor", "--episodes", 20)
+        for arguments in (("corridor",), ("corridor", name, "--against", "memory")):
+            svg = self.plot(*arguments).decode()
+            self.assertIn(">success<", svg)
+        self.assertIn("success", result)
+
+    def test_another_figure_of_runs(self):
+        self.assertIn("loss, nats per token", self.plot("expire", "--metric", "loss").decode())
+        self.refused("has no figure 'blue'; it has bpb, loss", "expire", "--metric", "blue", "-o", self.folder / "a.png")
+
     def test_half_a_line_is_passed_over(self):
         run = self.folder / "run"
         run.mkdir()
@@ -132,7 +197,15 @@ class Plot(ProgramTest):
         out = ("-o", self.folder / "a.png")
         self.refused("nowhere: no such run", "nowhere", *out)
         self.refused("not a run's folder", ".", *out)
-        self.refused("not a run's folder", "text.txt", *out)
+        self.refused("not a run's folder", "text.txt", "expire", *out)
+        self.refused("neither a run's folder nor a file of `lapse eval --losses`", "text.txt", *out)
+        self.refused("--x is for runs", "text.txt", "--x", "hours", *out)
+        self.refused("--smooth is for curves", "expire", "--against", "memory", "--smooth", 3, *out)
+        self.refused("neither a run's folder nor a result of `lapse eval --json`", "text.txt", "--against", "memory", *out)
+        self.refused("there is no 'memroy'", "expire", "--against", "memroy", *out)
+        (shared / "half.json").write_text('{"layers": [], "complete": false}')
+        self.addCleanup((shared / "half.json").unlink)
+        self.refused("was interrupted", "half.json", "--against", "memory", *out)
         self.refused("must end in .png, .svg or .pdf", "expire", "-o", "a.gif")
         self.refused("must end in .png, .svg or .pdf", "expire", "-o", "png")
         self.refused("--label is given 1 times for 2 runs", "expire", "fixed", "--label", "a", *out)

@@ -69,6 +69,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   if (result.episodes.empty()) fail("interrupted before the first episode ended");
   const std::string score = environment.shape().score;
   Json all = {{"run", reader.checkpoint.path().string()},
+              {"method", reader.method->name()},
               {"environment", reader.config().task_name},
               {"episodes", result.episodes.size()},
               {"actions", arguments.greedy ? "likeliest" : "drawn"},

@@ -12,6 +12,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "lapse/cli/episode_options.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
@@ -23,14 +24,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kScript =
+constexpr const char* kCommon =
 #include "embedded/lapse/cli/plot.py.inc"
     ;
-constexpr int kNoMatplotlib = 3;  // the script's exit status
+constexpr const char* kCurves =
+#include "embedded/lapse/cli/plot_curves.py.inc"
+    ;
+constexpr const char* kLosses =
+#include "embedded/lapse/cli/plot_losses.py.inc"
+    ;
+constexpr const char* kMemory =
+#include "embedded/lapse/cli/plot_memory.py.inc"
+    ;
+constexpr int kNoMatplotlib = 3;  // the scripts' exit status
 
 struct Arguments {
   std::vector<std::string> runs, labels;
-  std::string out, x = "updates", title;
+  std::string out, x = "updates", against, metric, title;
   int64_t smooth = 0;
 };
 
@@ -116,7 +126,18 @@ fs::path metrics_of(const std::string& run) {
   return path;
 }
 
-int run(const Arguments& arguments) {
+/// The script that draws the runs, or files.
+const char* script_of(const CLI::App& verb, const Arguments& arguments) {
+  if (!arguments.against.empty()) {
+    refuse_given(verb, {"--x", "--smooth"}, "is for curves, and --against draws points");
+    return kMemory;
+  }
+  if (!std::ranges::all_of(arguments.runs, is_file)) return kCurves;
+  refuse_given(verb, {"--x", "--metric"}, "is for runs, and these files have the losses of tokens");
+  return kLosses;
+}
+
+int run(const CLI::App& verb, const Arguments& arguments) {
   std::string suffix = fs::path(arguments.out).extension().string();
   std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
   if (suffix != ".png" && suffix != ".svg" && suffix != ".pdf")
@@ -124,21 +145,24 @@ int run(const Arguments& arguments) {
   if (!arguments.labels.empty() && arguments.labels.size() != arguments.runs.size())
     fail("--label is given " + std::to_string(arguments.labels.size()) + " times for " +
          std::to_string(arguments.runs.size()) + " runs; give one for each, in their order, or none");
-  Json runs = Json::array();
+  const char* script = script_of(verb, arguments);
+  Json inputs = Json::array();
   for (size_t i = 0; i < arguments.runs.size(); ++i) {
     const std::string& run = arguments.runs[i];
-    const std::string name = fs::path(fs::path(run) / "").parent_path().filename().string();
-    runs.push_back({arguments.labels.empty() ? name : arguments.labels[i], metrics_of(run).string()});
+    const bool reads_file = script != kCurves && is_file(run);
+    const fs::path path = reads_file ? fs::path(run) : metrics_of(run);
+    const fs::path name = reads_file ? path.stem() : fs::path(fs::path(run) / "").parent_path().filename();
+    Json label = name.string();
+    if (script == kMemory) label = nullptr;
+    if (!arguments.labels.empty()) label = arguments.labels[i];
+    inputs.push_back({label, script == kMemory ? run : path.string()});
   }
-  const Json settings = {{"runs", runs},
-                         {"x", arguments.x},
-                         {"title", arguments.title},
-                         {"smooth", arguments.smooth},
-                         {"out", arguments.out}};
+  const Json settings = {{"inputs", inputs},         {"x", arguments.x},           {"metric", arguments.metric},
+                         {"title", arguments.title}, {"smooth", arguments.smooth}, {"out", arguments.out}};
   const auto [python, found] = interpreter();
   const auto before = picture_at(arguments.out);
   const std::string json = settings.dump(-1, ' ', true, Json::error_handler_t::replace);
-  const auto finished = run_program({python, "-c", kScript, json});
+  const auto finished = run_program({python, "-c", std::string(kCommon) + script, json});
   if (finished.status == kNoMatplotlib)
     fail(python + " (" + found + ") has no matplotlib (" + last_line(finished.errors) +
          "); let LAPSE_PYTHON name an interpreter that has");
@@ -155,27 +179,39 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 void add_plot(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("plot", "Draw learning curves and memory sizes of runs: PNG, SVG or PDF");
+  auto* verb = program.add_subcommand(
+      "plot", "Draw learning curves and memory sizes of runs, or losses along a text: PNG, SVG or PDF");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("runs", arguments->runs, "folders of one or more runs")->required()->type_name("RUN");
+  verb->add_option("runs", arguments->runs, "folders of one or more runs; or files of `lapse eval --losses`")
+      ->required()
+      ->type_name("RUN");
   verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")
       ->required()
       ->type_name("PICTURE");
   verb->add_option("--x", arguments->x, "what the curves run over")
       ->check(one_of({"updates", "tokens", "hours"}))
       ->capture_default_str();
-  verb->add_option("--label", arguments->labels, "a run's name in the picture; once for each, in their order")
+  verb->add_option(
+          "--against", arguments->against,
+          "draw each run's last figure against its mean memory size, one curve for each method; a RUN may also "
+          "be a file that `lapse eval --json` printed")
+      ->check(one_of({"memory"}));
+  verb->add_option("--metric", arguments->metric, "which figure of the runs: bpb, loss, ...; default: the main one")
+      ->type_name("NAME");
+  verb->add_option("--label", arguments->labels,
+                   "a run's name in the picture, with --against its curve's; once for each, in their order")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   verb->add_option("--title", arguments->title, "of the picture");
-  verb->add_option("--smooth", arguments->smooth, "means of so many lines of training; 0: a fiftieth of them")
+  verb->add_option("--smooth", arguments->smooth,
+                   "means of so many lines of training, or tokens; 0: a fiftieth of them")
       ->check(whole_number(0, 1000000))
       ->capture_default_str();
   verb->footer(
       "Drawn by matplotlib, with the interpreter that LAPSE_PYTHON names, else the project's .venv, else python3.");
   verb->callback([=, &action] {
     refuse_extras(*verb);
-    action = [=] { return run(*arguments); };
+    action = [=] { return run(*verb, *arguments); };
   });
 }
 

@@ -1,5 +1,6 @@
-"""Learning curves and memory sizes of runs, from their metrics.jsonl. `lapse plot` carries this script and runs it with
-one argument, a JSON object: runs [[label, path of metrics.jsonl], ...], x, title, smooth, out."""
+"""What the pictures of `lapse plot` share. The command carries this script and those that draw one kind of picture each,
+plot_curves.py, plot_losses.py and plot_memory.py, and runs this one and one of them with one argument, a JSON object:
+inputs [[label or null, path], ...], x, metric, title, smooth, out."""
 
 import json
 import os
@@ -29,7 +30,10 @@ NAMES = {
     "ppl": "perplexity",
     "loss": "loss, nats per token",
 }
-AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
+
+# Labels stay text in an SVG, and the same inputs give the same file.
+plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3})
+COLOURS = plt.get_cmap("tab10").colors
 
 
 def is_number(value):
@@ -48,51 +52,34 @@ def is_metrics(line):
     )
 
 
-class Run:
-    """One run's lines: `train` and `valid`, each a list of (x, line)."""
-
-    def __init__(self, label, path, axis):
-        self.label, self.train, self.valid = label, [], []
-        update = x = 0
-        for text in open(path, encoding="utf-8"):
-            try:
-                line = json.loads(text)
-            except ValueError:  # half a line: the run is writing, or was killed
-                continue
-            if not is_metrics(line):
-                continue
-            if line.get("split") == "train":  # figures of a line are means over the updates since the one before
-                seconds = line.get("ms_per_update", 0) / 1000
-                each = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * line.get("tokens_per_second", 0)}
-                x += each[axis] * (line["update"] - update)
-                update = line["update"]
-                self.train.append((x, line))
-            elif line.get("split") == "valid":
-                self.valid.append((line["update"] if axis == "updates" else x, line))
-        if not self.train and not self.valid:
-            stop(f"{path}: has no line of training or validation")
-
-    def metrics(self):
-        """The figures of a line, the main one first."""
-        line = (self.valid or self.train)[0][1]
-        names = list(line)
-        after = names.index("loss") + 1 if "loss" in names else 0
-        figures = names[after : min(names.index(n) for n in (*names[-1:], "cost", "layers") if n in names)]
-        return figures + ["loss"]
+def json_lines(path):
+    """The lines of a file that are JSON: the last may be half a line, of a run that is writing or was killed."""
+    for text in open(path, encoding="utf-8", errors="replace"):
+        try:
+            yield json.loads(text)
+        except ValueError:
+            pass
 
 
-def smoothed(values, n):
-    """Of each value the mean with the n - 1 before it, as far as there are any."""
-    result, total = [], 0.0
-    for i, value in enumerate(values):
-        total += value - (values[i - n] if i >= n else 0)
-        result.append(total / min(i + 1, n))
-    return result
+def figures_of(line):
+    """The figures of a line of metrics or of an evaluation, the main one first, then the loss."""
+    names = [name for name, value in line.items() if is_number(value) or name == "layers"]
+    after = max((names.index(name) + 1 for name in ("update", "loss", "seed") if name in names), default=0)
+    ends = [names.index(name) for name in (*names[-1:], "cost", "layers", "scored", "steps") if name in names[after:]]
+    return names[after : min(ends, default=None)] + [name for name in ("loss",) if name in names]
 
 
-def series(lines, value):
-    pairs = [(x, value(line)) for x, line in lines]
-    return zip(*pairs) if (pairs := [pair for pair in pairs if pair[1] is not None]) else ((), ())
+def common_figure(lines, wanted):
+    """The wanted figure, or else the first that all have; `lines`: of each input the path and one of its lines."""
+    if wanted:
+        for path, line in lines:
+            if not is_number(line.get(wanted)):
+                stop(f"{path}: has no figure '{wanted}'; it has {', '.join(figures_of(line))}")
+        return wanted
+    for name in figures_of(lines[0][1]):
+        if all(name in figures_of(line) for _, line in lines):
+            return name
+    stop("these runs have no figure in common; plot them apart")
 
 
 def memory(line, layer):
@@ -103,48 +90,7 @@ def memory(line, layer):
     return sum(sizes) / len(sizes) if layer is None else sizes[layer]
 
 
-def draw(axes, run, value, colour, label, smooth):
-    x, y = series(run.train, value)
-    n = smooth or max(1, len(x) // 50)
-    if n > 1:
-        axes.plot(x, y, color=colour, alpha=0.2, linewidth=0.8)
-    axes.plot(x, smoothed(y, n), color=colour, linewidth=1.2, alpha=0.75, label=label if not run.valid else None)
-    x, y = series(run.valid, value)
-    if x:
-        axes.plot(x, y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)
-
-
-def common_metric(runs):
-    for name in runs[0].metrics():
-        if all(name in run.metrics() for run in runs):
-            return name
-    stop("these runs have no figure in common; plot them apart")
-
-
-def main(settings):
-    runs = [Run(label, path, settings["x"]) for label, path in settings["runs"]]
-    metric = common_metric(runs)
-    # Labels stay text in an SVG, and the same runs give the same file.
-    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3})
-    figure, (curves, sizes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    colours = plt.get_cmap("tab10").colors
-    for i, run in enumerate(runs):
-        draw(curves, run, lambda line: line.get(metric), colours[i % 10], run.label, settings["smooth"])
-    layers = max(len(line.get("layers", [])) for run in runs for _, line in run.train + run.valid)
-    if len(runs) == 1:
-        for layer in range(layers):
-            draw(sizes, runs[0], lambda line: memory(line, layer), colours[layer % 10], f"layer {layer}", settings["smooth"])
-    else:
-        for i, run in enumerate(runs):
-            draw(sizes, run, lambda line: memory(line, None), colours[i % 10], run.label, settings["smooth"])
-    for axes in (curves, sizes):
-        axes.set_xlabel(AXES[settings["x"]])
-        axes.legend(fontsize=8)
-    curves.set_ylabel(NAMES.get(metric, metric))
-    curves.set_title("training (line) and validation (dashed)", fontsize=9)
-    sizes.set_ylabel("rows in memory")
-    sizes.set_ylim(bottom=0)
-    sizes.set_title("memory size" + (", mean of the layers" if len(runs) > 1 else ""), fontsize=9)
+def save(figure, settings):
     figure.suptitle(settings["title"])
     out = settings["out"]
     kind = os.path.splitext(out)[1][1:].lower()
@@ -159,4 +105,4 @@ def main(settings):
         stop(f"{out}: cannot write ({error.strerror})")
 
 
-main(json.loads(sys.argv[1]))
+settings = json.loads(sys.argv[1])

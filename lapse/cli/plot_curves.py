@@ -1,0 +1,74 @@
+"""Learning curves and memory sizes of runs, from their metrics.jsonl."""
+
+AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
+
+
+class Run:
+    """One run's lines: `train` and `valid`, each a list of (x, line)."""
+
+    def __init__(self, label, path, axis):
+        self.label, self.path, self.train, self.valid = label, path, [], []
+        update = x = 0
+        for line in filter(is_metrics, json_lines(path)):
+            if line.get("split") == "train":  # figures of a line are means over the updates since the one before
+                seconds = line.get("ms_per_update", 0) / 1000
+                each = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * line.get("tokens_per_second", 0)}
+                x += each[axis] * (line["update"] - update)
+                update = line["update"]
+                self.train.append((x, line))
+            elif line.get("split") == "valid":
+                self.valid.append((line["update"] if axis == "updates" else x, line))
+        if not self.train and not self.valid:
+            stop(f"{path}: has no line of training or validation")
+
+
+def smoothed(values, n):
+    """Of each value the mean with the n - 1 before it, as far as there are any."""
+    result, total = [], 0.0
+    for i, value in enumerate(values):
+        total += value - (values[i - n] if i >= n else 0)
+        result.append(total / min(i + 1, n))
+    return result
+
+
+def series(lines, value):
+    pairs = [(x, value(line)) for x, line in lines]
+    return zip(*pairs) if (pairs := [pair for pair in pairs if pair[1] is not None]) else ((), ())
+
+
+def draw(axes, run, value, colour, label, smooth):
+    x, y = series(run.train, value)
+    n = smooth or max(1, len(x) // 50)
+    if n > 1:
+        axes.plot(x, y, color=colour, alpha=0.2, linewidth=0.8)
+    axes.plot(x, smoothed(y, n), color=colour, linewidth=1.2, alpha=0.75, label=label if not run.valid else None)
+    x, y = series(run.valid, value)
+    if x:
+        axes.plot(x, y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)
+
+
+def picture():
+    runs = [Run(label, path, settings["x"]) for label, path in settings["inputs"]]
+    metric = common_figure([(run.path, (run.valid or run.train)[0][1]) for run in runs], settings["metric"])
+    figure, (curves, sizes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for i, run in enumerate(runs):
+        draw(curves, run, lambda line: line.get(metric), COLOURS[i % 10], run.label, settings["smooth"])
+    layers = max(len(line.get("layers", [])) for run in runs for _, line in run.train + run.valid)
+    if len(runs) == 1:
+        for layer in range(layers):
+            draw(sizes, runs[0], lambda line: memory(line, layer), COLOURS[layer % 10], f"layer {layer}", settings["smooth"])
+    else:
+        for i, run in enumerate(runs):
+            draw(sizes, run, lambda line: memory(line, None), COLOURS[i % 10], run.label, settings["smooth"])
+    for axes in (curves, sizes):
+        axes.set_xlabel(AXES[settings["x"]])
+        axes.legend(fontsize=8)
+    curves.set_ylabel(NAMES.get(metric, metric))
+    curves.set_title("training (line) and validation (dashed)", fontsize=9)
+    sizes.set_ylabel("rows in memory")
+    sizes.set_ylim(bottom=0)
+    sizes.set_title("memory size" + (", mean of the layers" if len(runs) > 1 else ""), fontsize=9)
+    return figure
+
+
+save(picture(), settings)

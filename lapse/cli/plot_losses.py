@@ -1,0 +1,74 @@
+"""Loss and memory size along a text, from files of `lapse eval --losses`."""
+
+import numpy as np
+
+POINTS = 2000  # that a curve has, or less than twice as many
+plt.rcParams["path.simplify"] = False
+
+
+class Reading:
+    """A reading's losses and memory sizes [layer][token], in the order of the text."""
+
+    def __init__(self, label, at, nats, sizes):
+        order = np.argsort(at, kind="stable")
+        self.label, self.at, self.nats = label, np.array(at, float)[order], np.array(nats, float)[order]
+        self.sizes = np.array(sizes, float)[order].T
+
+
+def is_token(line):
+    return (
+        isinstance(line, dict)
+        and all(is_number(line.get(name)) for name in ("at", "nats"))
+        and isinstance(line.get("memory"), list)
+        and all(map(is_number, line["memory"]))
+    )
+
+
+def readings(label, path):
+    """The reading that a file holds, or both where it compares two."""
+    at, nats, sizes, others, other_sizes = [], [], [], [], []
+    for line in filter(is_token, json_lines(path)):
+        at.append(line["at"]), nats.append(line["nats"]), sizes.append(line["memory"])
+        if "against_nats" in line:
+            others.append(line["against_nats"]), other_sizes.append(line["against_memory"])
+    if not at:
+        stop(f"{path}: neither a run's folder nor a file of `lapse eval --losses`")
+    all = [Reading(label, at, nats, sizes)]
+    return all + [Reading(f"{label}, against", at, others, other_sizes)] if len(others) == len(at) else all
+
+
+def window_means(values, n):
+    """The mean of each n neighbours."""
+    sums = np.concatenate([[0], np.cumsum(values)])
+    return (sums[n:] - sums[:-n]) / n
+
+
+def draw(axes, reading, values, n, colour, label):
+    step = max(1, (len(values) - n) // POINTS)
+    x, y = (window_means(of, n)[::step] for of in (reading.at, values))
+    axes.plot(x, y, color=colour, linewidth=1.2, label=label)
+
+
+def picture():
+    all = [reading for label, path in settings["inputs"] for reading in readings(label, path)]
+    window = settings["smooth"] or max(1, min(len(reading.at) for reading in all) // 50)
+    if window > min(len(reading.at) for reading in all):
+        stop(f"--smooth {window}: a file has only {min(len(reading.at) for reading in all)} tokens")
+    figure, (losses, sizes) = plt.subplots(2, 1, figsize=(11, 6), layout="constrained", sharex=True)
+    for i, reading in enumerate(all):
+        draw(losses, reading, reading.nats, window, COLOURS[i % 10], reading.label)
+        if len(all) > 1:
+            draw(sizes, reading, reading.sizes.mean(0), window, COLOURS[i % 10], reading.label)
+    if len(all) == 1:
+        for layer, of in enumerate(all[0].sizes):
+            draw(sizes, all[0], of, window, COLOURS[layer % 10], f"layer {layer}")
+    losses.set_ylabel(NAMES["loss"])
+    sizes.set_ylabel("rows in memory" + (", mean of the layers" if len(all) > 1 else ""))
+    sizes.set_ylim(bottom=0)
+    sizes.set_xlabel(f"token of the text (means of {window})")
+    for axes in (losses, sizes):
+        axes.legend(fontsize=8)
+    return figure
+
+
+save(picture(), settings)

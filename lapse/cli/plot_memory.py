@@ -1,0 +1,58 @@
+"""A figure against memory size: each run, or result of `lapse eval --json`, is a point, and each method a curve."""
+
+import tomllib
+
+
+class Point:
+    def __init__(self, label, path):
+        self.path = path
+        self.line, method = run(path) if os.path.isdir(path) else evaluation(path)
+        self.series = label or method
+        self.memory = memory(self.line, None)
+        if self.memory is None:
+            stop(f"{path}: has no memory sizes")
+
+
+def run(path):
+    """The last validation of a run, or the last line of training where there is none; and the method."""
+    lines = [line for line in json_lines(os.path.join(path, "metrics.jsonl")) if is_metrics(line)]
+    valid = [line for line in lines if line.get("split") == "valid"]
+    if not lines:
+        stop(f"{path}: has no line of training or validation")
+    with open(os.path.join(path, "config.toml"), "rb") as file:
+        return (valid or lines)[-1], tomllib.load(file)["forgetting"]["method"]
+
+
+def evaluation(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict) or not isinstance(result.get("layers"), list):
+        stop(f"{path}: neither a run's folder nor a result of `lapse eval --json`")
+    if not result.get("complete"):
+        stop(f"{path}: the evaluation was interrupted; run it again")
+    return result, result.get("method")
+
+
+def picture():
+    points = [Point(label, path) for label, path in settings["inputs"]]
+    for point in points:
+        if not point.series:
+            stop(f"{point.path}: does not say its method; name the series, --label once for each input")
+    metric = common_figure([(point.path, point.line) for point in points], settings["metric"])
+    figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    for i, series in enumerate(dict.fromkeys(point.series for point in points)):
+        pairs = sorted((point.memory, point.line[metric]) for point in points if point.series == series)
+        axes.plot(*zip(*pairs), color=COLOURS[i % 10], marker="o", markersize=4, linewidth=1.2, label=series)
+    sizes = [point.memory for point in points]
+    if min(sizes) > 0 and max(sizes) > 10 * min(sizes):
+        axes.set_xscale("log")
+    axes.set_xlabel("rows in memory, mean of the layers")
+    axes.set_ylabel(NAMES.get(metric, metric))
+    axes.legend(fontsize=8)
+    return figure
+
+
+save(picture(), settings)
