@@ -170,6 +170,22 @@ class Inspect(PageTest):
         self.assertTrue(all(text.strip() for cells in data["cells"] for text, _ in cells[1:]))  # after BOS
         self.assertIn(["task", "copy"], data["facts"])
 
+    def test_an_edited_text_beside_the_first(self):
+        text = (shared / "text.txt").read_bytes()[:200]
+        edited = text[:60] + b"Humpty Dumpty" + text[65:]
+        a, b = self.write("a.txt", text), self.write("b.txt", edited)
+        data = self.inspect("expire", "--data", a, "--compare", b, "--split", "all")
+        alone = self.inspect("expire", "--data", b, "--split", "all")
+        for key in ("cells", "begins", "nats", "layers"):
+            self.assertEqual(data["other"][key], alone[key])
+        self.assertIn(["compared with", str(b)], data["facts"])
+        self.assertEqual(data["partner"][:60], list(range(60)))
+        self.assertEqual(data["partner"][65:], list(range(73, 207)))
+        between = [i for i in data["partner"][60:65] if i >= 0]
+        self.assertEqual(between, sorted(set(between)))
+        for i, partner in enumerate(data["partner"]):
+            self.assertTrue(partner < 0 or text[i] == edited[partner])
+
     def test_text_stays_text(self):
         data = self.inspect("expire", "--data", "nasty.txt", "--split", "all", "--title", "<i>&")
         page = Page(self.page.read_text())
@@ -198,6 +214,7 @@ class Inspect(PageTest):
         refused("no such run", "nowhere", *out)
         refused("nothing is left to read after --offset 9999", "fixed", "--offset", 9999, *out)
         refused("leave out --data", "copy", "--data", "text.txt", *out)
+        refused("leave it out", "copy", "--compare", "text.txt", *out)
         refused("leave out --offset", "copy", "--offset", 3, *out)
         refused("did you mean '--tokens'", "fixed", "--token", 3, *out)
         refused("--budget is no option of", "fixed", "--budget", 3, *out)
@@ -249,6 +266,25 @@ class InBrowser(PageTest):
         self.assertIn(f"{span:.1f}"[:3], text)
         self.assertIn("When token 7 was read", dom)
         self.assertEqual([int(span["data-cell"]) for span in shaded], list(range(8)))
+
+    def test_two_texts(self):
+        a, b = self.write("a.txt", "the river stone and the garden <b> letter"), self.write("b.txt", "the river silver window and the garden <b> letter")
+        data = self.inspect("expire", "--data", a, "--compare", b, "--split", "all")
+        dom, spans, shaded = self.shaded("")
+        self.assertEqual(len(spans), 41 + 49)
+        edited = [int(span["data-cell"]) for span in spans if "edited" in span.get("class", "")]
+        a_has, b_has = ([cell for cells in record["cells"] for cell in cells if cell[1]] for record in (data, data["other"]))
+        self.assertEqual([i for i in edited if i < 41], [i for i, partner in enumerate(data["partner"]) if partner < 0])
+        self.assertEqual(len(a_has) - len([i for i in edited if i < 41]), len(b_has) - len([i for i in edited if i >= 41]))
+        held = [layer["held"] for layer in data["layers"]], [layer["held"] for layer in data["other"]["layers"]]
+        changed = [i for i, p in enumerate(data["partner"]) if p >= 0 and sum(l[i] for l in held[0]) != sum(l[p] for l in held[1])]
+        self.assertEqual([int(s["data-cell"]) for s in shaded if int(s["data-cell"]) < 41], changed)
+        self.assertIn("Edits", dom)
+        for view in ("#by=change:told:span", "#layer=all", "#by=surprise&layer=1", "#by=held"):
+            self.assertEqual(len(self.shaded(view)[1]), 90 * (2 if "all" in view else 1))
+        _, spans, _ = self.shaded("#at=5")
+        now = [int(span["data-cell"]) for span in spans if "now" in span.get("class", "")]
+        self.assertEqual(now, [5, 41 + 5])
 
     def test_windows_and_tasks(self):
         self.inspect("windows", "--tokens", 100)

@@ -9,6 +9,7 @@
 #include "lapse/core/file.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/observe/alignment.h"
 #include "lapse/observe/report.h"
 
 namespace lapse {
@@ -16,7 +17,7 @@ namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, split = "test", out = "report.html", title;
+  std::string data, compare, split = "test", out = "report.html", title;
   int64_t tokens = 2000, offset = 0;
   EpisodeArguments episodes{.episodes = 10};
 };
@@ -27,13 +28,13 @@ struct Part {
   int64_t tokens;
 };
 
-Part part_of(const Reader& reader, const Arguments& arguments) {
+Part part_of(const Reader& reader, const Arguments& arguments, const std::string& data) {
   if (reader.task) {
     if (arguments.offset > 0)
       fail("the run's task, " + reader.config().task_name + ", is read from its start; leave out --offset");
-    return {reader.source(arguments.data, arguments.split), arguments.tokens};
+    return {reader.source(data, arguments.split), arguments.tokens};
   }
-  const Tokens all = reader.text(arguments.data, arguments.split);
+  const Tokens all = reader.text(data, arguments.split);
   // A stream's first token is predicted by nothing; a window's by BOS.
   const int64_t unpredicted = reader.config().data.windows ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
@@ -60,14 +61,36 @@ ReportOptions describe(const Arguments& arguments, const Reader& reader) {
   return report;
 }
 
-std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
-  const auto [source, tokens] = part_of(reader, arguments);
+/// A text as it was read.
+struct ReadText {
+  TextRecord record;
+  Contents contents;
+  ReportOptions::Facts facts;
+};
+
+ReadText read_text(const Reader& reader, Transformer& model, const Arguments& arguments, const std::string& data) {
+  const auto [source, tokens] = part_of(reader, arguments, data);
   const auto blocks = source->evaluation(arguments.split, 1, reader.config().train.block, /*drop_partial=*/false);
   Progress progress("inspect", "token", tokens);
-  const auto record =
-      record_memory(model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }});
+  ReadText read = {
+      record_memory(model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }})};
   progress.finish();
-  if (record.stopped) return "";
+  if (read.record.stopped) return read;
+  read.contents = contents_of(read.record, reader.vocabulary());
+  read.facts = {{"tokens read", fmt::format("{}", read.record.tokens.size())}};
+  const Score& score = read.record.score;
+  if (score.scored > 0)
+    read.facts.emplace_back("loss", fmt::format("{:.4f} nats", score.nats / static_cast<double>(score.scored)));
+  for (const auto& figure : source->figures(score))
+    read.facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
+  return read;
+}
+
+std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
+  if (!arguments.compare.empty() && reader.task)
+    fail("--compare is for runs that read a text, and this one has the task " + reader.task->name() + "; leave it out");
+  const ReadText first = read_text(reader, model, arguments, arguments.data);
+  if (first.record.stopped) return "";
   ReportOptions report = describe(arguments, reader);
   auto& facts = report.facts;
   if (reader.task)
@@ -76,13 +99,14 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
     facts.emplace_back("text", !arguments.data.empty() ? arguments.data : "the run's own");
   facts.emplace_back("split", arguments.split);
   if (arguments.offset > 0) facts.emplace_back("offset", fmt::format("{} tokens", arguments.offset));
-  facts.emplace_back("tokens read", fmt::format("{}", record.tokens.size()));
-  const Score& score = record.score;
-  if (score.scored > 0)
-    facts.emplace_back("loss", fmt::format("{:.4f} nats", score.nats / static_cast<double>(score.scored)));
-  for (const auto& figure : source->figures(score))
-    facts.emplace_back(figure.name, fmt::format("{:.4f}", figure.value));
-  return html_report(record, contents_of(record, reader.vocabulary()), report);
+  facts.insert(facts.end(), first.facts.begin(), first.facts.end());
+  if (arguments.compare.empty()) return html_report(first.record, first.contents, report);
+  const ReadText second = read_text(reader, model, arguments, arguments.compare);
+  if (second.record.stopped) return "";
+  facts.emplace_back("compared with", arguments.compare);
+  facts.insert(facts.end(), second.facts.begin(), second.facts.end());
+  const ComparedRecord other = {second.record, second.contents, aligned(first.record.tokens, second.record.tokens)};
+  return html_report(first.record, first.contents, report, &other);
 }
 
 std::string page_of_episodes(const Reader& reader, Transformer& model, const Arguments& arguments) {
@@ -109,7 +133,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--split", "--offset"});
+  refuse_of_the_other(verb, acts, {"--data", "--compare", "--split", "--offset"});
   const auto model = reader.model();
   reader.checkpoint.close();
   catch_interrupts();
@@ -128,6 +152,10 @@ void add_inspect(CLI::App& program, Action& action) {
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
+      ->type_name("FILE");
+  verb->add_option(
+          "--compare", arguments->compare,
+          "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
       ->type_name("FILE");
   verb->add_option("--split", arguments->split, "which part of it, cut as in training")
       ->check(one_of({"train", "valid", "test", "all"}))

@@ -84,6 +84,17 @@ Json layers_of(const MemoryRecord& record) {
   return layers;
 }
 
+Json record_of(const MemoryRecord& record, const Contents& contents) {
+  const size_t steps = record.layers.empty() ? 0 : record.layers[0].held.size();
+  return {{"count", steps},
+          {"begins", record.begins},
+          {"headings", contents.headings},
+          {"cells", cells_of(contents)},
+          {"nats", rounded(contents.nats)},
+          {"numbers", numbers_of(contents)},
+          {"layers", layers_of(record)}};
+}
+
 }  // namespace
 
 // Outside its strings JSON has none of these characters.
@@ -98,21 +109,12 @@ std::string embeddable(std::string_view json) {
   return safe;
 }
 
-std::string html_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options) {
-  const size_t steps = record.layers.empty() ? 0 : record.layers[0].held.size();
-  const Json data = {{"title", options.title},
-                     {"facts", options.facts},
-                     {"configuration", options.configuration},
-                     {"unit", contents.unit},
-                     {"part", contents.part},
-                     {"bos", contents.bos},
-                     {"count", steps},
-                     {"begins", record.begins},
-                     {"headings", contents.headings},
-                     {"cells", cells_of(contents)},
-                     {"nats", rounded(contents.nats)},
-                     {"numbers", numbers_of(contents)},
-                     {"layers", layers_of(record)}};
+std::string html_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
+                        const ComparedRecord* other) {
+  Json data = {{"title", options.title}, {"facts", options.facts}, {"configuration", options.configuration},
+               {"unit", contents.unit},  {"part", contents.part},  {"bos", contents.bos}};
+  data.update(record_of(record, contents));
+  if (other) data["other"] = record_of(other->record, other->contents), data["partner"] = other->partner;
   // ASCII alone; what a title or a path has that is not UTF-8 is replaced.
   const std::string json = embeddable(data.dump(-1, ' ', true, Json::error_handler_t::replace));
   std::string page;

@@ -1,9 +1,12 @@
 "use strict";
 // Draws the record that stands in #data. A cell is what can be pointed at: the tokens of one character, one token, or a
 // step of an agent. A token stands here for a step too, and a window for an episode.
+// With --compare there are two records, A and B, side by side; else one.
 // Text only ever enters the page as text nodes, never as markup.
 const data = JSON.parse(document.getElementById("data").textContent);
-const layers = data.layers, count = data.count, numbers = Object.keys(data.numbers);
+const records = data.other ? [data, data.other] : [data];
+const layers = data.layers, numbers = Object.keys(data.numbers), count = Math.max(...records.map((record) => record.count));
+const letter = (record) => "AB"[records.indexOf(record)];
 const element = (id) => document.getElementById(id);
 const make = (name, text = "", kind = "") => {
   const made = document.createElement(name);
@@ -14,14 +17,23 @@ const make = (name, text = "", kind = "") => {
 const write = (x) => (x === null || !isFinite(x) ? "–" : Math.abs(x) >= 100 || Number.isInteger(x) ? x.toFixed(0) : x.toPrecision(3));
 
 // ---- cells: their tokens first ... last, and what is known of them ----
-const cells = [];
-data.cells.forEach((texts, window) => {
-  let next = data.begins[window];
-  for (const [text, tokens, step] of texts) {
-    cells.push({ text, window, step, first: next, last: next + tokens - 1, read: tokens > 0 });
-    next += tokens;
+const cells = [];  // of all records
+for (const record of records)
+  record.cells.forEach((texts, window) => {
+    let next = record.begins[window];
+    for (const [text, tokens, step] of texts) {
+      cells.push({ number: cells.length, of: record, text, window, step, first: next, last: next + tokens - 1, read: tokens > 0, partner: null });
+      next += tokens;
+    }
+  });
+// Of two records, cells whose tokens stand in both texts are partners.
+if (data.other) {
+  const inOther = new Map(cells.filter((cell) => cell.of === data.other && cell.read).map((cell) => [cell.first, cell]));
+  for (const cell of cells) {
+    const partner = cell.of === data && cell.read ? inOther.get(data.partner[cell.first]) : null;
+    if (partner) (cell.partner = partner), (partner.partner = cell);
   }
-});
+}
 const told = layers.length ? Object.keys(layers[0].told) : [];
 const over = (cell, values, join) => {
   let result = null;
@@ -34,29 +46,36 @@ const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 // Bits with which the cell was predicted: the loss of a token is that of what follows it.
 const surprise = (cell) => {
   let bits = null;
-  if (data.nats.length === 0) return bits;
+  const { nats, begins } = cell.of;
+  if (nats.length === 0) return bits;
   for (let i = cell.first; i <= Math.max(cell.last, cell.first); ++i)
-    if (i > data.begins[cell.window] && data.nats[i - 1] !== null) bits = (bits ?? 0) + data.nats[i - 1] / Math.LN2;
+    if (i > begins[cell.window] && nats[i - 1] !== null) bits = (bits ?? 0) + nats[i - 1] / Math.LN2;
   return bits;
 };
-const held = (cell, l) => over(cell, layers[l].held, larger);
-const there = (cell, l) => over(cell, layers[l].there, larger) === 1;
+const held = (cell, l) => over(cell, cell.of.layers[l].held, larger);
+const there = (cell, l) => over(cell, cell.of.layers[l].there, larger) === 1;
 // Whether the query of token t could find the cell in memory: its row, or the token itself.
 const inMemory = (cell, l, t) => {
-  if (cell.window !== windowOf(t)) return false;
-  for (let i = cell.first; i <= cell.last; ++i) if (i <= t && t - i <= layers[l].held[i]) return true;
+  if (t === null || cell.window !== windowOf(cell.of, t)) return false;
+  for (let i = cell.first; i <= cell.last; ++i) if (i <= t && t - i <= cell.of.layers[l].held[i]) return true;
   return false;
 };
-const windowOf = (t) => data.begins.findLastIndex((begin) => begin <= t);
+const windowOf = (record, t) => record.begins.findLastIndex((begin) => begin <= t);
 
 // ---- what is shown ----
-const state = { by: "held", layer: layers.length > 1 ? "mean" : 0, at: null };
+const state = { by: "held", layer: layers.length > 1 ? "mean" : 0, at: null, of: data };  // `at`: a token of record `of`
+// The token that was clicked, in this record; null where it does not have it.
+const atIn = (record) => {
+  if (record === state.of || state.at === null) return state.at;
+  return cells.find((cell) => cell.of === state.of && cell.last === state.at)?.partner?.last ?? null;
+};
 const shownLayers = (pane) => (pane === "mean" ? layers.map((_, l) => l) : [pane]);
-const panesShown = () => (state.layer === "all" ? layers.map((_, l) => l) : [state.layer]);
+const panesShown = () => (state.layer === "all" ? layers.map((_, l) => l) : [state.layer]).flatMap((pane) => records.map((record) => [pane, record]));
 const single = layers.map((_, l) => [l, `${l}`]);
 const layerChoices = layers.length > 1 ? [["mean", "mean"], ...single, ["all", "side by side"]] : single;
 const ways = [["held", "how long it was held"], ...told.map((name) => [`told:${name}`, name]),
   ...numbers.map((name) => [`number:${name}`, name]), ...(data.nats.length ? [["surprise", "surprise"]] : [])];
+if (data.other) ways.unshift(...["held", ...told.map((name) => `told:${name}`)].map((way) => [`change:${way}`, `change of ${way.split(":").at(-1)}`])), (state.by = "change:held");
 
 // report.html#by=surprise&layer=all&at=500 opens in that view.
 function readAddress() {
@@ -67,13 +86,17 @@ function readAddress() {
   if (Number.isInteger(at) && at >= 0 && at < count) state.at = at;
 }
 
-// The number that a cell is shaded by, in one pane; null: none.
-function value(cell, pane) {
-  if (!cell.read && state.by !== "surprise") return null;
-  if (state.by === "surprise") return surprise(cell);
-  const [kind, name] = state.by.split(":");
-  if (kind === "number") return over(cell, data.numbers[name], larger);
-  const all = shownLayers(pane).map((l) => (state.by === "held" ? held(cell, l) : over(cell, layers[l].told[name], larger)));
+// The number that a cell is shaded by, in one pane; null: none. A change is B's number less A's, for both partners.
+function value(cell, pane, by = state.by) {
+  if (!cell.read && by !== "surprise") return null;
+  if (by === "surprise") return surprise(cell);
+  const [kind, name] = by.split(":");
+  if (kind === "number") return over(cell, cell.of.numbers[name], larger);
+  if (kind === "change") {
+    const [a, b] = (cell.of === data ? [cell, cell.partner] : [cell.partner, cell]).map((one) => one && value(one, pane, by.slice(7)));
+    return a === null || b === null ? null : b - a;
+  }
+  const all = shownLayers(pane).map((l) => (by === "held" ? held(cell, l) : over(cell, cell.of.layers[l].told[name], larger)));
   const known = all.filter((x) => x !== null);
   return known.length ? mean(known) : null;
 }
@@ -81,39 +104,42 @@ function value(cell, pane) {
 // The scale's ends: the 2nd and 98th percentile of all panes, so that few extremes do not make all else pale.
 function scaleOf() {
   const all = [];
-  for (const pane of panesShown())
+  for (const [pane, record] of panesShown())
     for (const cell of cells) {
+      if (cell.of !== record) continue;
       if (state.by === "held" && cell.read && shownLayers(pane).some((l) => there(cell, l))) continue;
       const x = value(cell, pane);
-      if (x !== null) all.push(x);
+      if (x !== null && !(changes() && x === 0)) all.push(changes() ? Math.abs(x) : x);
     }
   all.sort((a, b) => a - b);
   return all.length ? [all[Math.floor(0.02 * (all.length - 1))], all[Math.ceil(0.98 * (all.length - 1))]] : null;
 }
 
+const changes = () => state.by.startsWith("change:");
 const shade = (hue, share) => `rgba(var(--${hue}), ${(0.06 + 0.84 * share).toFixed(3)})`;
 
 function paint() {
   const scale = scaleOf();
   document.querySelectorAll(".text").forEach((text, p) => {
-    const pane = panesShown()[p], ls = shownLayers(pane);
+    const [pane, record] = panesShown()[p], ls = shownLayers(pane), at = atIn(record);
     text.querySelectorAll("span[data-cell]").forEach((span) => {
       const cell = cells[span.dataset.cell];
       let colour = "", gone = false;
       if (state.at !== null) {
-        const share = cell.read ? mean(ls.map((l) => (inMemory(cell, l, state.at) ? 1 : 0))) : 0;
+        const share = cell.read ? mean(ls.map((l) => (inMemory(cell, l, at) ? 1 : 0))) : 0;
         gone = share === 0;
         if (!gone) colour = shade("there", 0.15 + 0.6 * share);
       } else {
         const stays = state.by === "held" && cell.read ? mean(ls.map((l) => (there(cell, l) ? 1 : 0))) : 0;
         const x = value(cell, pane);
-        if (stays > 0) colour = shade("there", 0.15 + 0.6 * stays);
+        if (changes() && x !== null && scale) colour = x === 0 ? "" : shade(x < 0 ? "there" : "ended", Math.min(1, Math.abs(x) / (scale[1] || 1)));
+        else if (stays > 0) colour = shade("there", 0.15 + 0.6 * stays);
         else if (x !== null && scale)
           colour = shade("ended", scale[1] > scale[0] ? Math.min(1, Math.max(0, (x - scale[0]) / (scale[1] - scale[0]))) : 0.5);
       }
       span.style.backgroundColor = colour;
       span.classList.toggle("gone", gone);
-      span.classList.toggle("now", state.at !== null && cell.first <= state.at && state.at <= cell.last);
+      span.classList.toggle("now", at !== null && cell.first <= at && at <= cell.last);
     });
   });
   legend(scale);
@@ -128,7 +154,8 @@ function legend(scale) {
     box.append(made, make("span", text));
   };
   if (state.at !== null) {
-    const sizes = panesShown().map((pane) => mean(shownLayers(pane).map((l) => layers[l].sizes[state.at])));
+    const sizes = panesShown().filter(([, record]) => atIn(record) !== null)
+      .map(([pane, record]) => mean(shownLayers(pane).map((l) => record.layers[l].sizes[atIn(record)])));
     box.append(make("span", `When ${data.unit} ${state.at} was read, ${sizes.map(write).join(", ")} rows could be read` +
       `${state.layer === "mean" ? " (mean of the layers)" : ""}.`));
     patch(shade("there", 0.75), "in memory then");
@@ -137,6 +164,11 @@ function legend(scale) {
   }
   const unit = { held: `timesteps for which later ${data.unit}s could read it`, surprise: "bits with which it was predicted" }[state.by] ??
     (state.by.startsWith("told") ? `${state.by.slice(5)}, as last told` : state.by.slice(7));
+  if (changes()) {
+    box.append(make("span", `${ways.find(([name]) => name === state.by)[1]}, B less A; edits are underlined`));
+    if (scale) patch(shade("there", 1), write(-scale[1])), patch(shade("ended", 1), `+${write(scale[1])}`);
+    return;
+  }
   box.append(make("span", unit));
   if (scale) {
     const bar = make("span", "", "scale");
@@ -154,15 +186,16 @@ function visible(text) {
   return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
 }
 
-function fill(text) {
-  cells.forEach((cell, number) => {
-    if (data.headings.length && (number === 0 || cells[number - 1].window !== cell.window))
-      text.append(make("div", data.headings[cell.window], "window"));
-    const span = make("span", "", cell.step ? "step" : cell.read ? "" : "unread");
-    span.dataset.cell = number;
+function fill(text, record) {
+  const own = cells.filter((cell) => cell.of === record);
+  own.forEach((cell, number) => {
+    if (record.headings.length && (number === 0 || own[number - 1].window !== cell.window))
+      text.append(make("div", record.headings[cell.window], "window"));
+    const span = make("span", "", cell.step ? "step" : !cell.read ? "unread" : data.other && !cell.partner ? "edited" : "");
+    span.dataset.cell = cell.number;
     text.append(span);
     if (cell.step) return fillStep(span, cell);
-    if (cell.text === "") span.append(make("span", data.bos && cell.first === data.begins[cell.window] ? "BOS" : "∅", "mark"));
+    if (cell.text === "") span.append(make("span", data.bos && cell.first === record.begins[cell.window] ? "BOS" : "∅", "mark"));
     visible(cell.text).split("\n").forEach((line, i) => {
       if (i > 0) span.append(make("span", "↵", "mark"), "\n");
       span.append(line);
@@ -191,11 +224,12 @@ function fillStep(span, cell) {
 function build() {
   const panes = element("panes");
   panes.replaceChildren();
-  document.body.classList.toggle("wide", state.layer === "all");
-  for (const pane of panesShown()) {
+  document.body.classList.toggle("wide", state.layer === "all" || Boolean(data.other));
+  for (const [pane, record] of panesShown()) {
     const made = make("div", "", "pane"), text = make("div", "", "text");
-    if (state.layer === "all") made.append(make("h2", `layer ${pane}`));
-    fill(text);
+    const title = [...(data.other ? [letter(record)] : []), ...(state.layer === "all" ? [`layer ${pane}`] : [])];
+    if (title.length) made.append(make("h2", title.join(", ")));
+    fill(text, record);
     made.append(text);
     panes.append(made);
   }
@@ -222,7 +256,7 @@ function choices(id, entries, key) {
 const colours = ["#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#57606a", "#0a7ea4"];
 const colourOf = (l) => colours[l % colours.length];
 const W = 400, H = 210, LEFT = 38, RIGHT = 8, TOP = 8, BOTTOM = 22;
-const largest = Math.max(1, ...layers.map((layer) => layer.max));
+const largest = Math.max(1, ...records.flatMap((record) => record.layers.map((layer) => layer.max)));
 const X = (t) => LEFT + ((W - LEFT - RIGHT) * t) / Math.max(1, count - 1);
 const Y = (size) => H - BOTTOM - ((H - TOP - BOTTOM) * size) / largest;
 
@@ -242,11 +276,11 @@ function drawChart(cell = null) {
     parts.push(`<text x="${X(t)}" y="${H - 8}" text-anchor="middle" fill="#6e7781">${t}</text>`);
   for (const begin of data.begins.slice(1)) parts.push(line(X(begin), TOP, X(begin), H - BOTTOM, "#d0d7de"));
   const bucket = Math.ceil(count / 1500);
-  layers.forEach((layer, l) => {
+  for (const record of records) record.layers.forEach((layer, l) => {
     const points = [];
-    for (let t = 0; t < count; t += bucket) points.push(`${X(t).toFixed(1)},${Y(Math.max(...layer.sizes.slice(t, t + bucket))).toFixed(1)}`);
+    for (let t = 0; t < record.count; t += bucket) points.push(`${X(t).toFixed(1)},${Y(Math.max(...layer.sizes.slice(t, t + bucket))).toFixed(1)}`);
     const strong = typeof state.layer === "string" || state.layer === l;
-    parts.push(`<polyline class="curve" points="${points.join(" ")}" fill="none" stroke="${colourOf(l)}" stroke-width="${strong ? 1.4 : 0.7}" opacity="${strong ? 1 : 0.4}"/>`);
+    parts.push(`<polyline class="curve" points="${points.join(" ")}" fill="none" stroke="${colourOf(l)}" stroke-dasharray="${record === data ? "none" : "3 2"}" stroke-width="${strong ? 1.4 : 0.7}" opacity="${strong ? 1 : 0.4}"/>`);
   });
   if (cell && cell.read) {
     const longest = Math.max(...layers.map((_, l) => held(cell, l)));
@@ -264,18 +298,18 @@ function row(table, texts, first = "th") {
 }
 
 function tip(cell, event) {
-  const box = element("tip"), table = make("table"), bits = surprise(cell), begin = data.begins[cell.window];
-  const place = data.headings.length ? `${data.part} ${cell.window}, ` : "";
+  const box = element("tip"), table = make("table"), bits = surprise(cell), begin = cell.of.begins[cell.window];
+  const place = (data.other ? `${letter(cell.of)}, ` : "") + (cell.of.headings.length ? `${data.part} ${cell.window}, ` : "");
   const times = cell.last > cell.first ? `times ${cell.first - begin}–${cell.last - begin}` : `time ${cell.first - begin}`;
   const head = make("div");
   head.append(make("b", cell.text === "" ? (cell.step ? "nothing of note" : "no text") : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
     bits === null ? "" : `, predicted with ${write(bits)} bits`);
   box.replaceChildren(head);
-  if (cell.step) head.append(make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(data.numbers[name][cell.first])}`).join(", ")));
+  if (cell.step) head.append(make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(cell.of.numbers[name][cell.first])}`).join(", ")));
   if (cell.read) {
     row(table, ["layer", "held for", ...told], "th");
-    layers.forEach((layer, l) => row(table, [`${l}`, there(cell, l) ? `${held(cell, l)}, still there` : `${held(cell, l)}`,
-      ...told.map((name) => write(over(cell, layer.told[name], larger)))]));
+    for (const one of cell.partner ? [cell, cell.partner] : [cell]) one.of.layers.forEach((layer, l) => row(table, [one === cell ? `${l}` : `${l} in ${letter(one.of)}`, there(one, l) ? `${held(one, l)}, still there` : `${held(one, l)}`,
+      ...told.map((name) => write(over(one, layer.told[name], larger)))]));
     box.append(table);
   }
   box.hidden = false;
@@ -302,7 +336,8 @@ element("panes").addEventListener("mouseleave", () => {
 element("panes").addEventListener("click", (event) => {
   const cell = cellAt(event);
   if (!cell || !cell.read) return;
-  state.at = state.at === cell.last ? null : cell.last;
+  state.at = state.of === cell.of && state.at === cell.last ? null : cell.last;
+  state.of = cell.of;
   paint();
 });
 addEventListener("keydown", (event) => {
@@ -314,13 +349,31 @@ element("title").textContent = data.title;
 element("configuration").textContent = data.configuration;
 for (const [name, text] of data.facts) row(element("facts"), [name, text]);
 row(element("sizes"), ["", "mean rows", "max rows", "mean time held", "still there"]);
-layers.forEach((layer, l) => {
+for (const record of records) record.layers.forEach((layer, l) => {
   const ended = layer.held.filter((_, i) => !layer.there[i]);
-  row(element("sizes"), [`layer ${l}`, write(layer.mean), `${layer.max}`, ended.length ? write(mean(ended)) : "–", `${layer.there.reduce((a, b) => a + b, 0)}`]);
+  row(element("sizes"), [data.other ? `${letter(record)}, layer ${l}` : `layer ${l}`, write(layer.mean), `${layer.max}`, ended.length ? write(mean(ended)) : "–", `${layer.there.reduce((a, b) => a + b, 0)}`]);
   const key = make("span", "", "key");
   key.style.backgroundColor = colourOf(l);
   element("sizes").lastChild.firstChild.prepend(key);
 });
+// The first edits: what stands in A and in B, and for how long its cell that was held longest was held, mean of the layers.
+function edits() {
+  const [a, b] = records.map((record) => cells.filter((cell) => cell.of === record && cell.read)), table = make("table");
+  const place = new Map(b.map((cell, i) => [cell, i])), longest = (of) => Math.max(...of.map((cell) => mean(layers.map((_, l) => held(cell, l)))));
+  const told = (of) => (of.length ? [visible(of.map((cell) => cell.text).join("")).replace(/\n/g, "↵"), write(longest(of))] : ["–", ""]);
+  let edited = [], next = 0;
+  row(table, ["A", "held for", "B", "held for"]);
+  for (const cell of [...a, null]) {
+    if (cell && !cell.partner) edited.push(cell);
+    else {
+      const end = cell ? place.get(cell.partner) : b.length, inserted = b.slice(next, end);
+      if ((edited.length || inserted.length) && table.rows.length <= 30) row(table, [...told(edited), ...told(inserted)], "td");
+      (edited = []), (next = end + 1);
+    }
+  }
+  element("edits").append(make("h2", "Edits"), table);
+}
+if (data.other) edits();
 readAddress();
 choices("by", ways, "by");
 choices("layer", layerChoices, "layer");

@@ -1,0 +1,48 @@
+#include "lapse/observe/alignment.h"
+
+#include <algorithm>
+
+namespace lapse {
+
+// Myers (1986), "An O(ND) difference algorithm": reach[k] is the largest x that d edits reach on the diagonal
+// k = x - y. Entry k of a step stands at k + d; `steps` keeps all of them to walk back.
+std::vector<int64_t> aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits) {
+  const auto n = std::ssize(a), m = std::ssize(b);
+  std::vector<int64_t> partner(n, -1);
+  int64_t front = 0, back = 0;
+  while (front < std::min(n, m) && a[front] == b[front]) partner[front] = front, ++front;
+  while (back < std::min(n, m) - front && a[n - 1 - back] == b[m - 1 - back]) ++back, partner[n - back] = m - back;
+  const int64_t N = n - front - back, M = m - front - back;  // of the middle
+  std::vector<std::vector<int64_t>> steps;
+  const auto reached = [&](int64_t d, int64_t k) { return steps[d][k + d]; };
+  // The last of d edits leads down, from diagonal k + 1 (b's token is inserted), or right, from k - 1.
+  const auto down = [&](int64_t d, int64_t k) {
+    return k == -d || (k != d && reached(d - 1, k - 1) < reached(d - 1, k + 1));
+  };
+  const auto entry = [&](int64_t d, int64_t k) {
+    if (d == 0) return int64_t{0};
+    return down(d, k) ? reached(d - 1, k + 1) : reached(d - 1, k - 1) + 1;
+  };
+  bool found = false;
+  for (int64_t d = 0; d <= std::min(most_edits, N + M) && !found; ++d) {
+    std::vector<int64_t> reach(2 * d + 1);
+    for (int64_t k = -d; k <= d && !found; k += 2) {
+      int64_t x = entry(d, k);
+      while (x < N && x - k < M && a[front + x] == b[front + x - k]) ++x;
+      reach[k + d] = x;
+      found = k == N - M && x >= N;
+    }
+    steps.push_back(std::move(reach));
+  }
+  if (!found) return partner;
+  int64_t x = N, y = M;
+  for (int64_t d = std::ssize(steps) - 1; d >= 0; --d) {
+    const int64_t k = x - y, start = entry(d, k);
+    for (; x > start; --x, --y) partner[front + x - 1] = front + y - 1;
+    if (d == 0) break;
+    down(d, k) ? --y : --x;
+  }
+  return partner;
+}
+
+}  // namespace lapse

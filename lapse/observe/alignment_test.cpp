@@ -1,0 +1,63 @@
+// Common subsequences against the table of all prefixes.
+#include "lapse/observe/alignment.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lapse/core/random.h"
+
+namespace lapse {
+namespace {
+
+int64_t longest_common(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  std::vector<std::vector<int64_t>> best(a.size() + 1, std::vector<int64_t>(b.size() + 1));
+  for (size_t i = 1; i <= a.size(); ++i)
+    for (size_t j = 1; j <= b.size(); ++j)
+      best[i][j] = a[i - 1] == b[j - 1] ? best[i - 1][j - 1] + 1 : std::max(best[i - 1][j], best[i][j - 1]);
+  return best[a.size()][b.size()];
+}
+
+/// How many pairs there are; they must be of equal tokens, in order.
+int64_t pairs(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const std::vector<int64_t>& partner) {
+  EXPECT_EQ(partner.size(), a.size());
+  int64_t count = 0, last = -1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (partner[i] < 0) continue;
+    EXPECT_GT(partner[i], last);
+    last = partner[i];
+    EXPECT_LT(last, std::ssize(b));
+    EXPECT_EQ(a[i], b[last]);
+    ++count;
+  }
+  return count;
+}
+
+TEST(Aligned, IsALongestCommonSubsequence) {
+  Random random(1, "test");
+  const auto draw = [&](int64_t length) {
+    std::vector<int32_t> tokens(length);
+    for (auto& token : tokens) token = static_cast<int32_t>(random.below(3));
+    return tokens;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const auto a = draw(static_cast<int64_t>(random.below(12))), b = draw(static_cast<int64_t>(random.below(12)));
+    EXPECT_EQ(pairs(a, b, aligned(a, b)), longest_common(a, b));
+  }
+}
+
+TEST(Aligned, AnEditedWordHasNoPartner) {
+  const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6}, b = {1, 2, 7, 8, 9, 5, 6};
+  EXPECT_EQ(aligned(a, b), (std::vector<int64_t>{0, 1, -1, -1, 5, 6}));
+  EXPECT_EQ(aligned(a, a), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(aligned({}, b).empty());
+}
+
+TEST(Aligned, OfTooManyEditsOnlyTheEndsAreCommon) {
+  const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6}, b = {1, 7, 3, 8, 9, 6};
+  EXPECT_EQ(aligned(a, b, 5), (std::vector<int64_t>{0, -1, -1, -1, -1, 5}));
+  EXPECT_EQ(aligned(a, b, 6), (std::vector<int64_t>{0, -1, 2, -1, -1, 5}));
+}
+
+}  // namespace
+}  // namespace lapse
