@@ -100,6 +100,12 @@ class CommittedTablesTest(unittest.TestCase):
         results = json.loads((HERE / "units" / "results" / "results.json").read_text())
         self.assertEqual(units.table(results), (HERE / "units" / "results" / "table.md").read_text())
 
+    def test_paper(self):
+        paper = module(HERE / "paper" / "run.py")
+        results = json.loads((HERE / "paper" / "results" / "results.json").read_text())
+        self.assertEqual([r["model"] for r in results], [row["model"] for row in paper.ROWS])
+        self.assertEqual(paper.table(results), (HERE / "paper" / "results" / "table.md").read_text())
+
     def test_selective(self):
         selective = module(HERE / "selective" / "summarise.py")
         results = json.loads((HERE / "selective" / "results.json").read_text())

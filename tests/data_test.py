@@ -11,7 +11,7 @@ from program import ROOT
 
 DATA = ROOT / "scripts" / "data.sh"
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*/run.sh")) + [ROOT / "experiments" / "stream_tasks.sh"]
-READ_TEXTS = {"bf16", "compare", "enwik8-head", "selective", "units"}
+READ_TEXTS = {"bf16", "compare", "enwik8-head", "paper", "selective", "units"}
 
 # Downloads what FAKE_PACKAGES holds: `apt-get download NAME` copies a folder, `dpkg-deb -x FILE DIR` unpacks it.
 APT_GET = """#!/bin/bash

@@ -43,6 +43,10 @@ class DryRun(ProgramTest):
         says = (f"{told['parameters']} parameters", "expire_span", "ms each", "are free here", "the run     20 updates")
         for words in says:
             self.assertIn(words, printed)
+        told = self.dry_run(shared / "config.toml", "--seconds=0")
+        self.assertEqual((told["updates_tried"], "ms_per_update" in told), (0, False))
+        self.assertLess(self.dry_run(shared / "config.toml", "--seconds=1e-9", "--set=train.updates=99")["updates_tried"], 99)
+        self.refuse("train", shared / "config.toml", "--dry-run", "--seconds=-1", says="--seconds")
         self.refuse("train", shared / "config.toml", says="--out is required")
         self.refuse("train", shared / "config.toml", "--out", self.folder / "x", "--json", says="--dry-run")
 

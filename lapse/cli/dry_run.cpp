@@ -13,8 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kSeconds = 10;  // of trying
-
 void print(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
   std::cout << fmt::format("model       {} parameters: {} layers of width {}, {}\n", trial.memory.parameters, m.layers,
@@ -53,8 +51,8 @@ Json to_json(const Config& config, const Trial& trial) {
 
 }  // namespace
 
-int dry_run(const Config& config, bool json) {
-  const Trial trial = try_out(config, kSeconds);
+int dry_run(const Config& config, double seconds, bool json) {
+  const Trial trial = try_out(config, seconds);
   if (json)
     std::cout << to_json(config, trial).dump(2) << '\n';
   else

@@ -12,6 +12,7 @@ struct Arguments {
   std::string config, data, device, out;
   std::vector<std::string> set;
   bool resume = false, quiet = false, dry_run = false, json = false;
+  double seconds = 10;
 };
 
 constexpr int kInterruptedStatus = 130;  // as a shell reports a process that Ctrl-C ended
@@ -40,7 +41,7 @@ int run(const Arguments& arguments) {
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   if (!arguments.device.empty()) config.train.device = arguments.device;
   catch_interrupts();
-  if (arguments.dry_run) return dry_run(config, arguments.json);
+  if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);
   const auto outcome = train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet});
   return outcome == Outcome::kFinished ? 0 : kInterruptedStatus;
 }
@@ -70,6 +71,11 @@ void add_train(CLI::App& program, Action& action) {
   const auto try_only = [=] { arguments->dry_run = true, out->required(false); };
   auto* trial = verb->add_flag_callback(
       "--dry-run", try_only, "write nothing: try some updates, and say what the run takes: parameters, memory, time");
+  verb->add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: no update, only the estimates")
+      ->check(number(0, 3600))
+      ->capture_default_str()
+      ->type_name("S")
+      ->needs(trial);
   verb->add_flag("--json", arguments->json, "with --dry-run: print one JSON object")->needs(trial);
   verb->footer(footer());
   verb->callback([=, &action] {

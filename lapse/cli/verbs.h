@@ -58,7 +58,7 @@ void check_out(const fs::path& path, const std::string& flag = "--out");
 
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
 /// after that, if it would not fit into memory.
-int dry_run(const Config& config, bool json);
+int dry_run(const Config& config, double seconds, bool json);
 
 /// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was
 /// and what to do.

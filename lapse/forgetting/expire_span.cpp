@@ -18,7 +18,8 @@ struct Settings {
   int64_t max_span = 1024;  // L
   double ramp = 32;         // R
   double loss = 1e-6;       // alpha
-  double divisor = 1;       // c
+  std::string loss_at = "ramp";
+  double divisor = 1;  // c
   std::string divide = "input";
   double initial_fraction = 0.1;  // p
   bool random_drop = false;
@@ -62,8 +63,7 @@ class ExpireSpan : public Method {
     options.ramp = s_.ramp;
     const auto y = ramp_attention(inputs, options);
     Reading reading{y.out};
-    // Eq. 7: the operator sums r over the ramp; alpha / (R K), mean over the batch.
-    if (at::GradMode::is_enabled()) reading.cost = y.ramp_sum.mean() * (s_.loss / (s_.ramp * query.q.size(1)));
+    if (at::GradMode::is_enabled()) reading.cost = cost(query, rows, y.ramp_sum);
     return reading;
   }
 
@@ -74,6 +74,15 @@ class ExpireSpan : public Method {
   Columns tell(const Rows& rows) const override { return {{"span", spans(rows.described)}}; }
 
  private:
+  // Eq. 7, mean over the batch: alpha / (R K) times r, which the operator sums over the ramp; or alpha / K times the
+  // spans of the block's own rows. Either way a row's span gets the gradient alpha / K, once it has passed its ramp.
+  Tensor cost(const Query& query, const Rows& rows, const Tensor& ramp_sum) const {
+    const int64_t batch = query.q.size(0), block = query.q.size(1);
+    if (s_.loss_at == "ramp") return ramp_sum.mean() * (s_.loss / (s_.ramp * block));
+    const Tensor own = rows.table.time() >= query.start.index_select(0, rows.table.sample());
+    return spans(rows.described).masked_select(own).sum() * (s_.loss / static_cast<double>(batch * block));
+  }
+
   Tensor spans(const Columns& described) const {
     const Tensor& span = described.at("span");
     return s_.evaluated_span > 0 ? span.clamp_max(s_.evaluated_span) : span;
@@ -95,6 +104,10 @@ class ExpireSpanOptions : public MethodOptions {
             .in(1, 1 << 20)
             .unit("timesteps"),
         field("loss", s_.loss, "alpha: weight of the loss that shortens spans (Eq. 7)").in(0, 1),
+        field("loss_at", s_.loss_at,
+              "when that loss presses on a span: while its memory is on the ramp; or once, when the memory is made, "
+              "which the paper tried and found worse (4.2)")
+            .one_of({"ramp", "creation"}),
         field("divisor", s_.divisor, "c: spans are L sigmoid((w x + b) / c); 1 is Eq. 3, R is Eq. 8, for very large L")
             .in(1e-3, 1 << 20),
         field("divide", s_.divide, "what c divides: w x only, or w x + b").one_of({"input", "all"}),

@@ -47,7 +47,7 @@ Trial try_out(const Config& config, double seconds) {
               .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
-  if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
+  if (seconds == 0 || trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
   const auto learner = make_learner(config, *problem);
   const auto feed = problem->feed();
   auto times = times_of(*learner, *feed, config.train.updates, seconds);

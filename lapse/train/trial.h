@@ -13,13 +13,13 @@ struct Trial {
   std::string unit;    ///< what a timestep is: "token", "step"
   MemoryEstimate memory;
   int64_t available_memory = 0;   ///< bytes, with what the process has already
-  int64_t updates = 0;            ///< that were tried; 0: they would not fit into memory
+  int64_t updates = 0;            ///< that were tried; 0: none was wanted, or none would fit into memory
   double seconds_per_update = 0;  ///< median
   double rows = 0;                ///< of a stream's memory after them, mean of the layers
   int64_t peak_memory = 0;        ///< bytes, of this process
 };
 
-/// The first updates of the run that `config` describes, for some seconds. Errors as `train`.
+/// The first updates of the run that `config` describes, for some seconds; 0: none. Errors as `train`.
 Trial try_out(const Config& config, double seconds);
 
 }  // namespace lapse

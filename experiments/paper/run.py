@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Asks `lapse train --dry-run` of each row of rows.toml what it takes; experiments/paper/run.sh calls it.
+
+    .venv/bin/python experiments/paper/run.py [MODEL...]     # only rows whose model begins so; default: all
+
+Each row's answer is kept in runs/paper; once there is one of every row, results/results.json and the table are written."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent.parent
+RUNS = ROOT / "runs" / "paper"
+SECONDS = 20  # of trying a row, besides its first two updates
+VOCABULARY = 267735  # of WikiText-103
+
+PAPER = tomllib.loads((HERE / "rows.toml").read_text())
+ROWS = PAPER["row"]
+
+
+def write_words(path, tokens=1_000_000):
+    """A text with as many different words as WikiText-103, the i-th most frequent about 1/i as often as the first."""
+    words = range(VOCABULARY - 2)  # with <unk> and <eos>
+    text = " ".join(" ".join([str(i)] * max(1, tokens // (14 * (i + 1)))) for i in words)
+    path.write_text(text)
+
+
+def dry_run(program, row, sets, *arguments):
+    """What `lapse train --dry-run` prints of the row with these values; a run that is too large for the memory is told all the same."""
+    config = ROOT / "examples" / f"{row['preset']}.toml"
+    sets = [word for value in [*row["set"], *sets] for word in ("--set", value)]
+    done = subprocess.run([program, "train", config, "--dry-run", "--json", *arguments, *sets], capture_output=True, text=True)
+    if done.returncode != 0 and "this run needs at least" not in done.stderr:
+        raise RuntimeError(f"{row['model']}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def batch_of(row):
+    return tomllib.loads((ROOT / "examples" / f"{row['preset']}.toml").read_text())["train"]["batch"]
+
+
+def measure(row, data):
+    program, preset = ROOT / "build" / "release" / "lapse", PAPER["presets"][row["preset"]]
+    words = RUNS / "words.txt"
+    if not words.exists():
+        write_words(words)
+    here = [value.format(data=data, words=words) for value in preset["here"]]
+    parts, batch = preset["parts"], batch_of(row)
+    whole = dry_run(program, row, [*here, f"train.parts={parts}"], "--seconds", "0")
+    part = dry_run(program, row, [*here, f"train.batch={batch // parts}"], "--seconds", str(SECONDS))
+    return {
+        "model": row["model"],
+        "paper": row["paper"],
+        "paper_parameters": row.get("parameters"),
+        "parameters": whole["parameters"],
+        "batch": batch,
+        "parts": parts,
+        "memory_least": whole["memory_least"],
+        "memory_most": whole["memory_most"],
+        "ms_per_part": round(part["ms_per_update"]),
+        "parts_tried": part["updates_tried"],
+        "rows_remembered": round(part["rows_remembered"]),
+    }
+
+
+def table(results):
+    lines = [
+        "| model | the paper | parameters, M (paper) | batch | GB at first, full | s per update | after, rows |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for r in results:
+        paper = f" ({r['paper_parameters']})" if r["paper_parameters"] else ""
+        seconds = r["ms_per_part"] * r["parts"] / 1000
+        lines.append(
+            f"| {r['model']} | {r['paper']} | {r['parameters'] / 1e6:.3g}{paper} | {r['batch']} | {r['memory_least'] / 1e9:.3g}, "
+            f"{r['memory_most'] / 1e9:.3g} | {seconds:.3g} | {r['parts_tried']}, {r['rows_remembered']:,} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def file_of(row):
+    return RUNS / (re.sub(r"\W+", "-", row["model"]).strip("-") + ".json")
+
+
+def main():
+    RUNS.mkdir(parents=True, exist_ok=True)
+    for row in ROWS:
+        if file_of(row).exists() or not row["model"].startswith(tuple(sys.argv[1:]) or ""):
+            continue
+        result = measure(row, os.environ["LAPSE_DATA"])
+        file_of(row).write_text(json.dumps(result) + "\n")
+        print(table([result]).splitlines()[-1], flush=True)
+    if not all(file_of(row).exists() for row in ROWS):
+        return
+    results = [json.loads(file_of(row).read_text()) for row in ROWS]
+    out = HERE / "results"
+    out.mkdir(exist_ok=True)
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (out / "table.md").write_text(table(results))
+    print(table(results), end="")
+
+
+if __name__ == "__main__":
+    main()
