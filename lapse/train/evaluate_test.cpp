@@ -187,7 +187,8 @@ TEST(Evaluate, CountsNoPaddingInMemorySizes) {
 }
 
 TEST(Evaluate, GivesTheLossesOfEachBlock) {
-  const auto source = make_task("copy", {{"longest", "9"}, {"test_sequences", "40"}})->open();
+  const auto task = make_task("copy", {{"longest", "9"}, {"test_sequences", "40"}});
+  const auto source = task->open();
   Transformer model = small_model(*source);
   double nats = 0, sizes = 0;
   int64_t scored = 0, queries = 0;
