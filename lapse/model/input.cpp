@@ -69,9 +69,7 @@ class BagInput : public Input {
                     .contiguous()
                     .set_requires_grad(true)) {}
 
-  Tensor embed(const Tensor& bags, const Tensor&) const override {
-    return bag_sums(weight_, bags);
-  }
+  Tensor embed(const Tensor& bags, const Tensor&) const override { return bag_sums(weight_, bags); }
 
   NamedTensors parameters() override { return {{"input.weight", &weight_}}; }
 
