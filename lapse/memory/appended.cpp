@@ -47,7 +47,8 @@ Tensor copied(const Tensor& old, const std::vector<int64_t>& offsets, const Tens
              *more = static_cast<const char*>(block.const_data_ptr());
   auto* to = static_cast<char*>(all.mutable_data_ptr());
   for_each_sample(B, shape[0] * each, [&](int64_t b) {
-    std::memcpy(to + (offsets[b] + b * K) * each, from + offsets[b] * each, (offsets[b + 1] - offsets[b]) * each);
+    // copy_n: there may be no old rows, and then no memory of them
+    std::copy_n(from + offsets[b] * each, (offsets[b + 1] - offsets[b]) * each, to + (offsets[b] + b * K) * each);
     std::memcpy(to + (offsets[b + 1] + b * K) * each, more + b * K * each, K * each);
   });
   return all;
