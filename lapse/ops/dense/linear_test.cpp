@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lapse/ops/attention/ramp/ramp_testing.h"
+#include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
 
 namespace lapse {
@@ -40,29 +41,46 @@ Case converted(Case c, at::ScalarType type) {
   return c;
 }
 
-/// Normal values of some shape; every fourth case has two weights, the others perhaps bias and relu.
-Case random_case(uint64_t seed, bool bfloat16 = false) {
-  Random random(seed, "linear case");
-  auto normal = [&](at::IntArrayRef shape) { return random_normal(shape, random).to(at::kFloat); };
-  const auto m = pick<int64_t>(random, {17, 64, 65, 200, 700}), in = pick<int64_t>(random, {1, 3, 32, 64, 205, 300});
-  std::vector<int64_t> shape = {m, in};
-  if (m % 2 == 0 && random.below(2)) shape = {2, m / 2, in};
+/// Normal values: x of `shape` [..., in], a weight for each of `out`; of a single one perhaps bias and relu.
+Case case_of(Random& random, std::vector<int64_t> shape, const std::vector<int64_t>& out, bool bfloat16) {
+  auto normal = [&](at::IntArrayRef sizes) { return random_normal(sizes, random).to(at::kFloat); };
+  const int64_t in = shape.back();
   Case c{.x = normal(shape)};
-  c.text = "seed " + std::to_string(seed) + ": m " + std::to_string(m) + ", in " + std::to_string(in) + ", out";
-  for (size_t i = 0; i <= seed % 4 / 3; ++i) {
-    shape.back() = pick<int64_t>(random, {1, 5, 64, 130, 205});
-    c.weights.push_back(normal({shape.back(), in}));
+  c.text = "x " + std::to_string(c.x.numel() / in) + " x " + std::to_string(in) + ", out";
+  for (const int64_t n : out) {
+    shape.back() = n;
+    c.weights.push_back(normal({n, in}));
     c.grads.push_back(normal(shape));
-    c.text.append(" ").append(std::to_string(shape.back()));
+    c.text.append(" ").append(std::to_string(n));
   }
   c.options.bfloat16 = bfloat16;
-  if (c.weights.size() == 1 && random.below(3) > 0) c.options.bias = normal({shape.back()});
-  if (c.weights.size() == 2 || random.below(2)) return c;
+  if (out.size() == 1 && random.below(3) > 0) c.options.bias = normal({out[0]});
+  if (out.size() == 2 || random.below(2)) return c;
   c.options.relu = true;
   // No gradient comes to a kink: where rounding, to bfloat16 too, may change the sign.
   const Tensor z = at::linear(c.x, c.weights[0], given(c.options.bias));
   c.grads[0].masked_fill_(z.abs() < 0.1 * std::sqrt(static_cast<double>(in)), 0);
   return c;
+}
+
+/// Of some shape; every fourth case has two weights.
+Case random_case(uint64_t seed, bool bfloat16 = false) {
+  Random random(seed, "linear case");
+  const auto m = pick<int64_t>(random, {17, 64, 65, 200, 700}), in = pick<int64_t>(random, {1, 3, 32, 64, 205, 300});
+  std::vector<int64_t> shape = {m, in}, out;
+  if (m % 2 == 0 && random.below(2)) shape = {2, m / 2, in};
+  for (size_t i = 0; i <= seed % 4 / 3; ++i) out.push_back(pick<int64_t>(random, {1, 5, 64, 130, 205}));
+  return case_of(random, shape, out, bfloat16);
+}
+
+/// Of small weights and many rows, whose gradients are those of narrow_gradients; every third has two weights.
+Case narrow_case(uint64_t seed) {
+  Random random(seed, "narrow case");
+  const auto m = pick<int64_t>(random, {1024, 1030, 1999}), in = pick<int64_t>(random, {16, 48, 64, 128, 256});
+  std::vector<int64_t> out;
+  for (size_t i = 0; i <= seed % 3 / 2; ++i) out.push_back(pick<int64_t>(random, {16, 80, 128}));
+  EXPECT_TRUE(narrow(m, in, out));
+  return case_of(random, {m, in}, out, false);
 }
 
 /// While it lives, at::empty gives NaN: what a kernel leaves unwritten, or reads beyond its inputs, shows.
@@ -135,6 +153,31 @@ void expect_exact_on_every_instruction_set(bool bfloat16) {
 }
 
 TEST(Linear, AgreesWithFloat64) { expect_exact_on_every_instruction_set(false); }
+
+TEST(Linear, NarrowGradientsAgreeWithFloat64OnAnyNumberOfThreads) {
+  for (int64_t target : InstructionSet::all())
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      const InstructionSet scope(target);
+      Case c = narrow_case(seed);
+      SCOPED_TRACE(c.text + ", seed " + std::to_string(seed) + ", target " + std::to_string(target));
+      const auto on = [&](int n) {
+        const Threads threads(n);
+        return values_of(c, lapse::linear);
+      };
+      const auto whole = on(2);
+      expect_agreement(whole, values_of(converted(c, at::kDouble), plain_linear));
+      EXPECT_TRUE(same_bits(on(1), whole));
+      const size_t first = c.weights.size();
+      for (size_t i = first; i < whole.size(); ++i)
+        EXPECT_TRUE(values_of(c, lapse::linear, static_cast<int64_t>(i - first)).back().tensor.equal(whole[i].tensor));
+      c.options.gradient_rows = {{1, 3}, {70, 600}};
+      const auto given = on(2);
+      for (const auto& [begin, end] : c.options.gradient_rows)
+        EXPECT_TRUE(given[first].tensor.slice(0, begin, end).equal(whole[first].tensor.slice(0, begin, end)));
+      const Tensor outside = given[first].tensor.slice(0, 640);
+      EXPECT_TRUE(outside.equal(at::zeros_like(outside)));  // no tile of 64 rows there has one that is wanted
+    }
+}
 
 TEST(Linear, AgreesInBfloat16) {
   if (!has_bfloat16_products()) GTEST_SKIP() << "this processor does not multiply bfloat16";
