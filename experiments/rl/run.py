@@ -19,24 +19,25 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 LAPSE = pathlib.Path(os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse"))
 PIECE = WINDOW = 2_000_000  # steps
+PAPER = 100_000_000
 
 
 def experiments():
     """(name, configuration, values over it, steps, mark): the name's first part is the figure."""
     corridor, portal = "examples/paper-corridor.toml", "examples/paper-portal.toml"
     for seed in range(1, 6):
-        yield f"corridor/expire_span-{seed}", corridor, {"train.seed": seed}, 100_000_000, 0.99
+        yield f"corridor/expire_span-{seed}", corridor, {"train.seed": seed}, PAPER, 0.99
     for seed in range(1, 3):
         short = {"train.seed": seed, "expire_span.initial_fraction": 0.1}
-        yield f"corridor/short_beginning-{seed}", corridor, short, 100_000_000, 0.99
+        yield f"corridor/short_beginning-{seed}", corridor, short, PAPER, 0.99
     for span in (10, 25, 50, 100, 150, 200):
         fixed = {"forgetting.method": '"fixed_span"', "fixed_span.max_span": span}
-        yield f"corridor/fixed_span_{span}-1", corridor, fixed, 100_000_000, 0.99
+        yield f"corridor/fixed_span_{span}-1", corridor, fixed, 50_000_000, 0.99
     for seed in range(1, 4):
-        yield f"portal/expire_span-{seed}", portal, {"train.seed": seed}, 100_000_000, None
+        yield f"portal/expire_span-{seed}", portal, {"train.seed": seed}, 40_000_000, None
     for span in (10, 25, 50, 100):
         fixed = {"forgetting.method": '"fixed_span"', "fixed_span.max_span": span}
-        yield f"portal/fixed_span_{span}-1", portal, fixed, 100_000_000, None
+        yield f"portal/fixed_span_{span}-1", portal, fixed, 40_000_000, None
 
 
 def steps_of(run):
@@ -86,12 +87,12 @@ def evaluate(run, greedy):
     return json.loads(made)
 
 
-def summarise(run, key, steps, mark):
+def summarise(run, key, mark):
     """What the figures show of a run: in training over the last 2 M steps, as in the paper, and of 1,000 episodes with fixed seeds."""
     per_update, lines = steps_of(run), train_lines(run)
     last = [line for line in lines if line["update"] * per_update > lines[-1]["update"] * per_update - WINDOW]
     memory = statistics.mean(layer["memory_mean"] for line in last for layer in line["layers"])
-    result = {"steps": lines[-1]["update"] * per_update, "paper_steps": steps}
+    result = {"steps": lines[-1]["update"] * per_update, "paper_steps": PAPER}
     above = mark is not None and (recent(run, key) or 0) > mark
     result["ended_by"] = f"{key} above {mark} over 2 M steps" if above else "its number of steps"
     result["training"] = {key: recent(run, key), "memory_mean": memory}
@@ -122,7 +123,7 @@ def main():
             print(f"{name:32}", f"{lines[-1]['update'] * steps_of(run) / 1e6:.1f} M steps, {key} {recent(run, key)}" if lines else "not begun")
             continue
         train(run, config, values, steps, mark, key)
-        result = {"config": config, "values": values} | summarise(run, key, steps, mark)
+        result = {"config": config, "values": values} | summarise(run, key, mark)
         out = HERE / "results" / f"{name.replace('/', '-')}.json"
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps(result, indent=1) + "\n")
