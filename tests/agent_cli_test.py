@@ -84,6 +84,18 @@ class Evaluation(AgentTest):
         self.assertLessEqual(first["success_low"], first["success"])
         self.assertEqual(len(first["layers"]), 2)
 
+    def test_another_world(self):
+        short = self.evaluate("--set", "corridor.longest=3", "--greedy")
+        self.assertEqual(short["set"], ["corridor.longest=3"])
+        self.assertLessEqual(short["episode_steps_high"], 4 * 3 + 50)
+        self.assertEqual(short["steps"], self.evaluate("--set", "corridor.longest=3", "--greedy")["steps"])
+        long = self.evaluate("--set", "corridor.shortest=90", "--set", "corridor.longest=90")
+        self.assertGreater(long["episode_steps"], 89)
+        evaluate = ("eval", self.run_folder, "--set")
+        self.refuse(*evaluate, "corridor.longst=9", says="did you mean 'longest'", status=1)
+        self.refuse(*evaluate, "corridor.longest=2", says="corridor.longest", status=1)
+        self.refuse(*evaluate, "train.batch=2", says="train", status=1)
+
     def test_info_and_metrics(self):
         info = self.succeed_json("info", self.run_folder)
         self.assertIn('task = "corridor"', info["config"])
@@ -256,9 +268,9 @@ class Refusals(AgentTest):
         self.refuse("inspect", run, "--offset", 3, *out, says="--offset is for runs that read a text", status=1)
         self.refuse("inspect", text, "--greedy", *out, says="--greedy is for runs that act", status=1)
         self.refuse("eval", text, "--seed", 3, says="--seed is for runs that act in an environment", status=1)
+        self.refuse("eval", text, "--set", "corridor.longest=9", says="--set is for runs that act in an environment", status=1)
         self.refuse("play", "corridor", text, says=["reads a text", "`lapse inspect`"], status=1)
         self.refuse("play", "portal", run, says=f"lapse play corridor {run}", status=1)
-        self.refuse("play", "corridor", run, "--set", "corridor.longest=9", says="--set", status=1)
         self.refuse("play", "corridor", "--greedy", says="no run is named", status=1)
         self.refuse("play", "coridor", says="did you mean 'corridor'?")
         self.refuse("play", "corridor", "--set", "corridor.longst=9", says="did you mean 'longest'", status=1)

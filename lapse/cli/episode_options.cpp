@@ -1,6 +1,7 @@
 #include "lapse/cli/episode_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
@@ -15,6 +16,20 @@ void add_episodes(CLI::App& verb, EpisodeArguments& arguments) {
   verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
       ->check(whole_number(0, int64_t{1} << 53))
       ->capture_default_str();
+  verb.add_option("--set", arguments.set,
+                  "in an environment: an option of the world, other than the run has it; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+}
+
+Config elsewhere(const Config& trained, const std::vector<std::string>& set) {
+  Config config = generating_otherwise(trained, set);
+  const EnvironmentShape known = trained.environment()->shape(), other = config.environment()->shape();
+  if (known.cells != other.cells || known.words != other.words || known.actions != other.actions)
+    fail(fmt::format("--set {}: the agent knows other words than this world has; leave out what changes them",
+                     fmt::join(set, " --set ")));
+  return config;
 }
 
 void refuse_given(const CLI::App& verb, const std::vector<std::string>& options, const std::string& why) {
@@ -26,7 +41,7 @@ void refuse_of_the_other(const CLI::App& verb, bool acts, const std::vector<std:
   if (acts)
     refuse_given(verb, text, "is for runs that read a text, and this one acts in an environment");
   else
-    refuse_given(verb, {"--episodes", "--greedy", "--seed"}, "is for runs that act in an environment");
+    refuse_given(verb, {"--episodes", "--greedy", "--seed", "--set"}, "is for runs that act in an environment");
 }
 
 }  // namespace lapse

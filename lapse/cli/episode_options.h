@@ -5,15 +5,22 @@
 #include <string>
 #include <vector>
 
+#include "lapse/train/config.h"
+
 namespace lapse {
 
 struct EpisodeArguments {
   int64_t episodes = 1000, seed = 1;
   bool greedy = false;
+  std::vector<std::string> set;  ///< "corridor.longest=400"
 };
 
-/// Declares --episodes, --greedy and --seed; what `arguments` holds are the defaults.
+/// Declares --episodes, --greedy, --seed and --set; what `arguments` holds are the defaults.
 void add_episodes(CLI::App& verb, EpisodeArguments& arguments);
+
+/// The run's configuration with the environment of `set`. Error if an agent that knows the run's environment would see
+/// other cells or words there, or have other actions.
+Config elsewhere(const Config& trained, const std::vector<std::string>& set);
 
 /// Error if one of these options was given to the verb: "--data WHY; leave it out".
 void refuse_given(const CLI::App& verb, const std::vector<std::string>& options, const std::string& why);

@@ -56,7 +56,8 @@ void print(const Json& json, const std::string& score) {
 int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json) {
   const auto model = reader.model();
   reader.checkpoint.close();
-  const EnvironmentOptions& environment = *reader.config().environment();
+  const Config config = elsewhere(reader.config(), arguments.set);
+  const EnvironmentOptions& environment = *config.environment();
   catch_interrupts();
   Progress progress("eval", "episode", arguments.episodes, 0, json);
   const auto result = play_episodes(*model, environment,
@@ -71,6 +72,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},
               {"environment", reader.config().task_name},
+              {"set", arguments.set},
               {"episodes", result.episodes.size()},
               {"actions", arguments.greedy ? "likeliest" : "drawn"},
               {"seed", arguments.seed}};

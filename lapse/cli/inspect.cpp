@@ -110,8 +110,9 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
 }
 
 std::string page_of_episodes(const Reader& reader, Transformer& model, const Arguments& arguments) {
-  const EnvironmentOptions& environment = *reader.config().environment();
   const EpisodeArguments& asked = arguments.episodes;
+  const Config config = elsewhere(reader.config(), asked.set);
+  const EnvironmentOptions& environment = *config.environment();
   Progress progress("inspect", "step", arguments.tokens);
   const auto record = record_episodes(model, environment,
                                       {.episodes = asked.episodes,
@@ -126,6 +127,7 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
                                            {"seed", fmt::format("{}", asked.seed)},
                                            {"actions", asked.greedy ? "likeliest" : "drawn"},
                                            {"steps", fmt::format("{}", record.steps.size())}});
+  for (const auto& setting : asked.set) report.facts.emplace_back("world", setting);
   return html_report(record, contents_of(record, environment), report);
 }
 

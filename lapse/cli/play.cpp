@@ -17,8 +17,7 @@ std::vector<std::string> environment_names() {
   return names;
 }
 
-int watch(const CLI::App& verb, const PlayArguments& arguments) {
-  refuse_given(verb, {"--set"}, "is for playing yourself, and an agent's environment is as its run says");
+int watch(const PlayArguments& arguments) {
   const Reader reader = open_reader(arguments.reading);
   const Config& config = reader.config();
   if (!config.environment())
@@ -30,15 +29,15 @@ int watch(const CLI::App& verb, const PlayArguments& arguments) {
     fail(fmt::format("{0}: the run acts in the environment \"{1}\"; to watch it: lapse play {1} {2}",
                      reader.checkpoint.path().string(), config.task_name, arguments.reading.run));
   const auto model = reader.model();
-  return watch_agent(*model, *config.environment(), arguments);
+  return watch_agent(*model, *elsewhere(config, arguments.episodes.set).environment(), arguments);
 }
 
 int play(const CLI::App& verb, const PlayArguments& arguments) {
-  if (!arguments.reading.run.empty()) return watch(verb, arguments);
+  if (!arguments.reading.run.empty()) return watch(arguments);
   const std::string why = "is for watching an agent, and no run is named";
   refuse_given(verb, {"--episodes", "--greedy", "--speed", "--device", "--threads", "--method"}, why);
   for (const auto& [field, value] : arguments.reading.of_method) refuse_given(verb, {flag_of(field)}, why);
-  const Config config = generating(arguments.environment, arguments.set);
+  const Config config = generating(arguments.environment, arguments.episodes.set);
   return play_yourself(*config.environment(), arguments);
 }
 
@@ -51,10 +50,6 @@ void add_play(CLI::App& program, Action& action) {
       ->required()
       ->check(one_of(environment_names()));
   verb->add_option("run", arguments->reading.run, "watch the agent of this run; default: play yourself");
-  verb->add_option("--set", arguments->set, "an option of the environment that you play in; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
   verb->add_flag("--map", arguments->map, "show the whole world too, not only what the agent sees");
   verb->add_option("--speed", arguments->speed, "steps per second of an agent that plays on a terminal")
       ->check(number(0.1, 1000))

@@ -10,7 +10,6 @@ namespace lapse {
 struct PlayArguments {
   std::string environment;
   ReadingOptions reading;
-  std::vector<std::string> set;
   EpisodeArguments episodes{.episodes = 1};
   double speed = 5;  ///< steps per second
   bool map = false;

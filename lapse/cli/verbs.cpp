@@ -154,8 +154,12 @@ void add_task_options(CLI::App& verb, ReadingOptions& reading) {
 Config generating(const std::string& name, const std::vector<std::string>& set) {
   Config config;
   config.task_name = name;
+  return generating_otherwise(config, set);
+}
+
+Config generating_otherwise(Config config, const std::vector<std::string>& set) {
   Sections sections = config.sections();
-  std::erase_if(sections, [&](const Section& section) { return section.name != name; });
+  std::erase_if(sections, [&](const Section& section) { return section.name != config.task_name; });
   for (const auto& assignment : set) set_config(sections, assignment);
   config.environment() ? config.environment()->check() : config.task()->check();
   return config;

@@ -52,6 +52,8 @@ void add_task_options(CLI::App& verb, ReadingOptions& reading);
 
 /// A configuration with this task or environment, and these values of its own section ("corridor.longest=9").
 Config generating(const std::string& name, const std::vector<std::string>& set);
+/// A configuration with these values of its task's or environment's section.
+Config generating_otherwise(Config config, const std::vector<std::string>& set);
 
 /// Error if `path`, the value of a flag, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path, const std::string& flag = "--out");

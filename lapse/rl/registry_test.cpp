@@ -263,6 +263,7 @@ TEST(EnvironmentTable, AbsurdOptionsAreRefused) {
   EXPECT_THAT(error("t_maze", "length", "0"), testing::HasSubstr("length"));
   EXPECT_THAT(error("t_maze", "length", "100001"), testing::HasSubstr("length"));
   EXPECT_THAT(error("t_maze", "penalty", "-1"), testing::HasSubstr("penalty"));
+  EXPECT_THAT(error("t_maze", "shortest", "101"), testing::HasSubstr("t_maze.length = 100"));
 }
 
 }  // namespace

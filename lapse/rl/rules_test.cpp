@@ -134,14 +134,15 @@ TEST(Rules, StatesJustOutOfBoundsAreRefused) {
       << "in a room that was never reached";
 
   const auto at_maze = [&](const State& state) { return error("t_maze", {{"length", "3"}}, state); };
-  EXPECT_EQ(at_maze({0, 1, 3, 3}), "");
-  EXPECT_THAT(at_maze({0, 1, 4, 3}), refused("the number of steps"));
-  EXPECT_THAT(at_maze({0, 1, 2, 3}), refused("x")) << "further than steps";
+  EXPECT_EQ(at_maze({0, 3, 1, 3, 3}), "");
+  EXPECT_THAT(at_maze({0, 3, 1, 4, 3}), refused("the number of steps"));
+  EXPECT_THAT(at_maze({0, 3, 1, 2, 3}), refused("x")) << "further than steps";
+  EXPECT_THAT(at_maze({0, 2, 1, 2, 2}), refused("the length"));
 }
 
 /// A maze of length 3 from its start, the goal up: what each action earns.
 std::vector<float> maze(const std::vector<std::string>& actions) {
-  const auto world = started({"t_maze", {{"length", "3"}, {"penalty", "0.75"}}}, {0, 1, 0, 0});
+  const auto world = started({"t_maze", {{"length", "3"}, {"penalty", "0.75"}}}, {0, 3, 1, 0, 0});
   std::vector<float> rewards;
   for (size_t t = 1; t <= actions.size(); ++t) {
     const StepResult result = act(*world, 0, actions[t - 1]);
@@ -167,13 +168,13 @@ TEST(TMazeRules, RewardsOfWholeEpisodes) {
 }
 
 TEST(TMazeRules, TheGoalIsSeenOnce) {
-  const auto world = started({"t_maze", {{"length", "2"}}}, {0, 0, 0, 0});
+  const auto world = started({"t_maze", {{"length", "2"}}}, {0, 2, 0, 0, 0});
   EXPECT_EQ(world->draw(0), "###.#\n#@..#\n###G#\n");
   EXPECT_EQ(sight_of(*world, 0), Sight({{"agent", "goal down"}}));
   act(*world, 0, "left");
   EXPECT_EQ(sight_of(*world, 0), Sight({kAgent})) << "x = 0 again";
   EXPECT_EQ(world->draw(0), "###.#\n#@..#\n###.#\n");
-  const auto end = started({"t_maze", {{"length", "2"}}}, {0, 0, 2, 2});
+  const auto end = started({"t_maze", {{"length", "2"}}}, {0, 2, 0, 2, 2});
   EXPECT_EQ(sight_of(*end, 0), Sight({{"agent", "junction"}}));
 }
 

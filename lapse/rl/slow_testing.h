@@ -150,10 +150,8 @@ class SlowPortal : public SlowWorld {
 /// With the observation of Ni et al., two numbers, and its translation into words.
 class SlowTMaze : public SlowWorld {
  public:
-  SlowTMaze(int length, double penalty, Random random) : length_(length), penalty_(penalty), random_(random) {
-    for (int x = 0; x <= length; ++x) free_.insert({x, 0});
-    free_.insert({length, 1});
-    free_.insert({length, -1});
+  SlowTMaze(int shortest, int longest, double penalty, Random random)
+      : shortest_(shortest), longest_(longest), penalty_(penalty), random_(random) {
     build();
   }
   Sight see() override {
@@ -188,12 +186,19 @@ class SlowTMaze : public SlowWorld {
 
  private:
   void build() {
+    length_ = longest_;
+    if (shortest_ != 0 && shortest_ != longest_)
+      length_ = shortest_ + static_cast<int>(random_.below(longest_ - shortest_ + 1));
+    free_.clear();
+    for (int x = 0; x <= length_; ++x) free_.insert({x, 0});
+    free_.insert({length_, 1});
+    free_.insert({length_, -1});
     goal_ = random_.below(2) == 1 ? 1 : -1;
     x_ = y_ = t_ = 0;
     first_ = true;
   }
 
-  int length_, x_ = 0, y_ = 0, t_ = 0, goal_ = 0;
+  int shortest_, longest_, length_ = 0, x_ = 0, y_ = 0, t_ = 0, goal_ = 0;
   double penalty_;
   bool first_ = true;
   std::set<std::pair<int, int>> free_;
@@ -210,7 +215,8 @@ inline std::unique_ptr<SlowWorld> slow_world(const EnvironmentCase& wanted, Rand
   if (wanted.name == "portal")
     return std::make_unique<SlowPortal>(number("rooms"), number("most_steps"), number("mistakes"), number("colours"),
                                         random);
-  if (wanted.name == "t_maze") return std::make_unique<SlowTMaze>(number("length"), option.at("penalty"), random);
+  if (wanted.name == "t_maze")
+    return std::make_unique<SlowTMaze>(number("shortest"), number("length"), option.at("penalty"), random);
   return nullptr;
 }
 

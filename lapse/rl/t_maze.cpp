@@ -11,19 +11,24 @@ enum Action : int32_t { kRight, kUp, kLeft, kDown };
 struct TMazeWorld {
   struct Rules {
     int64_t length = 100;
+    int64_t shortest = 0;  // 0: all have the length
     double penalty = 1;
+
+    int64_t least() const { return shortest == 0 ? length : shortest; }
   };
 
-  int32_t x, steps;
+  int32_t length, x, steps;
   int32_t up;  // 1: the goal is the upper arm
 
-  void begin(const Rules&, Random& random) {
+  void begin(const Rules& rules, Random& random) {
+    length = static_cast<int32_t>(rules.length);
+    if (rules.least() < rules.length)
+      length = static_cast<int32_t>(rules.least() + random.below(rules.length - rules.least() + 1));
     up = static_cast<int32_t>(random.below(2));
     x = steps = 0;
   }
 
   StepResult step(const Rules& rules, int32_t action) {
-    const auto length = static_cast<int32_t>(rules.length);
     if (steps++ == length) {
       const float success = x == length && action == (up ? kUp : kDown) ? 1 : 0;
       return {success, true, success};
@@ -32,26 +37,27 @@ struct TMazeWorld {
     return {x < steps ? static_cast<float>(-rules.penalty / length) : 0, false, 0};
   }
 
-  void observe(const Rules& rules, WordWriter& writer) const {
+  void observe(const Rules&, WordWriter& writer) const {
     writer.write(0, kAgent);
     if (steps == 0) writer.write(0, up ? kGoalUp : kGoalDown);
-    if (x == rules.length) writer.write(0, kJunction);
+    if (x == length) writer.write(0, kJunction);
   }
 
   template <class V>
   void visit(const Rules& rules, V&& value) {
+    value("the length", length, rules.least(), rules.length);
     value("the goal", up, 0, 1);
-    value("the number of steps", steps, 0, rules.length);
+    value("the number of steps", steps, 0, length);
     value("x", x, 0, steps);
   }
 
   /// As the agent sees it: the goal at the start only.
-  std::string draw(const Rules& rules) const {
-    std::string above(rules.length + 3, '#'), corridor(rules.length + 3, '.'), below = above;
+  std::string draw(const Rules&) const {
+    std::string above(length + 3, '#'), corridor(length + 3, '.'), below = above;
     corridor.front() = corridor.back() = '#';
     corridor[x + 1] = '@';
-    above[rules.length + 1] = steps == 0 && up ? 'G' : '.';
-    below[rules.length + 1] = steps == 0 && !up ? 'G' : '.';
+    above[length + 1] = steps == 0 && up ? 'G' : '.';
+    below[length + 1] = steps == 0 && !up ? 'G' : '.';
     return above + '\n' + corridor + '\n' + below + '\n';
   }
   static std::string legend(const Rules&) { return "@ agent  # wall  G goal, seen before the first step"; }
@@ -65,11 +71,21 @@ class TMaze : public EnvironmentOptions {
         field("length", rules_.length, "of the corridor; an episode has one step more; the paper's: 50 to 1500")
             .in(1, 100'000)
             .unit("cells"),
+        field("shortest", rules_.shortest,
+              "lengths are uniform in shortest ... length; from 1 on, an agent finds the arms in short corridors, and "
+              "then masters longer ones; 0: all have the length")
+            .in(0, 100'000)
+            .unit("cells"),
         field("penalty", rules_.penalty,
               "the reward is -penalty / length after a step that leaves the agent behind one that always goes right; "
               "the paper's: 1")
             .in(0, 1000),
     };
+  }
+  void check() const override {
+    if (rules_.shortest > rules_.length)
+      fail(fmt::format("t_maze.shortest = {} is more than t_maze.length = {}; set it to at most that", rules_.shortest,
+                       rules_.length));
   }
   EnvironmentShape shape() const override {
     return {.cells = 1,

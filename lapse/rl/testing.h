@@ -42,6 +42,7 @@ inline std::vector<EnvironmentCase> environment_cases() {
   cases.push_back({"portal", {{"rooms", "3"}, {"most_steps", "1"}, {"mistakes", "1"}}});
   cases.push_back({"t_maze", {{"length", "1"}}});
   cases.push_back({"t_maze", {{"length", "5"}, {"penalty", "0.3"}}});
+  cases.push_back({"t_maze", {{"length", "9"}, {"shortest", "2"}}});
   return cases;
 }
 
