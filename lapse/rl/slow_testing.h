@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "lapse/rl/testing.h"
 
@@ -188,7 +189,8 @@ class SlowTMaze : public SlowWorld {
   void build() {
     length_ = longest_;
     if (shortest_ != 0 && shortest_ != longest_)
-      length_ = shortest_ + static_cast<int>(random_.below(longest_ - shortest_ + 1));
+      length_ =
+          std::min(longest_, static_cast<int>(shortest_ * std::pow((longest_ + 1.0) / shortest_, random_.uniform())));
     free_.clear();
     for (int x = 0; x <= length_; ++x) free_.insert({x, 0});
     free_.insert({length_, 1});

@@ -1,5 +1,7 @@
 #include "lapse/rl/t_maze.h"
 
+#include <cmath>
+
 #include "lapse/rl/batch.h"
 
 namespace lapse {
@@ -20,10 +22,15 @@ struct TMazeWorld {
   int32_t length, x, steps;
   int32_t up;  // 1: the goal is the upper arm
 
+  /// As many of 1 to 10 as of 10 to 100: log-uniform, for u uniform in [0, 1).
+  static int32_t drawn_length(const Rules& rules, double u) {
+    const auto low = static_cast<double>(rules.least()), past = static_cast<double>(rules.length + 1);
+    return static_cast<int32_t>(std::min<double>(low * std::pow(past / low, u), rules.length));
+  }
+
   void begin(const Rules& rules, Random& random) {
     length = static_cast<int32_t>(rules.length);
-    if (rules.least() < rules.length)
-      length = static_cast<int32_t>(rules.least() + random.below(rules.length - rules.least() + 1));
+    if (rules.least() < rules.length) length = drawn_length(rules, random.uniform());
     up = static_cast<int32_t>(random.below(2));
     x = steps = 0;
   }
@@ -72,8 +79,8 @@ class TMaze : public EnvironmentOptions {
             .in(1, 100'000)
             .unit("cells"),
         field("shortest", rules_.shortest,
-              "lengths are uniform in shortest ... length; from 1 on, an agent finds the arms in short corridors, and "
-              "then masters longer ones; 0: all have the length")
+              "lengths are log-uniform in shortest ... length: an agent finds the arms in short corridors, and then "
+              "masters longer ones; 0: all have the length")
             .in(0, 100'000)
             .unit("cells"),
         field("penalty", rules_.penalty,

@@ -6,8 +6,8 @@
 // reward is -penalty / length if x < t, and after the last one 1 if the agent is in the goal's arm, else 0. A move into
 // a wall does nothing. Only the last step can lead into an arm, so that an agent never sees one from within.
 //
-// An episode's draws, in this order: if `shortest` is less than the length, below(length - shortest + 1), its own
-// length less `shortest`; below(2), the goal: 0 is down, 1 is up.
+// An episode's draws, in this order: if `shortest` is less than the length, uniform(), its own length, log-uniform in
+// shortest ... length; below(2), the goal: 0 is down, 1 is up.
 #pragma once
 
 #include <memory>
