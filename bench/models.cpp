@@ -48,6 +48,7 @@ StepShape step_shape(const std::string& name, bool quick) {
       {"1", 8, 256, 1024, 4, 256, 8, 512, 4096, 64, 205, 147},
       {"2", 4, 128, 512, 4, 128, 16, 256, 1024, 32, 256, 18.7},
       {"3", 12, 512, 2048, 8, 512, 2, 4608, 16384, 128, 205, 935},
+      {"4", 6, 512, 2048, 8, 256, 8, 1024, 4096, 64, 8192, 509},
       {"5", 8, 1024, 4096, 8, 256, 4, 1024, 8192, 128, 267735, 1193, {{20000, 40000, 200000}}},
   };
   for (StepShape shape : shapes) {
@@ -58,7 +59,7 @@ StepShape step_shape(const std::string& name, bool quick) {
     if (shape.cutoffs) tiny.cutoffs = {{4, 8}};
     return tiny;
   }
-  fail(fmt::format("there is no step '{}', only 1, 2, 3 and 5", name));
+  fail(fmt::format("there is no step '{}', only 1 to 5", name));
 }
 
 StepShape tiny_shape() { return {"tiny", 4, 32, 64, 2, 8, 2, 24, 64, 4, 11}; }

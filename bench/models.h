@@ -26,7 +26,7 @@ struct StepShape {
   int64_t tokens() const { return batch * block; }
 };
 
-/// Steps "1", "2", "3", "5"; `quick`: small ones under the same names.
+/// Steps "1" to "5"; `quick`: small ones under the same names.
 StepShape step_shape(const std::string& name, bool quick);
 
 /// A small model to compare paths with each other, or to run for long.

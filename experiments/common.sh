@@ -34,6 +34,18 @@ start() {
   (($# == 0)) || { printf '%s: error: unknown argument: %s; see --help\n' "$script" "$1" >&2; exit 2; }
 }
 
+# The same for a script that passes --only TEXT and --list on to a run.py.
+start_runs() {
+  help_or_begin "$@"
+  while (($# > 0)); do
+    case $1 in
+      --only) (($# > 1)) || die "--only wants a part of a name; see --help"; shift 2 ;;
+      --list) shift ;;
+      *) start "$@" ;;
+    esac
+  done
+}
+
 need_program() {
   [[ -x build/release/lapse && -x .venv/bin/python ]] || die "Lapse is not built; scripts/setup.sh && scripts/build.sh release"
 }

@@ -8,15 +8,7 @@
 # ends, and corridor.svg and portal.svg of those that there are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
-help_or_begin "$@"
-rest=("$@")
-while ((${#rest[@]} > 0)); do
-  case ${rest[0]} in
-    --only) ((${#rest[@]} > 1)) || die "--only wants a name; see --help"; rest=("${rest[@]:2}") ;;
-    --list) rest=("${rest[@]:1}") ;;
-    *) start "${rest[@]}" ;;
-  esac
-done
+start_runs "$@"
 need_program
 .venv/bin/python experiments/rl/run.py "$@"
 .venv/bin/python experiments/rl/figures.py

@@ -1,0 +1,108 @@
+"""A list of runs: each is trained to its end, evaluated, and written to a JSON file of its own. What was interrupted goes on to the bit.
+
+An experiment's run.py lists its runs and calls `main`. It then has the options --only, --list and --runs.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tomllib
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAPSE = pathlib.Path(os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse"))
+
+
+class Run(NamedTuple):
+    name: str
+    config: str  # from the root
+    values: dict = {}  # over it: "train.seed": 2
+    readings: dict = {"test": []}  # name: the options of a `lapse eval`
+
+
+def lines_of(run, split):
+    file = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [line for line in lines if line["split"] == split]
+
+
+def mean_memory(line):
+    return statistics.mean(layer["memory_mean"] for layer in line["layers"])
+
+
+def as_toml(value):
+    return json.dumps(value) if isinstance(value, (str, bool)) else repr(value)
+
+
+def train(run, wanted):
+    done, updates = lines_of(run, "train"), wanted_updates(wanted)
+    if done and done[-1]["update"] >= updates:
+        return
+    options = [f"--set={name}={as_toml(value)}" for name, value in wanted.values.items()]
+    if subprocess.run([LAPSE, "train", wanted.config, "--out", run, "--resume", *options], cwd=ROOT, check=False).returncode != 0:
+        sys.exit(f"{run}: the training ended early; run this again to go on")
+
+
+def wanted_updates(wanted):
+    return wanted.values.get("train.updates", tomllib.loads((ROOT / wanted.config).read_text())["train"]["updates"])
+
+
+def evaluate(run, name, options):
+    """What `lapse eval` says of the newest checkpoint, kept beside it in RUN/NAME.json."""
+    file = run / f"{name}.json"
+    newest = max(path.stat().st_mtime for path in (run / "checkpoints").iterdir())
+    if not file.exists() or file.stat().st_mtime < newest:
+        found = subprocess.run([LAPSE, "eval", run, "--json", *options], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        file.write_text(found)
+    found = json.loads(file.read_text())
+    return {key: value for key, value in found.items() if key not in ("run", "method", "layers")} | {
+        "memory_mean": mean_memory(found), "memory_of_layers": [layer["memory_mean"] for layer in found["layers"]]}
+
+
+def thinned(lines, most=50):
+    return lines[:: -max(1, len(lines) // most)][::-1]
+
+
+def summarise(run, wanted):
+    train_lines, valid_lines = lines_of(run, "train"), lines_of(run, "valid")
+    said = ("update", "loss", "bpb", "ppl", "accuracy", "answer_accuracy", "success", "return")
+    point = lambda line: {key: line[key] for key in said if key in line} | {"memory_mean": round(mean_memory(line), 2)}
+    return {
+        "config": wanted.config,
+        "values": wanted.values,
+        "updates": train_lines[-1]["update"],
+        "training": [point(line) for line in thinned(train_lines)],
+        "validation": [point(line) for line in valid_lines if "layers" in line],
+        "ms_per_update_median": statistics.median(line["ms_per_update"] for line in train_lines),
+        "peak_memory": max(line["peak_memory"] for line in train_lines),
+        "evaluation": {name: evaluate(run, name, options) for name, options in wanted.readings.items()},
+    }
+
+
+def main(here, runs, description):
+    """Runs what is asked for. Returns all results that are there, by name: also those of earlier calls."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--list", action="store_true", help="print their names, and how far they are")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / here.name)
+    arguments = parser.parse_args()
+    for wanted in runs:
+        run = arguments.runs / wanted.name
+        if arguments.only not in wanted.name:
+            continue
+        if arguments.list:
+            done = lines_of(run, "train")
+            print(f"{wanted.name:40} {done[-1]['update'] if done else 0} of {wanted_updates(wanted)} updates")
+            continue
+        train(run, wanted)
+        out = here / "results" / f"{wanted.name}.json"
+        out.parent.mkdir(exist_ok=True)
+        out.write_text(json.dumps(summarise(run, wanted), indent=1) + "\n")
+    if arguments.list:
+        sys.exit()
+    files = {wanted.name: here / "results" / f"{wanted.name}.json" for wanted in runs}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}

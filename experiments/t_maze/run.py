@@ -1,0 +1,38 @@
+"""Passive T-Maze: success against the corridor's length, with a fixed span and with Expire-Span (experiments/t_maze/run.sh)."""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+LENGTHS = (50, 100, 250, 500, 1000, 1500)
+
+
+def runs():
+    for length in LENGTHS:
+        world = {"t_maze.length": length}
+        readings = {"greedy": ["--greedy", "--episodes=1000", f"--set=t_maze.shortest={length}"]}
+        reach = -(-(length + 1) // 16) * 16  # all length + 1 steps of an episode
+        spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
+        for name, span in spans.items():
+            method = name.removesuffix("_64")
+            values = world | {"forgetting.method": method, f"{method}.max_span": span}
+            yield sweep.Run(f"{name}-{length}", "examples/t_maze.toml", values, readings)
+
+
+def main():
+    results = sweep.main(HERE, list(runs()), __doc__)
+    rows = ["| length | method | span | success, % | mean memory, rows of a layer |", "|---|---|---|---|---|"]
+    for name, result in results.items():
+        found, values = result["evaluation"]["greedy"], result["values"]
+        method = values["forgetting.method"]
+        rows.append(f"| {values['t_maze.length']} | {method} | {values[f'{method}.max_span']} | "
+                    f"{100 * found['success']:.1f} | {found['memory_mean']:.1f} |")
+    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
