@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "lapse/cli/episode_options.h"
+#include "lapse/cli/inspect_matrix.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
@@ -18,6 +19,7 @@ namespace {
 struct Arguments {
   ReadingOptions reading;
   std::string data, compare, split = "test", out = "report.html", title;
+  MatrixArguments matrix;
   int64_t tokens = 2000, offset = 0;
   EpisodeArguments episodes{.episodes = 10};
 };
@@ -131,6 +133,17 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
   return html_report(record, contents_of(record, environment), report);
 }
 
+int write_matrix(const CLI::App& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
+  refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
+  const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
+  const std::string out = verb.count("--out") > 0 ? arguments.out : "matrix.json";
+  const std::string file = matrix_file(reader, model, arguments.matrix, arguments.data, arguments.split, tokens);
+  if (file.empty()) fail("interrupted; no file was written");
+  write_file(out, file);
+  std::cout << out << '\n';
+  return 0;
+}
+
 int run(const CLI::App& verb, const Arguments& arguments) {
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
@@ -139,6 +152,8 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const auto model = reader.model();
   reader.checkpoint.close();
   catch_interrupts();
+  if (!arguments.matrix.what.empty()) return write_matrix(verb, reader, *model, arguments);
+  refuse_given(verb, {"--documents", "--layer"}, "goes with --matrix");
   const std::string page = acts ? page_of_episodes(reader, *model, arguments) : page_of_text(reader, *model, arguments);
   if (page.empty()) fail("interrupted; no page was written");
   write_file(arguments.out, page);
@@ -168,7 +183,10 @@ void add_inspect(CLI::App& program, Action& action) {
   verb->add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
       ->check(whole_number(0, int64_t{1} << 50));
   add_episodes(*verb, arguments->episodes);
-  verb->add_option("-o,--out", arguments->out, "the page to write")->type_name("FILE")->capture_default_str();
+  add_matrix(*verb, arguments->matrix);
+  verb->add_option("-o,--out", arguments->out, "the page to write; with --matrix by default matrix.json")
+      ->type_name("FILE")
+      ->capture_default_str();
   verb->add_option("--title", arguments->title, "of the page");
   add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);

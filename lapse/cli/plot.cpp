@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -35,6 +36,12 @@ constexpr const char* kLosses =
     ;
 constexpr const char* kMemory =
 #include "embedded/lapse/cli/plot_memory.py.inc"
+    ;
+constexpr const char* kMatrix =
+#include "embedded/lapse/cli/plot_matrix.py.inc"
+    ;
+constexpr const char* kBudgets =
+#include "embedded/lapse/cli/plot_budgets.py.inc"
     ;
 constexpr int kNoMatplotlib = 3;  // the scripts' exit status
 
@@ -126,6 +133,13 @@ fs::path metrics_of(const std::string& run) {
   return path;
 }
 
+/// A file's first characters, which tell what it is.
+std::string beginning_of(const std::string& path) {
+  std::string text(16, '\0');
+  std::ifstream(path, std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+  return text;
+}
+
 /// The script that draws the runs, or files.
 const char* script_of(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.against.empty()) {
@@ -133,6 +147,11 @@ const char* script_of(const CLI::App& verb, const Arguments& arguments) {
     return kMemory;
   }
   if (!std::ranges::all_of(arguments.runs, is_file)) return kCurves;
+  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\n \"settings\":", kBudgets}})
+    if (beginning_of(arguments.runs[0]).starts_with(key)) {
+      refuse_given(verb, {"--x", "--metric", "--smooth"}, "is for runs and losses, and these files are neither");
+      return script;
+    }
   refuse_given(verb, {"--x", "--metric"}, "is for runs, and these files have the losses of tokens");
   return kLosses;
 }
@@ -180,9 +199,11 @@ int run(const CLI::App& verb, const Arguments& arguments) {
 
 void add_plot(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand(
-      "plot", "Draw learning curves and memory sizes of runs, or losses along a text: PNG, SVG or PDF");
+      "plot", "Draw learning curves and memory sizes of runs, losses along a text, matrices, budgets: PNG, SVG or PDF");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("runs", arguments->runs, "folders of one or more runs; or files of `lapse eval --losses`")
+  verb->add_option("runs", arguments->runs,
+                   "folders of one or more runs; or files of `lapse eval --losses`, of `lapse inspect --matrix` or "
+                   "`lapse prune`")
       ->required()
       ->type_name("RUN");
   verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")

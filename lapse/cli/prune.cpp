@@ -164,6 +164,11 @@ void print(const Json& result) {
     if (at.contains("loss_standard")) std::cout << fmt::format(", {:.4f} standard", at["loss_standard"].get<double>());
     std::cout << '\n';
   }
+  if (const auto own = result.find("at_own_loss"); own != result.end())
+    std::cout << fmt::format("at its own loss      {} of {} rows: {:.1f} times less; loss {:.4f}, {} {:.4f}\n",
+                             (*own)["total"].get<int64_t>(), result["full"].get<int64_t>(),
+                             (*own)["saved"].get<double>(), (*own)["chosen_on"].get<double>(),
+                             result["measured_on"]["split"].get<std::string>(), (*own)["measured_on"].get<double>());
   if (result["chosen_on"]["loss"] > result["threshold"])
     std::cout << fmt::format("                     the loss to reach, {:.4f}, is not reached with all rows either\n",
                              result["threshold"].get<double>());
@@ -224,16 +229,28 @@ int run(const Arguments& arguments) {
     measured["loss_standard"] = loss_of(arguments.standard, other, reader);
   }
   const int64_t all = curve.front().total();
-  const Json result = {{"settings", settings},
-                       {"threshold", options.threshold},
-                       {"budgets", chosen.budgets},
-                       {"total", chosen.total()},
-                       {"full", all},
-                       {"saved", static_cast<double>(all) / static_cast<double>(chosen.total())},
-                       {"chosen_on", on},
-                       {"measured_on", measured},
-                       {"checkpoint", out.string()},
-                       {"rounds", to_json(curve)}};
+  Json at_own;  // what the model's own loss allows, where another's is to be reached
+  if (options.threshold != full.nats) {
+    const PruneRound& own = chosen_round(curve, full.nats);
+    set_budgets(*model, own.budgets);
+    at_own = {{"budgets", own.budgets},
+              {"total", own.total()},
+              {"saved", static_cast<double>(all) / static_cast<double>(own.total())},
+              {"chosen_on", own.nats},
+              {"measured_on", other.read(*model, reader).nats}};
+    set_budgets(*model, {});
+  }
+  Json result = {{"settings", settings},
+                 {"threshold", options.threshold},
+                 {"budgets", chosen.budgets},
+                 {"total", chosen.total()},
+                 {"full", all},
+                 {"saved", static_cast<double>(all) / static_cast<double>(chosen.total())},
+                 {"chosen_on", on},
+                 {"measured_on", measured},
+                 {"checkpoint", out.string()},
+                 {"rounds", to_json(curve)}};
+  if (!at_own.is_null()) result["at_own_loss"] = at_own;
   write_file(folder / "prune.json", result.dump(1) + "\n");
   if (arguments.json)
     std::cout << result.dump(2) << '\n';

@@ -120,6 +120,8 @@ class Method {
 
   /// What an observer may see of each row: name -> [N], for instance "span".
   virtual Columns tell(const Rows& rows) const { return (void)rows, Columns{}; }
+  /// And of each query and row, where all samples have equally many rows n: name -> [B, K, n], for instance "masking".
+  virtual Columns tell_pairs(const Query& query, const Rows& rows) const { return (void)query, (void)rows, Columns{}; }
 };
 
 /// A method's configuration, and the factory of its layers. One whose rows can be limited is also a BudgetOptions

@@ -83,6 +83,9 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   }
 
   Columns tell(const Rows& rows) const override { return {{"masking", rows.described.at("masking")}}; }
+  Columns tell_pairs(const Query& query, const Rows& rows) const override {
+    return {{"masking", selective_masking(ramp_inputs(query, rows), options(query, rows))}};
+  }
 
  private:
   static std::span<float> values(const Tensor& x) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lapse/nn/pairs.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/linear.h"
 
@@ -183,6 +184,7 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
     query.dropout = dropout_;
     query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), pass.times.start.options());
   }
+  if (pass.options.pairs != Pairs::none) pass.report.pairs = pairs_of(*method_, query, rows, pass.options.pairs);
   if (!rounded) return method_->read(query, rows);
   Rows all = rows;
   for (Tensor* x : {&query.q, &query.position, &all.key, &all.value})

@@ -11,12 +11,20 @@
 
 namespace lapse {
 
+/// What a report says of each query and row of a block that is read from empty memory.
+enum class Pairs {
+  none,
+  weights,  ///< of attention: "weights" [B, H, K, K]
+  told,     ///< by the method, Method::tell_pairs: name -> [B, 1, K, K]
+};
+
 /// What one block asks of every layer.
 struct BlockOptions {
   /// Of x [B, K, ...] the positions whose logits are asked for: [P, ...], or x.
   at::Tensor at_places(const at::Tensor& x) const;
 
-  bool observe = false;  ///< fill LayerReport
+  bool observe = false;       ///< fill LayerReport
+  Pairs pairs = Pairs::none;  ///< fill LayerReport::pairs
   /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
   /// they take room, but change nothing.
   bool exact = false;
@@ -63,6 +71,7 @@ struct LayerReport {
   at::Tensor sizes;                       ///< |C_t| of each query, padding's too: [B, K] int64
   Columns told;                  ///< what the method tells of the block's own rows, padding's too: name -> [B, K]
   at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
+  Columns pairs;                 ///< of queries and rows that are tokens of the block; see Pairs
 
   double memory_mean() const { return queries > 0 ? memory_sum / static_cast<double>(queries) : 0; }
   /// Appends the report of the next timestep.

@@ -130,6 +130,20 @@ SelectiveOutputs selective_attention_reference(const AttentionInputs& x, const S
   return y;
 }
 
+Tensor selective_masking(const AttentionInputs& x, const SelectiveOptions& o) {
+  check_selective_attention(x, o);
+  check_attention_offsets("selective_attention", x);
+  at::AutoDispatchBelowADInplaceOrView below;
+  const int64_t B = x.q.size(0);
+  std::vector<Tensor> all;
+  for (int64_t b = 0; b < B; ++b) {
+    const Sample s(x, o, b);
+    TORCH_CHECK(s.n * B == x.k.size(0), "selective_masking: sample ", b, " has ", s.n, " of ", x.k.size(0), " rows");
+    all.push_back(at::where(s.visible, s.F, 0));
+  }
+  return at::stack(all);
+}
+
 SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out, const Tensor& grad_memory,
                                                           const AttentionInputs& x, const SelectiveOptions& o,
                                                           const SelectiveOutputs& y) {

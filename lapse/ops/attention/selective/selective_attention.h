@@ -68,6 +68,9 @@ SelectiveGradients selective_attention_backward(const at::Tensor& grad_out, cons
 /// takes no room. No gradient. budget >= 1.
 at::Tensor selective_prune(const AttentionInputs& inputs, const SelectiveOptions& options, int64_t budget);
 
+/// F_ti for pictures: [B, K, n], where every sample has n rows; 0 for what is not visible. No gradient.
+at::Tensor selective_masking(const AttentionInputs& inputs, const SelectiveOptions& options);
+
 /// The references: dense per sample, obviously right, any floating dtype. Kept to test every faster kernel against.
 SelectiveOutputs selective_attention_reference(const AttentionInputs& inputs, const SelectiveOptions& options);
 SelectiveGradients selective_attention_backward_reference(const at::Tensor& grad_out, const at::Tensor& grad_memory,

@@ -1,0 +1,48 @@
+"""Extremely long copy with T = 500, 2,000 and 8,000: which reach learns it, and what matters for learning (experiments/long_copy/run.sh)."""
+
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+CONFIG = "examples/long_copy.toml"
+SPANS = {500: 512, 2000: 2048, 8000: 8192}  # T: L
+# What distinguishes the preset from settings that did not learn: each is taken back alone.
+TAKEN_BACK = {
+    "block_128": {"train.block": 128, "train.updates": 6000},  # as many answers are read
+    "begin_0.1": {"expire_span.initial_fraction": 0.1, "train.updates": 3000},
+    "alpha_1e-6": {"expire_span.loss": 1e-6, "train.updates": 3000},
+    "clip_0.1": {"optimiser.clip": 0.1, "train.updates": 3000},
+    "rate_7e-4": {"optimiser.rate": 7e-4, "train.updates": 3000},
+}
+
+
+def runs():
+    for seed in range(1, 4):
+        yield sweep.Run(f"T500-expire_span-{seed}", CONFIG, {"train.seed": seed})
+    for name, values in TAKEN_BACK.items():
+        yield sweep.Run(f"T500-{name}", CONFIG, values)
+    for gap, reach in SPANS.items():
+        task = {"long_copy.gap": gap}
+        if gap > 500:  # an update sees as many answers as there are gaps in its tokens: longer gaps want more updates
+            yield sweep.Run(f"T{gap}-expire_span-1", CONFIG, task | {"expire_span.max_span": reach, "train.updates": 13000})
+        for span in (gap // 64, gap // 8, reach):
+            fixed = {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
+            updates = {} if gap == 500 else {"train.updates": 13000}
+            yield sweep.Run(f"T{gap}-fixed_span_{span}", CONFIG, task | fixed | updates)
+
+
+def main():
+    results = sweep.main(HERE, list(runs()), __doc__)
+    rows = ["| run | updates | test sequences right, % | mean memory, rows of a layer |", "|---|---|---|---|"]
+    for name, result in results.items():
+        found = result["evaluation"]["test"]
+        rows.append(f"| {name} | {result['updates']} | {100 * found['answer_accuracy']:.1f} | {found['memory_mean']:.0f} |")
+    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()

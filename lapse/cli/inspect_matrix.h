@@ -1,0 +1,24 @@
+// `lapse inspect --matrix`: what each token does with each token before it, as JSON.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "lapse/read/reader.h"
+
+namespace lapse {
+
+struct MatrixArguments {
+  std::string what;  ///< empty: no matrix is asked for
+  int64_t documents = 1, layer = -1;
+};
+
+/// Declares --matrix, --documents and --layer.
+void add_matrix(CLI::App& verb, MatrixArguments& arguments);
+
+/// Reads `documents` windows, documents or blocks of `tokens` tokens (0: as in training) of the run's text or task, and
+/// returns the file's text; empty if Ctrl-C broke off. Error if the run acts in an environment.
+std::string matrix_file(const Reader& reader, Transformer& model, const MatrixArguments& arguments,
+                        const std::string& data, const std::string& split, int64_t tokens);
+
+}  // namespace lapse

@@ -1,0 +1,26 @@
+"""Loss against memory as `lapse prune` lowered the budgets (Figure 6 of the Selective Attention paper), from prune.json files."""
+
+
+def picture():
+    figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    for i, (label, path) in enumerate(settings["inputs"]):
+        try:
+            with open(path, encoding="utf-8") as file:
+                found = json.load(file)
+            rounds = [(one["total"], one["loss"]) for one in found["rounds"]]
+            layers = len(found["rounds"][0]["budgets"])
+        except (ValueError, KeyError, TypeError, IndexError):
+            stop(f"{path}: not a whole file of `lapse prune`")
+        colour = COLOURS[i % 10]
+        axes.plot([total / layers for total, _ in rounds], [loss for _, loss in rounds], color=colour, linewidth=1.2, label=label)
+        if is_number(found.get("threshold")):
+            axes.axhline(found["threshold"], color=colour, linewidth=0.8, linestyle=":")
+            axes.plot(found["total"] / layers, found["chosen_on"]["loss"], "o", color=colour, markersize=5)
+    axes.set_xscale("log")
+    axes.set_xlabel("rows in memory, mean of the layers' budgets")
+    axes.set_ylabel(NAMES["loss"] + ", where budgets are chosen")
+    axes.legend(fontsize=8)
+    return figure
+
+
+save(picture(), settings)

@@ -1,0 +1,98 @@
+"""`lapse inspect --matrix` as a process, and its pictures."""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+from program import TINY, ProgramTest, english, lapse, merged, toml
+
+WINDOWS = {"data": {"path": "text.txt", "windows": True}, "train": {"block": 16}}
+SELECTIVE = {"forgetting": {"method": "selective_attention"}, "selective_attention": {"max_span": 16}}
+
+shared = None
+
+
+def setUpModule():
+    global shared
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    shared = pathlib.Path(folder.name)
+    (shared / "text.txt").write_text(english(6000))
+    os.environ["LAPSE_PYTHON"] = sys.executable
+    runs = {
+        "selective": merged(TINY, WINDOWS, SELECTIVE),
+        "streams": merged(TINY, {"data": {"path": "text.txt"}}),
+        "corridor": merged(TINY, {"data": {"task": "corridor"}, "actor_critic": {"validation_episodes": 5}}),
+    }
+    for name, config in runs.items():
+        (shared / f"{name}.toml").write_text(toml(config))
+        done = lapse("train", f"{name}.toml", "--out", name, "--set", "train.updates=2", cwd=shared)
+        assert done.returncode == 0, done.stderr
+
+
+class Matrix(ProgramTest):
+    def matrix(self, run, *arguments):
+        out = self.folder / f"{run}.json"
+        self.succeed("inspect", shared / run, "--matrix", *arguments, "-o", out)
+        return json.loads(out.read_text())
+
+    def test_one_text(self):
+        found = self.matrix("selective", "attention")
+        self.assertEqual((found["matrix"], found["documents"], len(found["tokens"])), ("attention", 1, 16))
+        self.assertEqual(found["tokens"][0], "BOS")
+        for layer in found["layers"]:
+            for lines in layer["heads"]:
+                self.assertEqual([len(line) for line in lines], list(range(1, 17)))
+                for line in lines:
+                    self.assertAlmostEqual(sum(line), 1, places=2)
+
+    def test_means_over_many(self):
+        found = self.matrix("selective", "masking", "--documents", "11", "--layer", "1")
+        self.assertEqual((found["documents"], found["tokens"], found["counts"]), (11, [], [11] * 16))
+        self.assertEqual([layer["layer"] for layer in found["layers"]], [1])
+        (lines,) = found["layers"][0]["heads"]
+        self.assertTrue(all(line[0] == 0 for line in lines), "BOS is never masked")
+        self.assertTrue(all(a <= b for before, line in zip(lines, lines[1:]) for a, b in zip(before, line)), "F grows")
+
+    def test_kept_rows_of_streams(self):
+        found = self.matrix("streams", "kept", "--tokens", "24")
+        self.assertEqual(len(found["tokens"]), 24)
+        for layer in found["layers"]:
+            self.assertTrue(all(line[-1] == 1 for line in layer["heads"][0]))
+
+    def test_pictures(self):
+        self.matrix("selective", "masking")
+        first = self.folder / "selective.json"
+        second = self.folder / "second.json"
+        second.write_text(first.read_text())
+        for inputs in ([first], [first, second]):
+            picture = self.folder / "picture.svg"
+            self.succeed("plot", *inputs, "-o", picture)
+            text = picture.read_text()
+            self.assertIn("layer 1", text)
+            self.assertEqual(text.count("layer 0"), 2 * len(inputs))  # the label, and its comment
+        self.matrix("streams", "kept")
+        self.refuse("plot", first, self.folder / "streams.json", "-o", picture, says="masking and kept", status=1)
+        self.refuse("plot", first, "-o", picture, "--smooth", "3", says="--smooth", status=1)
+        second.write_text(first.read_text()[:100])
+        self.refuse("plot", second, "-o", picture, says="not a whole file", status=1)
+
+    def test_what_it_refuses(self):
+        out = ("-o", self.folder / "matrix.json")
+        refuse = lambda run, *arguments, says: self.refuse("inspect", shared / run, *arguments, *out, says=says, status=1)
+        refuse("streams", "--matrix", "masking", says="the method tells no masking")
+        refuse("selective", "--matrix", "kept", "--method", "h2o", "--budget", "4", says="token by token")
+        refuse("corridor", "--matrix", "kept", says="corridor")
+        refuse("selective", "--matrix", "kept", "--layer", "7", says="the layers 0 to 1")
+        refuse("selective", "--layer", "1", says="--layer goes with --matrix")
+        refuse("selective", "--matrix", "kept", "--title", "x", says="--title is for the page")
+        refuse("streams", "--matrix", "attention", "--tokens", "100000", says="million numbers")
+        self.refuse("inspect", shared / "streams", "--matrix", "maskin", *out, says="did you mean 'masking'?")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
