@@ -34,8 +34,8 @@ declare -A brought=(
     Use:  data.train, data.valid and data.test name the three files; data.unit = \"character\""
   [c4]="c4: text, one document a line, plain or gzip, as c4.txt.
     From: Raffel et al. 2020, \"Exploring the Limits of Transfer Learning\" (arXiv 1910.10683), cited by Selective Attention
-    Use:  lapse tokenizer train --data data/c4.txt --vocabulary 8192 --out data/c4.model
-          lapse train CONFIG --data data/c4.txt --set data.unit=subword --set data.tokenizer=data/c4.model --out RUN"
+    Use:  lapse tokenizer train --data data/c4.txt --documents lines --fraction 0.99 --vocabulary 8192 --out data/c4-8k.model
+          lapse init paper-c4-8k -o c4.toml; lapse train c4.toml --data data/c4.txt --out RUN"
   [light]="light: the world of the game LIGHT, complex_world_2020-09.json.
     From: Urbanek et al. 2019, cited by the Expire-Span paper
     Use:  lapse task show instruction --set instruction.world=data/complex_world_2020-09.json; docs/tasks.md"

@@ -32,6 +32,13 @@ FIXED = {
     "optimiser": {"name": "sgd", "momentum": 0.9, "rate": 0.1},
 }
 
+DOCUMENTS = {
+    "data": {"documents": "lines"},
+    "forgetting": {"method": "selective_attention"},
+    "selective_attention": {"memory_loss": 0.1},
+    "train": {"batch": 4, "parts": 2},
+}
+
 ADAPTIVE = {
     "data": {"unit": "word"},
     "model": {"input": "adaptive", "output": "adaptive", "embedding_dropout": 0.2, "output_dropout": 0.2},
@@ -135,6 +142,9 @@ class Resume(ProgramTest):
 
     def test_killed_with_adaptive_ends(self):
         self.check_killed(6, 4, LONG, ADAPTIVE)
+
+    def test_killed_with_documents(self):
+        self.check_killed(6, 5, LONG, DOCUMENTS)
 
     def test_killed_with_fixed_span(self):
         self.check_killed(6, 2, LONG, FIXED)

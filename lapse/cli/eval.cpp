@@ -19,6 +19,7 @@ struct Arguments {
   ReadingOptions reading;
   std::string data, split = "test", losses, against;
   int64_t streams = 0, block = 0;
+  double min_fill = 0;
   EpisodeArguments episodes;
   bool json = false;
 };
@@ -70,6 +71,8 @@ void print(const Json& result, const std::vector<Figure>& figures) {
   if (result.contains("scored"))
     std::cout << fmt::format("{:<20}{:.4g}\n{:<20}{}\n", "loss", result["loss"].get<double>(), "scored",
                              result["scored"].get<int64_t>());
+  if (result.contains("documents"))
+    std::cout << fmt::format("{:<20}{}\n", "documents", result["documents"].get<int64_t>());
   std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "tokens",
                            result["tokens"].get<int64_t>(), "tokens/s", result["tokens_per_second"].get<double>(),
                            "peak memory", byte_size(result["peak_memory"].get<double>()));
@@ -100,13 +103,13 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--losses", "--against"});
+  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
-  const auto source = reader.source(arguments.data, arguments.split);
-  const auto model = reader.model();
-  reader.checkpoint.close();
   const TrainConfig& train = reader.config().train;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
+  const auto source = reader.source(arguments.data, arguments.split, {arguments.min_fill, block});
+  const auto model = reader.model();
+  reader.checkpoint.close();
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
@@ -132,6 +135,9 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const auto figures = source->figures(result.score);
   Json json = {
       {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", streams}, {"tokens", result.tokens}};
+  if (const auto* text = dynamic_cast<const TextSource*>(source.get()))
+    if (const auto& documents = text->tokens(arguments.split).documents(); !documents.empty())
+      json["documents"] = documents.size();
   json.update(to_json(reader, result, figures));
   json.update({{"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
@@ -170,10 +176,12 @@ void add_eval(CLI::App& program, Action& action) {
           "--streams", arguments->streams,
           "read so many streams or windows, or act in so many environments, at a time; default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
-  verb->add_option("--block", arguments->block,
-                   "timesteps at once; of windows (data.windows) their length, else the result does not depend on it; "
-                   "default: as in training")
+  verb->add_option(
+          "--block", arguments->block,
+          "timesteps at once; of windows (data.windows, data.documents) their length, else the result does not "
+          "depend on it; default: as in training")
       ->check(whole_number(1, int64_t{1} << 20));
+  add_min_fill(*verb, arguments->min_fill);
   verb->add_option("--losses", arguments->losses,
                    "write the loss of each token of the text, and the memory that predicted it, as JSON lines")
       ->type_name("FILE");

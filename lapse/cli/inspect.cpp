@@ -38,16 +38,12 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
   }
   const Tokens all = reader.text(data, arguments.split);
   // A stream's first token is predicted by nothing; a window's by BOS.
-  const int64_t unpredicted = reader.config().data.windows ? 0 : 1;
+  const int64_t unpredicted = reader.config().data.in_windows() ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
     fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
                      all.size(), arguments.offset));
   const int64_t end = std::min(all.size(), arguments.offset + arguments.tokens + unpredicted);
-  std::vector<int32_t> ids;
-  std::vector<TextBytes> bytes;
-  for (int64_t i = arguments.offset; i < end; ++i) ids.push_back(all[i]), bytes.push_back(all.text_bytes(i));
-  Tokens part(reader.vocabulary().size());
-  part.append(ids, bytes);
+  Tokens part = all.slice(arguments.offset, end);
   const int64_t read = part.size() - unpredicted;
   return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), arguments.split, std::move(part)),
           read};

@@ -24,7 +24,7 @@ struct Arguments {
   ReadingOptions reading;
   std::string data, split = "train", measure = "test", standard, out;
   int64_t tokens = 16384, step = 8, context = 0;
-  double threshold = -1, margin = 0.02;
+  double threshold = -1, margin = 0.02, min_fill = 0;
   bool json = false;
 };
 
@@ -52,12 +52,12 @@ struct Part {
   int64_t blocks = 0;  ///< at most; 0: all
 
   Part(const Arguments& arguments, const Reader& reader, const std::string& split, int64_t limit)
-      : tokens(reader.text(arguments.data, split)) {
+      : block(reader.config().train.block) {
     const Config& config = reader.config();
-    block = config.train.block;
+    tokens = reader.text(arguments.data, split, {arguments.min_fill, block});
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
     const int64_t fill = std::max(block, reader.method->longest(shape_of(config.model, block)));
-    batch = std::clamp<int64_t>(length / (config.data.windows ? block : 2 * fill), 1, config.train.batch);
+    batch = std::clamp<int64_t>(length / (config.data.in_windows() ? block : 2 * fill), 1, config.train.batch);
     if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
   }
   std::unique_ptr<EvaluationBlocks> open(const Reader& reader) const {
@@ -293,6 +293,7 @@ void add_prune(CLI::App& program, Action& action) {
   verb->add_option("-o,--out", arguments->out,
                    "the checkpoint to write; default: pruned.safetensors in the run's folder")
       ->type_name("FILE");
+  add_min_fill(*verb, arguments->min_fill);
   add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
   verb->add_flag("--json", arguments->json, "print one JSON object");

@@ -61,6 +61,7 @@ TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, std::
 void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const TokenLosses* other) {
   const auto smaller = [](const Difference& a, const Difference& b) { return a.size() > b.size(); };
   for (int64_t i = 0; i < std::ssize(block.target); ++i) {
+    if (block.target[i] == kUnscored) continue;
     const int64_t at = block.starts[i / block.length] + i % block.length;
     if (file_.is_open()) {
       const auto token = static_cast<int32_t>(block.target[i]);

@@ -7,13 +7,14 @@
 #include "lapse/core/progress.h"
 #include "lapse/data/corpus.h"
 #include "lapse/data/subword.h"
+#include "lapse/data/text.h"
 
 namespace lapse {
 namespace {
 
 struct Arguments {
   std::vector<std::string> data;
-  std::string out;
+  std::string out, documents = "none";
   SubwordTraining training;
   double fraction = 1;
   bool quiet = false;
@@ -25,9 +26,9 @@ int run(const Arguments& arguments) {
   size_t bytes = 0;
   for (const auto& path : arguments.data) {
     require_text(path);
-    texts.push_back(read_text_file(path));
-    if (texts.back().empty()) fail(path + ": the file is empty");
-    texts.back().resize(beginning(texts.back(), arguments.fraction, "subword").size());
+    const Text text = find_documents(read_text_file(path), arguments.documents, path);
+    if (text.bytes.empty()) fail(path + ": the file is empty");
+    texts.emplace_back(beginning(text, arguments.fraction, "subword"));
     if (texts.back().empty()) fail(fmt::format("--fraction {} of {} is nothing", arguments.fraction, path));
     bytes += texts.back().size();
   }
@@ -64,6 +65,10 @@ void add_tokenizer(CLI::App& program, Action& action) {
                    "learn from the beginning of each text, so much of it; 0.9 is the training part of what data.split "
                    "cuts by default")
       ->check(number(0.0, 1.0))
+      ->capture_default_str();
+  verb->add_option("--documents", arguments->documents,
+                   "as data.documents of the run to be: a marker between documents is not learned from")
+      ->type_name("VALUE")
       ->capture_default_str();
   verb->add_option("--vocabulary", arguments->training.size,
                    "how many pieces, with the 256 bytes and 3 control symbols that every model has")

@@ -171,6 +171,12 @@ void check_out(const fs::path& path, const std::string& flag) {
   if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
 }
 
+void add_min_fill(CLI::App& verb, double& share) {
+  verb.add_option("--min-fill", share,
+                  "of runs that read documents: only those that fill at least this share of the window, as 0.9")
+      ->check(number(0.0, 1.0));
+}
+
 void add_precision(CLI::App& verb, std::string& precision) {
   verb.add_option("--precision", precision,
                   "bf16: weights and memory in bfloat16, half the bytes: much faster where they come from memory, and "

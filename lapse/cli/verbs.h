@@ -66,6 +66,9 @@ int dry_run(const Config& config, double seconds, bool json);
 /// and what to do.
 Action within_memory(std::string advice, Action action);
 
+/// Declares --min-fill, of MinFill.
+void add_min_fill(CLI::App& verb, double& share);
+
 /// Declares --precision: of reading with a trained model.
 void add_precision(CLI::App& verb, std::string& precision);
 

@@ -32,6 +32,12 @@ Fields DataConfig::fields() {
           "windows", windows,
           "read the text as independent windows of train.block tokens, each starting from empty memory with a token of "
           "its own (BOS, the last id), instead of streams"),
+      field(
+          "documents", documents,
+          "read each document in a window of its own: BOS and its first train.block tokens; what is shorter is padded, "
+          "and padding is neither read, scored nor counted. \"lines\": each line is a document; else markers, as "
+          "\"<doc </doc>\": a line that begins with one of them separates documents and belongs to none. \"none\": the "
+          "text is not made of documents"),
   };
 }
 

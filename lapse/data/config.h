@@ -14,6 +14,10 @@ struct DataConfig {
   int64_t min_count = 1;
   int64_t max_vocabulary = 0;
   bool windows = false;
+  std::string documents = "none";
+
+  /// Whether the text is read in windows, which begin with BOS.
+  bool in_windows() const { return windows || documents != "none"; }
 
   Fields fields();
 };

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "lapse/core/error.h"
+#include "lapse/data/text.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -16,18 +18,6 @@ namespace {
 constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
 constexpr char kWhereLooked[] =
     ". A configuration's relative path is looked for beside it, then in the working directory";
-
-/// The first place at or after `at` where a text of this unit can be cut without breaking a token.
-size_t cut_point(std::string_view text, size_t at, const std::string& unit) {
-  if (at == 0 || at >= text.size() || unit == "byte") return std::min(at, text.size());
-  if (unit == "character") {
-    while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
-    return at;
-  }
-  if (unit == "subword") return std::min(text.find_first_of(" \n", at), text.size());  // no piece reaches across
-  size_t space = text.find_first_of(" \t\n\v\f\r", at - 1);
-  return space == std::string_view::npos ? text.size() : space + 1;
-}
 
 void check_split(const std::vector<double>& split) {
   double sum = 0;
@@ -38,57 +28,70 @@ void check_split(const std::vector<double>& split) {
                    fmt::join(split, ", ")));
 }
 
+/// From one byte of a text to before another.
+struct Range {
+  size_t begin = 0, end = 0;
+
+  std::string_view of(const Text& text) const { return std::string_view(text.bytes).substr(begin, end - begin); }
+};
+
 /// The training, validation and test parts.
-std::array<std::string_view, 3> cut_text(std::string_view text, const std::vector<double>& split,
-                                         const std::string& unit) {
-  auto cut = [&](double fraction) { return beginning(text, fraction, unit).size(); };
+std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split, const std::string& unit) {
+  const size_t size = text.bytes.size();
+  const auto cut = [&](double fraction) { return beginning(text, fraction, unit).size(); };
   // A part of fraction 0 stays empty, however the sum of the others is rounded.
-  size_t valid_end = split[2] > 0 ? cut(split[0] + split[1]) : text.size();
-  size_t train_end = split[1] > 0 ? cut(split[0]) : valid_end;
-  return {text.substr(0, train_end), text.substr(train_end, valid_end - train_end), text.substr(valid_end)};
+  const size_t valid_end = split[2] > 0 ? cut(split[0] + split[1]) : size;
+  const size_t train_end = split[1] > 0 ? cut(split[0]) : valid_end;
+  return {Range{0, train_end}, {train_end, valid_end}, {valid_end, size}};
 }
 
-std::string read_corpus_file(const fs::path& path, const std::string& unit) {
+Text read_corpus_file(const fs::path& path, const DataConfig& config, const std::string& unit) {
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
   if (unit == "character" || unit == "word") require_utf8(text, path.string());
-  return text;
+  return find_documents(std::move(text), config.documents, path.string());
 }
 
-/// Piece by piece: the ids of a whole text would take four times its size.
-Tokens encode_text(const Vocabulary& vocabulary, std::string_view text) {
+/// Document by document, else piece by piece: the ids of a whole text would take four times its size.
+Tokens encode_text(const Vocabulary& vocabulary, const Text& text, const Range& range) {
   constexpr size_t kPiece = 1 << 20;
+  const bool documents = !text.ends.empty();
   Tokens tokens(vocabulary.size());
-  tokens.reserve_bytes(text.size());
-  for (size_t begin = 0; begin < text.size();) {
-    size_t end = cut_point(text, begin + kPiece, vocabulary.unit());
+  tokens.reserve_bytes(range.end - range.begin);
+  for (size_t begin = range.begin; begin < range.end;) {
+    const size_t next = std::min(text.cut(begin + (documents ? 1 : kPiece), vocabulary.unit()), range.end);
     std::vector<TextBytes> text_bytes;
-    const auto ids = vocabulary.encode(text.substr(begin, end - begin), &text_bytes);
+    const auto ids = vocabulary.encode(Range{begin, documents ? next - 1 : next}.of(text), &text_bytes);
     tokens.append(ids, text_bytes);
-    begin = end;
+    if (documents) tokens.end_document();
+    begin = next;
   }
   return tokens;
 }
 
-Tokens encode_file(const Vocabulary& vocabulary, const std::string& path) {
+Tokens encode_text(const Vocabulary& vocabulary, const Text& text) {
+  return encode_text(vocabulary, text, {0, text.bytes.size()});
+}
+
+Tokens encode_file(const Vocabulary& vocabulary, const DataConfig& config, const std::string& path) {
   if (path.empty()) return Tokens(vocabulary.size());
-  return encode_text(vocabulary, read_corpus_file(path, vocabulary.unit()));
+  return encode_text(vocabulary, read_corpus_file(path, config, vocabulary.unit()));
 }
 
 Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
   check_split(config.split);
   require_text(config.path, kWhereLooked);
-  std::string text = read_corpus_file(config.path, config.unit);
-  auto [train, valid, test] = cut_text(text, config.split, config.unit);
-  if (train.empty()) {
+  const Text text = read_corpus_file(config.path, config, config.unit);
+  const auto [train, valid, test] = cut_text(text, config.split, config.unit);
+  if (train.end == 0) {
     fail(fmt::format("{}: the training part is empty (fraction {} of {} bytes)", config.path, config.split[0],
-                     text.size()));
+                     text.bytes.size()));
   }
   Corpus corpus;
-  corpus.vocabulary = known ? *known : Vocabulary::build(config, train);
-  corpus.train = encode_text(corpus.vocabulary, train);
-  corpus.valid = encode_text(corpus.vocabulary, valid);
-  corpus.test = encode_text(corpus.vocabulary, test);
+  corpus.vocabulary = known ? *known : Vocabulary::build(config, train.of(text));
+  corpus.train = encode_text(corpus.vocabulary, text, train);
+  corpus.valid = encode_text(corpus.vocabulary, text, valid);
+  corpus.test = encode_text(corpus.vocabulary, text, test);
   return corpus;
 }
 
@@ -97,21 +100,16 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
     if (!path.empty()) require_text(path, kWhereLooked);
   Corpus corpus;
   {
-    std::string text = read_corpus_file(config.train_path, config.unit);
-    corpus.vocabulary = known ? *known : Vocabulary::build(config, text);
+    const Text text = read_corpus_file(config.train_path, config, config.unit);
+    corpus.vocabulary = known ? *known : Vocabulary::build(config, text.bytes);
     corpus.train = encode_text(corpus.vocabulary, text);
   }
-  corpus.valid = encode_file(corpus.vocabulary, config.valid_path);
-  corpus.test = encode_file(corpus.vocabulary, config.test_path);
+  corpus.valid = encode_file(corpus.vocabulary, config, config.valid_path);
+  corpus.test = encode_file(corpus.vocabulary, config, config.test_path);
   return corpus;
 }
 
 }  // namespace
-
-std::string_view beginning(std::string_view text, double fraction, const std::string& unit) {
-  const auto size = static_cast<size_t>(std::llround(static_cast<double>(text.size()) * fraction));
-  return text.substr(0, cut_point(text, size, unit));
-}
 
 void require_text(const fs::path& path, const std::string& note) {
   std::error_code error;
@@ -120,7 +118,11 @@ void require_text(const fs::path& path, const std::string& note) {
                    fs::absolute(path).string(), note));
 }
 
-Tokens::Tokens(int64_t vocabulary_size) : width_(vocabulary_size <= 1 << 8 ? 1 : vocabulary_size <= 1 << 16 ? 2 : 4) {}
+Tokens::Tokens(int64_t vocabulary_size)
+    : vocabulary_size_(vocabulary_size),
+      width_(vocabulary_size <= 1 << 8    ? 1
+             : vocabulary_size <= 1 << 16 ? 2
+                                          : 4) {}
 
 Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Tokens(vocabulary_size) { append(ids); }
 
@@ -142,7 +144,34 @@ void Tokens::append(const std::vector<int32_t>& ids, const std::vector<TextBytes
   }
 }
 
-uint32_t Tokens::checksum() const { return static_cast<uint32_t>(crc32_z(0, bytes_.data(), bytes_.size())); }
+void Tokens::end_document() {
+  const int64_t begin = documents_.empty() ? 0 : documents_.back().end;
+  if (size() > begin) documents_.push_back({begin, size()});
+}
+
+void Tokens::keep_documents(int64_t least) {
+  std::erase_if(documents_, [&](const Document& document) { return document.size() < least; });
+}
+
+Tokens Tokens::slice(int64_t begin, int64_t end) const {
+  Tokens part(vocabulary_size_);
+  std::vector<int32_t> ids;
+  std::vector<TextBytes> bytes;
+  for (int64_t i = begin; i < end; ++i) ids.push_back((*this)[i]), bytes.push_back(text_bytes(i));
+  part.append(ids, bytes);
+  for (const auto& document : documents_)
+    if (const Document cut{std::max(document.begin, begin) - begin, std::min(document.end, end) - begin};
+        cut.size() > 0)
+      part.documents_.push_back(cut);
+  return part;
+}
+
+uint32_t Tokens::checksum() const {
+  auto sum = crc32_z(0, bytes_.data(), bytes_.size());
+  if (!documents_.empty())
+    sum = crc32_z(sum, reinterpret_cast<const uint8_t*>(documents_.data()), documents_.size() * sizeof(Document));
+  return static_cast<uint32_t>(sum);
+}
 
 int32_t Tokens::operator[](int64_t i) const {
   int32_t id = 0;
@@ -153,8 +182,9 @@ int32_t Tokens::operator[](int64_t i) const {
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   if (known && known->unit() != config.unit)
     fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
-  if (known && config.windows && known->bos() < 0)
-    fail("data.windows is true, but the run to go on from has no token that begins a window; leave out data.windows");
+  if (known && config.in_windows() && known->bos() < 0)
+    fail(fmt::format("data.{0} asks for windows, but the run to go on from has no token that begins one; leave it out",
+                     config.windows ? "windows" : "documents"));
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   if (!config.path.empty()) return load_one_file(config, known);
@@ -173,9 +203,9 @@ Tokens load_tokens(const fs::path& path, const std::string& split, const DataCon
   }
   if (part != kParts.end()) check_split(config.split);
   require_text(path);
-  std::string text = read_corpus_file(path, vocabulary.unit());
+  const Text text = read_corpus_file(path, config, vocabulary.unit());
   if (part == kParts.end()) return encode_text(vocabulary, text);
-  return encode_text(vocabulary, cut_text(text, config.split, vocabulary.unit())[part - kParts.begin()]);
+  return encode_text(vocabulary, text, cut_text(text, config.split, vocabulary.unit())[part - kParts.begin()]);
 }
 
 }  // namespace lapse

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lapse/data/vocabulary.h"
@@ -23,6 +22,19 @@ class Tokens {
   void append(const std::vector<int32_t>& ids, const std::vector<TextBytes>& text_bytes = {});
   void reserve_bytes(size_t bytes) { bytes_.reserve(bytes); }
 
+  struct Document {
+    int64_t begin, end;
+    int64_t size() const { return end - begin; }
+  };
+  /// The tokens since the document before are one more. There is one, or else no document at all.
+  void end_document();
+  /// In the order of the text; none: the text is not made of documents.
+  const std::vector<Document>& documents() const { return documents_; }
+  /// Leaves out documents of fewer tokens.
+  void keep_documents(int64_t least);
+  /// Tokens begin ... end - 1, with what they hold of documents.
+  Tokens slice(int64_t begin, int64_t end) const;
+
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
   /// Of token i. What is above 255 is counted with the next tokens: sums stay exact.
@@ -30,12 +42,13 @@ class Tokens {
     if (text_bytes_.empty()) return {1};
     return {text_bytes_[i], i < std::ssize(unknown_bytes_) ? unknown_bytes_[i] : 0};
   }
-  uint32_t checksum() const;  ///< CRC-32: tells one text from another
+  uint32_t checksum() const;  ///< CRC-32: tells one text from another, also by its documents
 
  private:
-  int64_t width_ = 1;
+  int64_t vocabulary_size_ = 0, width_ = 1;
   std::vector<uint8_t> bytes_, text_bytes_, unknown_bytes_;
   TextBytes carried_;  // that are yet to be counted
+  std::vector<Document> documents_;
 };
 
 struct Corpus {
@@ -45,7 +58,8 @@ struct Corpus {
 
 /// Reads the config's file or files (plain or gzip) and encodes them. With one file, the text is cut by bytes at the
 /// split's fractions (characters: moved to the next code point; words: to just after the next white space; subwords:
-/// to before it); the vocabulary comes from the training part, that of subwords from its file. Errors, one line each:
+/// to before it; documents: to after the document); the vocabulary comes from the training part, that of subwords from
+/// its file. Errors, one line each: as find_documents;
 /// no path; both forms given; a missing or empty file; fractions that are not three non-negative numbers of sum 1
 /// (within 1e-6), the first positive; an empty training part; malformed UTF-8 or gzip. With `known`, that vocabulary is
 /// used instead: of the run to fine-tune.
@@ -53,9 +67,6 @@ Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
 
 /// Error if there is no such file: the first error of many a first run, so it says what to do. `note` ends it.
 void require_text(const fs::path& path, const std::string& note = "");
-
-/// The beginning of a text, so much of it as `fraction` says, cut as load_corpus cuts the training part.
-std::string_view beginning(std::string_view text, double fraction, const std::string& unit);
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
 /// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file. The

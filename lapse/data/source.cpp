@@ -36,8 +36,12 @@ const Tokens& TextSource::tokens(const std::string& part) const {
 }
 
 std::string TextSource::describe() const {
-  return fmt::format("{} tokens of {} kinds to train on, {} to validate", tokens("train").size(), vocabulary_.size(),
-                     tokens("valid").size());
+  const auto count = [&](const char* part) {
+    const auto documents = tokens(part).documents().size();
+    return documents > 0 ? fmt::format(" in {} documents", documents) : "";
+  };
+  return fmt::format("{} tokens of {} kinds{} to train on, {}{} to validate", tokens("train").size(),
+                     vocabulary_.size(), count("train"), tokens("valid").size(), count("valid"));
 }
 
 std::unique_ptr<TrainingBlocks> TextSource::training(int64_t batch, int64_t block, Random random) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <vector>
 
 #include "lapse/core/random.h"
@@ -28,6 +29,10 @@ struct TokenBlock {
   std::vector<bool> asked;
   std::vector<int64_t> starts;  ///< of a text: where in it each sample's first target stands; else empty
 
+  /// Without padding.
+  int64_t tokens() const {
+    return lengths.empty() ? batch * length : std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  }
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };
 

@@ -146,19 +146,20 @@ Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool h
 
 Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   if (text.empty()) fail("the training text is empty");
-  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.windows);
+  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.in_windows());
   if (config.unit == "subword") {
     if (config.tokenizer.empty())
       fail(
           "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
           "makes one");
-    return of_subwords(read_subwords(config.tokenizer), config.windows);
+    return of_subwords(read_subwords(config.tokenizer), config.in_windows());
   }
-  if (config.unit == "word") return Vocabulary(config.unit, choose_tokens(count_words(text), config), config.windows);
+  if (config.unit == "word")
+    return Vocabulary(config.unit, choose_tokens(count_words(text), config), config.in_windows());
   if (config.unit != "character") fail_unit(config.unit);
   std::vector<std::string> tokens = choose_tokens(count_characters(text), config);
   std::sort(tokens.begin() + 1, tokens.end());  // UTF-8's byte order is that of its code points
-  return Vocabulary(config.unit, std::move(tokens), config.windows);
+  return Vocabulary(config.unit, std::move(tokens), config.in_windows());
 }
 
 Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, bool has_bos, int64_t outputs) {

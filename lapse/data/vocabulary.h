@@ -38,8 +38,8 @@ struct TextBytes {
 ///              that gives it back, byte by byte.
 ///   token      what a generated task names (lapse/tasks): words between white space, and no others.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
-/// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows there is one id more, the
-/// last, that begins a window and stands for no text: BOS (256 for bytes).
+/// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows or data.documents there is
+/// one id more, the last, that begins a window and stands for no text: BOS (256 for bytes).
 class Vocabulary {
  public:
   Vocabulary() = default;

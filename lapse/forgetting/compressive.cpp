@@ -120,7 +120,7 @@ class Compressive : public Method {
   Reading read(const Query& query, const Rows& rows) const override {
     AttentionInputs inputs = ramp_inputs(query, rows);
     const Slots slots(rows);
-    if (slots.count > 0) inputs.until = rows.until.masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
+    if (slots.count > 0) inputs.until = inputs.until->masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
     const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
     if (slots.count == 0) return {newest.out};
     return {joined(query, rows, slots, newest)};

@@ -57,7 +57,7 @@ class ExpireSpan : public Method {
     AttentionInputs inputs = ramp_inputs(query, rows);
     if (query.uniform < 1 && s_.random_drop) {
       span = span.clamp_max(query.uniform * s_.max_span);
-      inputs.until = at::minimum(rows.until, ramp_until(rows.table.time(), span, s_.ramp));
+      inputs.until = at::minimum(*inputs.until, ramp_until(rows.table.time(), span, s_.ramp));
     }
     options.row_span = span;
     options.ramp = s_.ramp;
@@ -75,12 +75,23 @@ class ExpireSpan : public Method {
 
  private:
   // Eq. 7, mean over the batch: alpha / (R K) times r, which the operator sums over the ramp; or alpha / K times the
-  // spans of the block's own rows. Either way a row's span gets the gradient alpha / K, once it has passed its ramp.
+  // spans of the block's own rows. Either way a row's span gets the gradient alpha / K, once it has passed its ramp. K
+  // is a sample's timesteps without padding.
   Tensor cost(const Query& query, const Rows& rows, const Tensor& ramp_sum) const {
-    const int64_t batch = query.q.size(0), block = query.q.size(1);
-    if (s_.loss_at == "ramp") return ramp_sum.mean() * (s_.loss / (s_.ramp * block));
-    const Tensor own = rows.table.time() >= query.start.index_select(0, rows.table.sample());
-    return spans(rows.described).masked_select(own).sum() * (s_.loss / static_cast<double>(batch * block));
+    const bool on_ramp = s_.loss_at == "ramp";
+    const int64_t block = query.q.size(1);
+    Tensor sums = on_ramp ? ramp_sum : own_spans(query, rows);
+    if (query.lengths.defined()) sums = sums * (block / query.lengths.clamp_min(1).to(sums.scalar_type()));
+    return sums.mean() * (s_.loss / ((on_ramp ? s_.ramp : 1) * static_cast<double>(block)));
+  }
+
+  /// The spans of each sample's new rows, summed: [B].
+  Tensor own_spans(const Query& query, const Rows& rows) const {
+    const Tensor span = spans(rows.described), sample = rows.table.sample();
+    Tensor own = rows.table.time() >= query.start.index_select(0, sample);
+    if (query.lengths.defined())
+      own = at::logical_and(own, rows.table.time() < (query.start + query.lengths).index_select(0, sample));
+    return at::zeros({query.q.size(0)}, span.options()).index_add(0, sample, at::where(own, span, 0));
   }
 
   Tensor spans(const Columns& described) const {

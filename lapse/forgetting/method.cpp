@@ -20,7 +20,10 @@ RampOptions ramp_options(const Query& query, const ModelShape& shape) {
 }
 
 AttentionInputs ramp_inputs(const Query& query, const Rows& rows) {
-  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), rows.until};
+  at::Tensor until = rows.until;
+  if (query.lengths.defined())
+    until = at::minimum(until, (query.start + query.lengths).index_select(0, rows.table.sample()));
+  return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), until};
 }
 
 }  // namespace lapse

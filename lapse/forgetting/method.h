@@ -161,7 +161,7 @@ class MethodOptions {
 /// What every reading by ramp_attention takes from the query.
 RampOptions ramp_options(const Query& query, const ModelShape& shape);
 
-/// The operator's view of a block and its rows, each until its time.
+/// The operator's view of a block and its rows, each until its time or the sample's padding: that reads nothing.
 AttentionInputs ramp_inputs(const Query& query, const Rows& rows);
 
 }  // namespace lapse

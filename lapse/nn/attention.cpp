@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "lapse/nn/pairs.h"
 #include "lapse/ops/dense/few_rows.h"
@@ -252,21 +253,25 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless(rows);
   report.sizes = memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K);
   const Tensor& lengths = pass.options.lengths;
-  const Tensor sizes = lengths.defined()
-                           ? report.sizes.masked_select(at::arange(K, lengths.options()) < lengths.unsqueeze(1))
-                           : report.sizes;
+  const Tensor padding = lengths.defined() ? at::arange(K, lengths.options()) >= lengths.unsqueeze(1) : Tensor();
+  const Tensor sizes = padding.defined() ? report.sizes.masked_select(at::logical_not(padding)) : report.sizes;
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.
-  const Tensor readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent);
+  Tensor readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent);
+  if (padding.defined())
+    readable = at::logical_and(readable, table.time() < start + lengths.index_select(0, table.sample()));
   const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
-  const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), kept.sum()}).to(at::kCPU);  // in one read
+  const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), at::logical_and(readable, kept).sum()})
+                         .to(at::kCPU);  // in one read
   const auto* count = all.const_data_ptr<int64_t>();
   report.memory_sum = static_cast<double>(count[0]), report.queries = sizes.numel();
   report.memory_max = static_cast<double>(count[1]);
-  report.deleted = static_cast<double>(count[2] - count[3]) / static_cast<double>(count[2]);
-  for (const auto& [name, values] : method_->tell(rows))
-    report.told[name] = values.detach().masked_select(recent).view({table.samples(), K});
+  report.deleted = static_cast<double>(count[2] - count[3]) / std::max(static_cast<double>(count[2]), 1.);
+  for (const auto& [name, values] : method_->tell(rows)) {
+    const Tensor own = values.detach().masked_select(recent).view({table.samples(), K});
+    report.told[name] = padding.defined() ? own.masked_fill(padding, std::numeric_limits<double>::quiet_NaN()) : own;
+  }
 }
 
 }  // namespace lapse

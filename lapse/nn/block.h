@@ -69,7 +69,7 @@ struct LayerReport {
   int64_t queries = 0;                    ///< how many those are
   double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
   at::Tensor sizes;                       ///< |C_t| of each query, padding's too: [B, K] int64
-  Columns told;                  ///< what the method tells of the block's own rows, padding's too: name -> [B, K]
+  Columns told;                  ///< what the method tells of the block's own rows: name -> [B, K], NaN for padding
   at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
   Columns pairs;                 ///< of queries and rows that are tokens of the block; see Pairs
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "lapse/core/error.h"
@@ -74,9 +75,10 @@ void Reader::require_text(const std::string& verb) const {
         checkpoint.path().string(), config().task_name, verb));
 }
 
-std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split) const {
+std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split, const MinFill& fill) const {
   require_text("this");
-  if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split));
+  if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split, fill));
+  if (fill.share > 0) fail("--min-fill is for documents, and the run has the task " + config().task_name);
   if (!data.empty()) fail("the run's task, " + config().task_name + ", generates what it reads; leave out --data");
   auto source = task->open();
   if (source->vocabulary().to_json() != vocabulary().to_json())
@@ -84,7 +86,18 @@ std::unique_ptr<Source> Reader::source(const std::string& data, const std::strin
   return source;
 }
 
-Tokens Reader::text(const std::string& data, const std::string& split) const {
+Tokens Reader::text(const std::string& data, const std::string& split, const MinFill& fill) const {
+  Tokens tokens = whole_text(data, split);
+  if (fill.share == 0) return tokens;
+  if (config().data.documents == "none") fail("--min-fill is for runs that read documents (data.documents)");
+  tokens.keep_documents(std::llround(std::ceil(fill.share * static_cast<double>(fill.window))));
+  if (tokens.documents().empty())
+    fail(fmt::format("--min-fill {}: no document of split '{}' fills so much of a window of {} tokens; give less",
+                     fill.share, split, fill.window));
+  return tokens;
+}
+
+Tokens Reader::whole_text(const std::string& data, const std::string& split) const {
   require_text("this");
   if (task) fail("the run has the task " + config().task_name + " and reads no text");
   const DataConfig& own = config().data;

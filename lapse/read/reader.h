@@ -24,6 +24,12 @@ struct ReadingOptions {
   int64_t threads = 0;                ///< 0: all cores
 };
 
+/// Which documents are read: those that fill at least this share of a window of so many tokens. 0: all.
+struct MinFill {
+  double share = 0;
+  int64_t window = 0;
+};
+
 struct Reader {
   Checkpoint checkpoint;                  ///< with the configuration as trained
   std::unique_ptr<MethodOptions> method;  ///< what the model is read with
@@ -37,11 +43,15 @@ struct Reader {
   std::unique_ptr<Transformer> model() const;
   /// Error, naming the verbs that are for it, if the run acts in an environment.
   void require_text(const std::string& verb) const;
-  /// The run's task, or its text. Error if there is a task and `data` too.
-  std::unique_ptr<Source> source(const std::string& data, const std::string& split) const;
+  /// The run's task, or its text. Error if there is a task, and `data` or `fill` too.
+  std::unique_ptr<Source> source(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
   /// A split of the text in the file `data`, cut as the run's configuration says, or if that is empty of the run's own
-  /// text. Error if the run has a task or an environment instead.
-  Tokens text(const std::string& data, const std::string& split) const;
+  /// text. Error if the run has a task or an environment instead; also if documents are asked for by their length, and
+  /// the run reads none, or none is so long.
+  Tokens text(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
+
+ private:
+  Tokens whole_text(const std::string& data, const std::string& split) const;
 };
 
 /// Opens the run's newest whole checkpoint, chooses method and options, and sets the threads. Error if the method or

@@ -151,16 +151,17 @@ std::unique_ptr<TaskOptions> Config::copy_task() const {
   return nullptr;
 }
 
-bool Config::windows() const { return task() ? task()->window() > 0 : data.windows; }
+bool Config::windows() const { return task() ? task()->window() > 0 : data.in_windows(); }
 
 void Config::check_generated() const {
   for (const auto& [key, value] :
        {std::pair("path", data.path), {"train", data.train_path}, {"valid", data.valid_path}, {"test", data.test_path}})
     if (!value.empty())
       fail(fmt::format("data.task = \"{}\" generates what it reads; leave out data.{}, or the task", task_name, key));
-  if (data.windows || data.unit != DataConfig().unit || !data.tokenizer.empty())
+  if (data.in_windows() || data.unit != DataConfig().unit || !data.tokenizer.empty())
     fail(fmt::format("data.task = \"{}\" has tokens and windows of its own; leave out data.{}", task_name,
-                     data.windows              ? "windows"
+                     data.documents != "none"  ? "documents"
+                     : data.windows            ? "windows"
                      : !data.tokenizer.empty() ? "tokenizer"
                                                : "unit"));
   if (environment()) return check_environment();
@@ -192,7 +193,8 @@ void Config::check() const {
              ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "
                            "end; use \"relative\"",
                            task_name)
-             : "model.positions = \"absolute\" needs data.windows = true: learned positions end with the window, "
+             : "model.positions = \"absolute\" needs data.windows = true, or data.documents: learned positions end "
+               "with the window, "
                "streams do not");
   method().check(shape_of(model, train.block));
   if (train.batch % train.parts != 0)

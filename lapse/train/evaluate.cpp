@@ -108,7 +108,7 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   }
   if (!any_loss_) require_finite(score.nats);
   score.scored += found.scored, score.bytes += block.bytes;
-  result_.tokens += std::ssize(block.target);
+  result_.tokens += block.tokens();
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
     result_.layers[l] = {sizes_[l].memory_mean(), std::max(result_.layers[l].max, y.reports[l].memory_max)};

@@ -25,7 +25,7 @@ struct EvaluationOptions {
 
 struct EvaluationResult {
   double nats = 0;     ///< mean negative log-likelihood per scored position: of a text, per token
-  int64_t tokens = 0;  ///< tokens read, padding included: of a text, as many as are predicted
+  int64_t tokens = 0;  ///< tokens read, without padding: of a text, as many as are predicted
   Score score;
   double seconds = 0;  ///< that the model took
   struct LayerMemory {

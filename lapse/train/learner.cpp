@@ -52,6 +52,8 @@ Update Learner::update(const Batch& given, bool observe) {
   const BlockOptions how{.observe = observe, .exact = true, .bfloat16 = options_.bfloat16};
   const BlockDraws draws = model_.draw(draws_);
   Update update;
+  update.steps =
+      given.lengths.defined() ? given.lengths.sum().item<int64_t>() : given.input.size(0) * given.input.size(1);
   update.score.scored = (given.target != kUnscored).sum().item<int64_t>();
   const Batch batch = given.to(model_.device());
   const PartOf of{static_cast<double>(update.score.scored) / static_cast<double>(parts),

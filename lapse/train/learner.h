@@ -25,6 +25,7 @@ struct LearnerOptions {
 struct Update {
   Score score;  ///< of the batch; no answers
   double loss = 0, cost = 0, gradient_norm = 0, rate = 0;
+  int64_t steps = 0;                              ///< tokens or other timesteps that were read, without padding
   std::vector<std::vector<LayerReport>> reports;  ///< of each part, if they were asked for
 };
 

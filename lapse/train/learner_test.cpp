@@ -76,9 +76,10 @@ TEST(Learner, UpdatesByTheClippedGradientOfLossAndCost) {
 }
 
 TEST(Learner, PartsMakeTheSameUpdate) {
-  for (const double unscored : {0.0, 0.6}) {
-    Learner whole(small_model("fixed_span"), scored_task(), options()),
-        parts(small_model("fixed_span"), scored_task(), options(2));
+  for (const auto& [objective, unscored] :
+       {std::pair(&scored_task, 0.0), {&scored_task, 0.6}, {&language_modelling, 0.6}}) {
+    Learner whole(small_model("fixed_span"), objective(), options()),
+        parts(small_model("fixed_span"), objective(), options(2));
     for (int n = 1; n <= 3; ++n) {
       const Update a = whole.update(random_block(n, unscored)), b = parts.update(random_block(n, unscored));
       EXPECT_NEAR(a.loss, b.loss, 1e-6);
@@ -98,10 +99,13 @@ TEST(Learner, CountsWhatTheBatchHolds) {
   const Update made = learner.update(block, /*observe=*/true);
   EXPECT_EQ(made.score.scored, block.scored());
   EXPECT_EQ(made.score.bytes.all, 7);
+  EXPECT_EQ(made.steps, kBatch * kBlock);
   EXPECT_NEAR(made.loss, made.score.nats / (static_cast<double>(block.scored()) + 2e-6), 1e-5);
   EXPECT_EQ(made.reports.size(), 2u);
   EXPECT_EQ(made.reports[0].size(), 2u);
   EXPECT_TRUE(learner.update(block).reports.empty());
+  block.lengths = {kBlock, 1, 3, 2};
+  EXPECT_EQ(learner.update(block).steps, kBlock + 6);
 }
 
 TEST(Learner, MemoryIsCarriedUntilABlockRestartsIt) {

@@ -79,8 +79,9 @@ Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
       max("memory_max", part[l].memory_max);
       mean("deleted", part[l].deleted);
       for (const auto& [name, values] : part[l].told) {
-        mean(name + "_mean", values.to(at::kDouble).mean().item<double>());
-        max(name + "_max", values.max().item<double>());
+        const at::Tensor real = values.masked_select(at::logical_not(values.isnan()));
+        mean(name + "_mean", real.to(at::kDouble).mean().item<double>());
+        max(name + "_max", real.max().item<double>());
       }
     }
   }

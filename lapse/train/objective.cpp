@@ -17,7 +17,7 @@ class Prediction : public Objective {
     how.lengths = part.lengths, how.begins = part.begins;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
-    const Tensor loss = all.nats / divisor(all, of.scored);
+    const Tensor loss = all.nats / divisor(of.scored);
     NamedSums sums = {{"nats", all.nats}};
     if (all.right.defined()) sums.emplace_back("right", all.right.sum());
     return {loss + y.cost, loss, y.cost, std::move(sums), std::move(y.reports)};
@@ -25,17 +25,17 @@ class Prediction : public Objective {
 
  protected:
   virtual bool answers() const = 0;
-  virtual double divisor(const Likelihood& part, double scored) const = 0;
+  virtual double divisor(double scored) const = 0;
 };
 
 class LanguageModelling : public Prediction {
   bool answers() const override { return false; }
-  double divisor(const Likelihood& part, double) const override { return static_cast<double>(part.scored); }
+  double divisor(double scored) const override { return scored; }
 };
 
 class ScoredTask : public Prediction {
   bool answers() const override { return true; }
-  double divisor(const Likelihood&, double scored) const override { return scored + 1e-6; }
+  double divisor(double scored) const override { return scored + 1e-6; }
 };
 
 }  // namespace

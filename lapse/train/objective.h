@@ -34,10 +34,11 @@ class Objective {
                         const BlockOptions& options, const BlockDraws& draws) const = 0;
 };
 
-/// The negative log-likelihood of each part's scored positions, on average: of texts.
+/// The sum over a part's scored positions, divided by their average number, so that each token of a batch counts alike:
+/// of texts.
 std::unique_ptr<Objective> language_modelling();
-/// The sum over a part's scored positions, divided by (their average number + 1e-6), so that each position of a batch
-/// counts alike; and how many are right: of tasks, where some positions ask for something.
+/// The same, divided by (their average number + 1e-6), and how many are right: of tasks, where some positions ask for
+/// something.
 std::unique_ptr<Objective> scored_task();
 
 }  // namespace lapse

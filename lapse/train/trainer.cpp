@@ -112,7 +112,7 @@ class Run {
     sums_.loss += made.loss, sums_.cost += made.cost, sums_.norm += made.gradient_norm, ++sums_.updates;
     sums_.score += made.score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
-    sums_.steps += config_.train.batch * config_.train.block;
+    sums_.steps += made.steps;
     if (log) record(made.rate, summarise(made.reports));
     const auto figures = problem_->figures(made.score);
     note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);

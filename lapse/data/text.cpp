@@ -1,0 +1,100 @@
+#include "lapse/data/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <sstream>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+constexpr char kWhiteSpace[] = " \t\n\v\f\r";
+
+/// Moves documents to the front of a text, one after the other.
+class Gathered {
+ public:
+  explicit Gathered(std::string bytes) : text_{std::move(bytes), {}} {
+    if (!text_.bytes.ends_with('\n')) text_.bytes += '\n';
+  }
+
+  const std::string& bytes() const { return text_.bytes; }
+
+  void add(size_t begin, size_t end) {
+    begin = text_.bytes.find_first_not_of(kWhiteSpace, begin);
+    if (begin >= end) return;
+    end = text_.bytes.find_last_not_of(kWhiteSpace, end - 1) + 1;
+    std::memmove(text_.bytes.data() + size_, text_.bytes.data() + begin, end - begin);
+    text_.ends.push_back(size_ += end - begin);
+    text_.bytes[size_++] = '\n';
+  }
+
+  Text take() {
+    text_.bytes.resize(size_);
+    return std::move(text_);
+  }
+
+ private:
+  Text text_;
+  size_t size_ = 0;
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+}  // namespace
+
+size_t Text::cut(size_t at, const std::string& unit) const {
+  if (at == 0 || at >= bytes.size()) return std::min(at, bytes.size());
+  if (!ends.empty()) return *std::ranges::lower_bound(ends, at - 1) + 1;  // the last is at the end of the text
+  if (unit == "byte") return at;
+  if (unit == "character") {
+    while (at < bytes.size() && (bytes[at] & 0xC0) == 0x80) ++at;
+    return at;
+  }
+  if (unit == "subword") return std::min(bytes.find_first_of(" \n", at), bytes.size());  // no piece reaches across
+  const size_t space = bytes.find_first_of(kWhiteSpace, at - 1);
+  return space == std::string::npos ? bytes.size() : space + 1;
+}
+
+Text find_documents(std::string bytes, const std::string& documents, const std::string& origin) {
+  if (documents == "none") return {std::move(bytes), {}};
+  const bool lines = documents == "lines";
+  const auto markers = lines ? std::vector<std::string>() : words_of(documents);
+  if (!lines && markers.empty())
+    fail("data.documents is empty; give \"none\", \"lines\" or markers, as \"<doc </doc>\"");
+  std::vector<bool> seen(markers.size());
+  Gathered gathered(std::move(bytes));
+  const std::string& text = gathered.bytes();
+  size_t begin = 0;
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    const auto marker =
+        std::ranges::find_if(markers, [&](const auto& m) { return text.compare(at, m.size(), m) == 0; });
+    if (!lines && marker == markers.end()) continue;
+    if (!lines) seen[marker - markers.begin()] = true;
+    gathered.add(begin, lines ? end : at);
+    begin = end + 1;
+  }
+  gathered.add(begin, text.size());
+  for (size_t i = 0; i < markers.size(); ++i)
+    if (!seen[i])
+      fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents", origin,
+                       markers[i], documents));
+  Text found = gathered.take();
+  if (found.ends.empty()) fail(fmt::format("{}: data.documents = \"{}\" finds no document in it", origin, documents));
+  return found;
+}
+
+std::string_view beginning(const Text& text, double fraction, const std::string& unit) {
+  const auto size = static_cast<size_t>(std::llround(static_cast<double>(text.bytes.size()) * fraction));
+  return std::string_view(text.bytes).substr(0, text.cut(size, unit));
+}
+
+}  // namespace lapse

@@ -1,0 +1,111 @@
+// Padding on the right changes nothing: a padded batch is worth what its samples are alone, for every method.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "lapse/model/transformer_testing.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kLongest = 24;
+const std::vector<int64_t> kLengths = {kLongest, 9, 1, 17};
+constexpr int64_t kSamples = 4;
+
+struct Padded {
+  std::string method;
+  Settings settings;
+};
+
+std::vector<Padded> cases() {
+  std::vector<Padded> all = {{"expire_span", {{"loss_at", "creation"}}},
+                             {"expire_span", {{"initial_memory", "zeros"}}}};
+  for (const auto& entry : method_table()) all.push_back({entry.name, {{"memory_loss", "0.1"}}});
+  return all;
+}
+
+/// What reading a batch gives.
+struct Read {
+  Tensor nats, cost;
+  std::vector<Tensor> gradients;
+  std::vector<LayerReport> reports;
+};
+
+Read read(Transformer& model, bool training, const Tensor& tokens, const Tensor& target, const Tensor& lengths) {
+  for (auto& [name, tensor] : model.parameters()) tensor->mutable_grad() = Tensor();
+  at::AutoGradMode gradients(training);
+  ModelMemory memory = model.begin(tokens.size(0), stored_of(training));
+  auto y = model.forward(tokens, memory, {.observe = true, .exact = true, .lengths = lengths, .target = target});
+  Read all{y.likelihood.nats, y.cost, {}, std::move(y.reports)};
+  if (!training) return all;
+  (all.nats + all.cost * tokens.size(0)).backward();
+  for (auto& [name, tensor] : model.parameters())
+    all.gradients.push_back(tensor->grad().defined() ? tensor->grad().clone() : at::zeros_like(*tensor).detach());
+  return all;
+}
+
+/// The samples one by one, without padding: sums over them.
+Read alone(Transformer& model, bool training, const Tensor& tokens) {
+  Read all;
+  for (int64_t b = 0; b < kSamples; ++b) {
+    const Tensor own = tokens.narrow(0, b, 1);
+    Read one = read(model, training, own.narrow(1, 0, kLengths[b]), own.narrow(1, 1, kLengths[b]), {});
+    if (b == 0) {
+      all = std::move(one);
+      continue;
+    }
+    all.nats = all.nats + one.nats, all.cost = all.cost + one.cost;
+    for (size_t i = 0; i < one.gradients.size(); ++i) all.gradients[i] += one.gradients[i];
+    for (size_t l = 0; l < one.reports.size(); ++l) {
+      all.reports[l].memory_sum += one.reports[l].memory_sum, all.reports[l].queries += one.reports[l].queries;
+      all.reports[l].memory_max = std::max(all.reports[l].memory_max, one.reports[l].memory_max);
+    }
+  }
+  return all;
+}
+
+/// The batch with `width` tokens a sample, padding of the given token included.
+Read padded(Transformer& model, bool training, const Tensor& tokens, int64_t width, int64_t padding) {
+  const Tensor lengths = at::tensor(kLengths, at::kLong);
+  const Tensor beyond = at::arange(width, at::kLong) >= lengths.unsqueeze(1);
+  return read(model, training, tokens.narrow(1, 0, width).masked_fill(beyond, padding),
+              tokens.narrow(1, 1, width).masked_fill(beyond, kNoTarget), lengths);
+}
+
+TEST(Padding, ChangesNothing) {
+  const Tensor tokens = random_tokens(kSamples, kLongest + 8, 3);
+  for (const auto& [method, settings] : cases())
+    for (const bool training : {true, false})
+      for (const auto type : {at::kDouble, at::kFloat}) {
+        SCOPED_TRACE(method + (training ? ", training, " : ", reading, ") + c10::toString(type));
+        const double tolerance = type == at::kDouble ? 1e-12 : 2e-5;  // sums of thousands of roundings
+        const auto model = tiny_model(tiny_config("pre"), *method_options(method, settings), type);
+        const Read expected = alone(*model, training, tokens);
+        const Read first = padded(*model, training, tokens, kLongest, 0);
+        const Read other = padded(*model, training, tokens, kLongest, 7);
+        const Read wider = padded(*model, training, tokens, kLongest + 5, 0);
+        for (const Read* got : {&first, &wider}) {
+          EXPECT_LE(difference(got->nats, expected.nats), tolerance);
+          EXPECT_LE(difference(got->cost * kSamples, expected.cost), tolerance);
+          for (size_t i = 0; i < expected.gradients.size(); ++i)
+            EXPECT_LE(difference(got->gradients[i], expected.gradients[i]), 10 * tolerance) << i;
+          for (size_t l = 0; l < expected.reports.size(); ++l) {
+            EXPECT_EQ(got->reports[l].memory_sum, expected.reports[l].memory_sum);
+            EXPECT_EQ(got->reports[l].memory_max, expected.reports[l].memory_max);
+            EXPECT_EQ(got->reports[l].queries, expected.reports[l].queries);
+            for (const auto& [name, values] : got->reports[l].told) {
+              const Tensor width = at::arange(values.size(1), at::kLong);
+              EXPECT_TRUE(at::equal(values.isnan(), width >= at::tensor(kLengths, at::kLong).unsqueeze(1))) << name;
+            }
+          }
+        }
+        EXPECT_TRUE(at::equal(first.nats, other.nats));
+        EXPECT_TRUE(at::equal(first.cost, other.cost));
+        for (size_t i = 0; i < first.gradients.size(); ++i)
+          EXPECT_TRUE(at::equal(first.gradients[i], other.gradients[i])) << i;
+      }
+}
+
+}  // namespace
+}  // namespace lapse
