@@ -2,14 +2,14 @@
 # Runs the benchmarks one after another and writes bench/results/NAME.json.
 #
 #   bench/run.sh                      all, with the settings that the results in README.md come from
-#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, acting, methods, memory, rl,
+#   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, acting, methods, memory, rl, choices,
 #                                     with these options
 #
 # LAPSE_BUILD: the build folder, by default build/release. On a busy machine the numbers mean nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${LAPSE_BUILD:-build/release}
-names=(attention selective step generation acting methods memory rl)
+names=(attention selective step generation acting methods memory rl choices)
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
@@ -52,4 +52,5 @@ else
   run methods
   run memory
   run rl
+  run choices
 fi

@@ -96,13 +96,18 @@ def rl(data: dict) -> str:
     return table(["environment alone, one core", "steps/s"], alone) + "\n" + table(heading, rows)
 
 
+def choices(data: dict) -> str:
+    rows = [[name, f"{r['questions_per_minute']:,.0f}", f"{r['one_by_one_per_minute']:,.0f}"] for name, r in data["results"].items()]
+    return table(["method", "questions/min", "each candidate after a context of its own"], rows)
+
+
 def baselines(data: dict) -> str:
     budgets = list(next(iter(data.values())))
     cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices}
 
 
 def main() -> int:

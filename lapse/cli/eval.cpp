@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "lapse/cli/eval_choices.h"
 #include "lapse/cli/eval_episodes.h"
 #include "lapse/cli/token_report.h"
 #include "lapse/cli/verbs.h"
@@ -10,6 +11,7 @@
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/questions.h"
 #include "lapse/train/evaluate.h"
 
 namespace lapse {
@@ -21,6 +23,7 @@ struct Arguments {
   int64_t streams = 0, block = 0;
   double min_fill = 0;
   EpisodeArguments episodes;
+  ChoicesArguments choices;
   bool json = false;
 };
 
@@ -103,8 +106,13 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against"});
+  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
+  if (!arguments.choices.questions.empty()) {
+    refuse_given(verb, {"--data", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
+                 "is for reading a text, not for --choices");
+    return eval_choices(reader, arguments.choices, arguments.json);
+  }
   const TrainConfig& train = reader.config().train;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const auto source = reader.source(arguments.data, arguments.split, {arguments.min_fill, block});
@@ -189,6 +197,7 @@ void add_eval(CLI::App& program, Action& action) {
                    "read the same text with this run too, and list the tokens whose losses differ most")
       ->type_name("RUN2");
   add_episodes(*verb, arguments->episodes);
+  add_choices(*verb, arguments->choices);
   add_precision(*verb, arguments->reading.precision);
   add_device(*verb, arguments->reading.device);
   add_threads(*verb, arguments->reading.threads);
@@ -198,7 +207,9 @@ void add_eval(CLI::App& program, Action& action) {
   verb->footer(
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
-      "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.");
+      "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"
+      "--choices reads these files, each question after empty memory:\n" +
+      question_forms());
   verb->callback([=, &action] {
     refuse_extras(*verb);
     action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });

@@ -61,6 +61,10 @@ bool JsonObject::truth(const std::string& key) const {
   return value(key, "true or false", &Json::is_boolean).get<bool>();
 }
 
+std::string JsonObject::text(const std::string& key) const {
+  return value(key, "a text", &Json::is_string).get<std::string>();
+}
+
 std::map<std::string, double> JsonObject::numbers() const {
   std::map<std::string, double> all;
   for (const auto& [key, value] : json_.items()) all[key] = number(key);
@@ -68,5 +72,25 @@ std::map<std::string, double> JsonObject::numbers() const {
 }
 
 const Json& JsonObject::list(const std::string& key) const { return value(key, "a list", &Json::is_array); }
+
+std::vector<std::string> JsonObject::texts(const std::string& key) const {
+  const std::string expected = "a list of texts";
+  std::vector<std::string> all;
+  for (const Json& item : value(key, expected, &Json::is_array)) {
+    if (!item.is_string()) refuse(key, expected);
+    all.push_back(item.get<std::string>());
+  }
+  return all;
+}
+
+std::vector<JsonObject> JsonObject::objects(const std::string& key) const {
+  const std::string expected = "a list of objects";
+  std::vector<JsonObject> all;
+  for (const Json& item : value(key, expected, &Json::is_array)) {
+    if (!item.is_object()) refuse(key, expected);
+    all.emplace_back(item, origin_, fmt::format("{}{}[{}].", path_, key, all.size()));
+  }
+  return all;
+}
 
 }  // namespace lapse

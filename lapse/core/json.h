@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace lapse {
 
@@ -27,8 +28,11 @@ class JsonObject {
   uint64_t counter(const std::string& key) const;
   double number(const std::string& key) const;
   bool truth(const std::string& key) const;
+  std::string text(const std::string& key) const;
   std::map<std::string, double> numbers() const;  ///< all of its values
   const Json& list(const std::string& key) const;
+  std::vector<std::string> texts(const std::string& key) const;
+  std::vector<JsonObject> objects(const std::string& key) const;
   bool has(const std::string& key) const { return json_.contains(key); }
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 

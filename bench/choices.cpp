@@ -1,0 +1,95 @@
+// Multiple choice: questions answered a minute, with the context read once and its candidates side by side, against
+// each candidate read after a context of its own.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <memory>
+
+#include "bench/models.h"
+#include "bench/program.h"
+#include "bench/report.h"
+#include "lapse/core/error.h"
+#include "lapse/read/choices.h"
+
+namespace lapse::bench {
+namespace {
+
+using at::Tensor;
+
+struct Options {
+  int64_t questions = 40, context = 80, candidates = 4, longest = 32;
+};
+
+/// The section-5 model of size d = 6, but for its ends and norms.
+StepShape small_shape(bool quick) {
+  if (quick) return tiny_shape();
+  return {"choices", 6, 384, 1024, 6, 512, 1, 512, 512, 1, 8192};
+}
+
+QuestionTokens random_question(const StepShape& shape, const Options& options) {
+  const auto draw = [&](int64_t length) {
+    const Tensor ids = at::randint(shape.vocabulary, {length}, at::kInt);
+    return std::vector<int32_t>(ids.const_data_ptr<int32_t>(), ids.const_data_ptr<int32_t>() + length);
+  };
+  QuestionTokens question{draw(options.context), {}};
+  for (int64_t c = 0; c < options.candidates; ++c)  // half as long to the longest
+    question.candidates.push_back(draw(options.longest * (options.candidates + c + 1) / (2 * options.candidates)));
+  return question;
+}
+
+/// Each candidate after a context of its own.
+std::vector<double> one_by_one(Transformer& model, const QuestionTokens& question) {
+  std::vector<double> nats;
+  for (const auto& candidate : question.candidates) {
+    QuestionTokens one{question.context, {candidate}};
+    nats.push_back(candidate_nats(model, one)[0]);
+  }
+  return nats;
+}
+
+void check(Transformer& model, const QuestionTokens& question) {
+  const auto together = candidate_nats(model, question), alone = one_by_one(model, question);
+  for (size_t c = 0; c < alone.size(); ++c)
+    if (!(std::abs(together[c] / alone[c] - 1) <= 1e-4))
+      fail(fmt::format("candidate {}: {} nats beside the others, {} alone", c, together[c], alone[c]));
+}
+
+Json run(const Common& common, const Options& options) {
+  const StepShape shape = small_shape(common.quick);
+  Json json = {{"context", options.context}, {"candidates", options.candidates}, {"longest", options.longest}};
+  for (const char* method : {"selective_attention", "fixed_span"}) {
+    const auto model =
+        std::make_shared<Transformer>(make_model(shape, method, {{"max_span", std::to_string(shape.max_span)}}));
+    check(*model, random_question(shape, options));
+    std::vector<Path> paths;
+    for (const auto& [name, answer] : {std::pair{"together", &candidate_nats}, {"one_by_one", &one_by_one}})
+      paths.push_back(
+          {name, [=]() -> std::function<void()> { return [=] { answer(*model, random_question(shape, options)); }; },
+           common.quick ? 1 : options.questions});
+    const auto times = take_turns(paths);
+    const double together = 60 / median(times[0]), alone = 60 / median(times[1]);
+    std::cout << fmt::format("{}: {:.0f} questions a minute; each candidate after a context of its own: {:.0f}\n",
+                             method, together, alone);
+    json["results"][method] = {{"questions_per_minute", together}, {"one_by_one_per_minute", alone}};
+  }
+  return json;
+}
+
+}  // namespace
+}  // namespace lapse::bench
+
+int main(int argc, char** argv) {
+  using namespace lapse::bench;
+  Options options;
+  Program program{"choices", "Times multiple-choice questions; see bench/README.md"};
+  program.add_options = [&](CLI::App& app) {
+    app.add_option("--questions", options.questions, "timed questions")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
+  };
+  program.run = [&](const Common& common) { return run(common, options); };
+  return run_program(program, argc, argv);
+}

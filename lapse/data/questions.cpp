@@ -1,0 +1,145 @@
+#include "lapse/data/questions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "lapse/core/error.h"
+#include "lapse/core/json.h"
+
+namespace lapse {
+namespace {
+
+constexpr int64_t kUnknown = -1;
+
+/// The number of the right one of `count` candidates; kUnknown if the line does not have it.
+int64_t answer_of(const JsonObject& line, const std::string& key, size_t count) {
+  return line.has(key) ? line.whole(key, 0, static_cast<int64_t>(count) - 1) : kUnknown;
+}
+
+Question our_own(const JsonObject& line) {
+  Question question{line.text("context"), line.texts("choices")};
+  question.answer = answer_of(line, "answer", question.candidates.size());
+  return question;
+}
+
+Question hellaswag(const JsonObject& line) {
+  Question question{line.text("ctx"), line.texts("endings")};
+  question.answer = answer_of(line, "label", question.candidates.size());
+  return question;
+}
+
+/// ARC, OpenBookQA and CommonsenseQA: the answer is the label of a choice.
+Question labelled(const JsonObject& line) {
+  const JsonObject asked = line.object("question");
+  Question question{asked.text("stem"), {}, kUnknown};
+  const bool answered = line.has("answerKey");
+  const std::string right = answered ? line.text("answerKey") : "";
+  for (const JsonObject& choice : asked.objects("choices")) {
+    if (answered && choice.text("label") == right) question.answer = std::ssize(question.candidates);
+    question.candidates.push_back(choice.text("text"));
+  }
+  if (answered && question.answer == kUnknown) line.refuse("answerKey", "the label of one of question.choices");
+  return question;
+}
+
+Question piqa(const JsonObject& line) {
+  Question question{line.text("goal"), {line.text("sol1"), line.text("sol2")}};
+  question.answer = answer_of(line, "label", 2);
+  return question;
+}
+
+/// How the lines of some files are told and read.
+struct Form {
+  const char* files;
+  const char* keys;    // in them
+  const char* key;     // that tells the form
+  const char* answer;  // where the right candidate is
+  Question (*read)(const JsonObject& line);
+};
+
+constexpr Form kForms[] = {
+    {"your own", "context, choices: [TEXT, ...], answer: 0, 1, ...", "context", "answer", our_own},
+    {"HellaSwag", "ctx, endings, label", "ctx", "label", hellaswag},
+    {"ARC, OpenBookQA, CommonsenseQA", "question: {stem, choices: [{text, label}, ...]}, answerKey", "question",
+     "answerKey", labelled},
+    {"PiQA", "goal, sol1, sol2, and label or --labels", "goal", "label", piqa},
+};
+
+std::string trimmed(const std::string& text) {
+  constexpr char kWhiteSpace[] = " \t\n\v\f\r";
+  const size_t begin = text.find_first_not_of(kWhiteSpace);
+  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
+Question read_question(const std::string& text, const std::string& origin, bool labelled_apart) {
+  const Json json = parse_json(text, origin);
+  const JsonObject line(json, origin);
+  const auto* const form = std::ranges::find_if(kForms, [&](const Form& f) { return line.has(f.key); });
+  if (form == std::end(kForms)) {
+    std::vector<std::string> keys;
+    for (const Form& one : kForms) keys.push_back(fmt::format("'{}'", one.key));
+    fail(fmt::format("{}: no question: it has none of the keys {}", origin, fmt::join(keys, ", ")));
+  }
+  Question question = form->read(line);
+  question.origin = origin;
+  if (question.answer == kUnknown && !labelled_apart)
+    fail(fmt::format("{}: '{}' is missing, the right answer; or give it in a file of its own: --labels FILE", origin,
+                     form->answer));
+  if (question.candidates.size() < 2) fail(fmt::format("{}: there are fewer than two candidates", origin));
+  for (std::string& candidate : question.candidates) {
+    candidate = trimmed(candidate);
+    if (candidate.empty()) fail(fmt::format("{}: a candidate is empty", origin));
+  }
+  question.context = trimmed(question.context);
+  return question;
+}
+
+/// Visits the lines that are not blank, each with its origin.
+template <class Visit>
+void for_each_line(const fs::path& path, const Visit& visit) {
+  const std::string text = read_text_file(path);
+  int64_t number = 1;
+  for (size_t at = 0, end; at < text.size(); at = end + 1, ++number) {
+    end = std::min(text.find('\n', at), text.size());
+    if (const std::string line = trimmed(text.substr(at, end - at)); !line.empty())
+      visit(line, fmt::format("{}:{}", path.string(), number));
+  }
+}
+
+void read_labels(const fs::path& path, std::vector<Question>& questions) {
+  size_t next = 0;
+  for_each_line(path, [&](const std::string& line, const std::string& origin) {
+    if (next == questions.size())
+      fail(fmt::format("{}: more labels than questions, of which there are {}", origin, questions.size()));
+    Question& question = questions[next++];
+    const int64_t most = std::ssize(question.candidates) - 1;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), question.answer);
+    if (error != std::errc() || end != line.data() + line.size() || question.answer < 0 || question.answer > most)
+      fail(fmt::format("{}: the label must be a whole number of 0 ... {}", origin, most));
+  });
+  if (next < questions.size())
+    fail(fmt::format("{}: {} labels for {} questions", path.string(), next, questions.size()));
+}
+
+}  // namespace
+
+std::vector<Question> read_questions(const fs::path& path, const fs::path& labels) {
+  std::vector<Question> questions;
+  for_each_line(path, [&](const std::string& line, const std::string& origin) {
+    questions.push_back(read_question(line, origin, !labels.empty()));
+  });
+  if (questions.empty()) fail(path.string() + ": there is no question in it");
+  if (!labels.empty()) read_labels(labels, questions);
+  return questions;
+}
+
+std::string question_forms() {
+  std::string all;
+  for (const Form& form : kForms) all += fmt::format("  {:<32}{}\n", form.files, form.keys);
+  return all;
+}
+
+}  // namespace lapse

@@ -1,0 +1,45 @@
+// Multiple choice: how likely a model finds each of several candidates after a context.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "lapse/data/questions.h"
+#include "lapse/data/vocabulary.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+
+/// A question in tokens: BOS, where the vocabulary has it, and the context; and what each candidate adds.
+struct QuestionTokens {
+  std::vector<int32_t> context;
+  std::vector<std::vector<int32_t>> candidates;
+  bool truncated = false;  ///< the context has lost its beginning
+};
+
+/// One space is between context and candidate. Error, with the question's origin, if there is nothing before the
+/// candidates.
+QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary);
+
+/// Takes so many tokens off the context's left, BOS aside, that the longest candidate fits a model that reads streams
+/// of at most `longest` tokens (0: any). Error if it does not fit at all.
+void shorten(QuestionTokens& tokens, int64_t longest, bool has_bos);
+
+/// -log p of each candidate after the context, summed over its tokens. The context is read once; copies of its memory
+/// then read the candidates, side by side.
+std::vector<double> candidate_nats(Transformer& model, const QuestionTokens& question);
+
+struct ChoicesResult {
+  std::vector<double> right,
+      right_per_byte;     ///< of each question, 1 or 0: of the likeliest candidate, or per byte of it
+  int64_t truncated = 0;  ///< questions whose context did not fit
+  int64_t tokens = 0;     ///< read
+  double seconds = 0;
+  bool stopped = false;  ///< by Ctrl-C, before the end
+};
+
+/// All questions, one after the other. `progress` is called after each. Of equally likely candidates the first counts.
+ChoicesResult answer_questions(Transformer& model, const Vocabulary& vocabulary, const std::vector<Question>& questions,
+                               const std::function<void(const ChoicesResult& so_far)>& progress = {});
+
+}  // namespace lapse
