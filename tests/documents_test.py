@@ -95,6 +95,18 @@ class Documents(ProgramTest):
         expected = self.eval("run", "--split", "test", "--min-fill", 0.9)["loss"]
         self.assertAlmostEqual(result["measured_on"]["loss_full"], expected, delta=1e-6)
 
+    def test_matrices_are_means_over_documents(self):
+        matrix = self.folder / "matrix.json"
+        lengths = [min(len(line), WINDOW) for line in LINES]
+        for least in (0, 0.9):
+            read = [length for length in lengths if length >= least * WINDOW]
+            self.succeed("inspect", "run", "--split", "all", "--matrix", "kept", "--documents", len(LINES), "--min-fill", least,
+                         "-o", matrix, cwd=shared)  # fmt: skip
+            record = json.loads(matrix.read_text())
+            self.assertEqual(record["documents"], len(read))
+            self.assertEqual(record["counts"], [sum(length > i for length in read) for i in range(max(read))])
+            self.assertEqual(record["layers"][0]["heads"][0], [[1] * (i + 1) for i in range(max(read))])
+
     def test_a_tokenizer_learns_from_documents_alone(self):
         for name, how in (("text.txt", "lines"), ("marked.txt", "<doc </doc>")):
             self.succeed("tokenizer", "train", "--data", shared / name, "--documents", how, "--vocabulary", 320,

@@ -149,7 +149,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   reader.checkpoint.close();
   catch_interrupts();
   if (!arguments.matrix.what.empty()) return write_matrix(verb, reader, *model, arguments);
-  refuse_given(verb, {"--documents", "--layer"}, "goes with --matrix");
+  refuse_given(verb, {"--documents", "--layer", "--min-fill"}, "goes with --matrix");
   const std::string page = acts ? page_of_episodes(reader, *model, arguments) : page_of_text(reader, *model, arguments);
   if (page.empty()) fail("interrupted; no page was written");
   write_file(arguments.out, page);

@@ -40,6 +40,7 @@ void add_matrix(CLI::App& verb, MatrixArguments& arguments) {
                   "with --matrix: the mean over so many documents, windows or blocks of --tokens tokens")
       ->check(whole_number(1, 100'000'000))
       ->capture_default_str();
+  add_min_fill(verb, arguments.min_fill);
   verb.add_option("--layer", arguments.layer, "with --matrix: only of this layer")->check(whole_number(0, 100'000));
 }
 
@@ -49,7 +50,7 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
   const Config& config = reader.config();
   const int64_t block = tokens > 0 ? tokens : config.train.block;
   check_size(model, arguments, config.model.heads, block);
-  const auto source = reader.source(data, split);
+  const auto source = reader.source(data, split, {arguments.min_fill, block});
   const auto blocks = source->evaluation(split, std::min(arguments.documents, kSamples), block, /*drop_partial=*/true);
   Progress progress("inspect", "document", arguments.documents);
   const MatrixOptions options = {.what = arguments.what,

@@ -10,10 +10,11 @@ namespace lapse {
 
 struct MatrixArguments {
   std::string what;  ///< empty: no matrix is asked for
+  double min_fill = 0;
   int64_t documents = 1, layer = -1;
 };
 
-/// Declares --matrix, --documents and --layer.
+/// Declares --matrix, --documents, --min-fill and --layer.
 void add_matrix(CLI::App& verb, MatrixArguments& arguments);
 
 /// Reads `documents` windows, documents or blocks of `tokens` tokens (0: as in training) of the run's text or task, and
