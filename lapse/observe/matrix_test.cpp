@@ -99,8 +99,9 @@ TEST(Matrix, AttentionAddsUpToOne) {
       EXPECT_EQ(mean.triu(1).abs().max().item<double>(), 0) << name;
       const Tensor sums = mean.sum(2);
       EXPECT_LE(sums.max().item<double>(), 1 + 1e-5) << name;
-      if (method_options(name)->initial_rows(model->shape()) == 0)
+      if (method_options(name)->initial_rows(model->shape()) == 0) {
         EXPECT_GE(sums.narrow(1, 1, kLength - 1).min().item<double>(), 1 - 1e-5) << name;
+      }
     }
   }
 }
