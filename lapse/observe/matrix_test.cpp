@@ -110,7 +110,8 @@ TEST(Matrix, AttentionAddsUpToOne) {
 TEST(Matrix, MaskingIsThatOfSingleSteps) {
   const auto model = model_of("selective_attention");
   const Tensor ids = Samples(2).ids();
-  std::vector<Tensor> expected(2, at::zeros({2, kLength, kLength}, at::kDouble));
+  std::vector<Tensor> expected;
+  for (int64_t l = 0; l < 2; ++l) expected.push_back(at::zeros({2, kLength, kLength}, at::kDouble));
   at::NoGradGuard no_grad;
   for (int64_t b = 0; b < 2; ++b) {
     ModelMemory memory = model->begin(1, Stored::projections);
