@@ -73,7 +73,7 @@ class Matrix(ProgramTest):
             self.succeed("plot", *inputs, "-o", picture)
             text = picture.read_text()
             self.assertIn("layer 1", text)
-            self.assertEqual(text.count("layer 0"), 2 * len(inputs))  # the label, and its comment
+            self.assertEqual(text.count("layer 0"), len(inputs))
         self.matrix("streams", "kept")
         self.refuse("plot", first, self.folder / "streams.json", "-o", picture, says="masking and kept", status=1)
         self.refuse("plot", first, "-o", picture, "--smooth", "3", says="--smooth", status=1)
