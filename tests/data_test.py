@@ -11,7 +11,8 @@ from program import ROOT
 
 DATA = ROOT / "scripts" / "data.sh"
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*/run.sh")) + [ROOT / "experiments" / "stream_tasks.sh"]
-READ_TEXTS = {"bf16", "compare", "enwik8-head", "paper", "selective", "units"}
+# What they read first.
+READ_TEXTS = dict.fromkeys(("bf16", "compare", "enwik8-head", "paper", "selective", "units"), "enwik8-head.txt") | {"text": "wikipedia.txt.gz"}
 
 # Downloads what FAKE_PACKAGES holds: `apt-get download NAME` copies a folder, `dpkg-deb -x FILE DIR` unpacks it.
 APT_GET = """#!/bin/bash
@@ -153,9 +154,9 @@ class Experiments(Script):
         self.refuse(self.call(stream, "collision", "none"), "there is no experiments/collision/none.toml")
 
     def test_a_missing_text_is_one_line_before_any_work(self):
-        for name in sorted(READ_TEXTS):
+        for name, text in sorted(READ_TEXTS.items()):
             done = self.call(ROOT / "experiments" / name / "run.sh", LAPSE_DATA="texts")
-            self.refuse(done, "enwik8-head.txt is missing", str(self.folder / "texts"), "LAPSE_DATA=DIR", "scripts/data.sh")
+            self.refuse(done, f"{text} is missing", str(self.folder / "texts"), "LAPSE_DATA=DIR", "scripts/data.sh")
             self.assertEqual((len(done.stderr.splitlines()), done.stdout), (1, ""), name)
         (self.folder / "enwik8-head.txt").write_text("x")
         done = self.call(ROOT / "experiments" / "selective" / "run.sh", LAPSE_DATA=self.folder)
