@@ -130,9 +130,14 @@ SelectiveOutputs selective_attention_reference(const AttentionInputs& x, const S
   return y;
 }
 
-Tensor selective_masking(const AttentionInputs& x, const SelectiveOptions& o) {
-  check_selective_attention(x, o);
-  check_attention_offsets("selective_attention", x);
+Tensor selective_masking(const AttentionInputs& inputs, const SelectiveOptions& options) {
+  check_selective_attention(inputs, options);
+  check_attention_offsets("selective_attention", inputs);
+  AttentionInputs x = inputs;  // of head 0, which alone masks
+  SelectiveOptions o = options;
+  x.q = x.q.narrow(2, 0, 1), x.k = x.k.narrow(1, 0, 1), x.v = x.v.narrow(1, 0, 1);
+  if (o.age_bias) o.age_bias = o.age_bias->narrow(0, 0, 1);
+  o.dropout = 0;
   at::AutoDispatchBelowADInplaceOrView below;
   const int64_t B = x.q.size(0);
   std::vector<Tensor> all;
