@@ -12,7 +12,8 @@ LENGTHS = (50, 100, 250, 500, 1000, 1500)
 
 def runs():
     for length in LENGTHS:
-        world = {"t_maze.length": length}
+        # A step's reward is 1 / length of an episode's: so are the weights that are set against it.
+        world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length, "expire_span.loss": 5e-4 / length}
         readings = {"greedy": ["--greedy", "--episodes=1000", f"--set=t_maze.shortest={length}"]}
         reach = -(-(length + 1) // 16) * 16  # all length + 1 steps of an episode
         spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
