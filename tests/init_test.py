@@ -66,7 +66,7 @@ class Presets(ProgramTest):
                 config = self.folder / f"{name}.toml"
                 reads = "path" in tomllib.loads(preset(name))["data"]
                 self.succeed("init", name, "-o", config, *(["--data", text] if reads else []))
-                less = ["train.updates=2", "train.validation_blocks=1", "train.log_every=1"]
+                less = ["train.updates=2", "train.validation_blocks=3", "train.log_every=1"]
                 less += [f"data.tokenizer={tokenizer}"] if "tokenizer" in tomllib.loads(preset(name))["data"] else []
                 if "train" in tomllib.loads(preset(name))["data"]:  # three files; this text has few words
                     less += [f"data.{part}={text}" for part in ("train", "valid", "test")] + ["adaptive.cutoffs=[4, 9]"]
