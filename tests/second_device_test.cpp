@@ -89,6 +89,36 @@ TEST_P(SecondDeviceModel, LearnsAsOnTheCpu) {
   }
 }
 
+TEST(SecondDeviceEncoder, LearnsAndReadsAsOnTheCpu) {
+  const Threads one(1);
+  ModelConfig config = tiny_config("pre");
+  config.encoder_layers = 2, config.positions = "buckets", config.output = "tied", config.attend_self = true;
+  config.dropout = config.residual_dropout = config.embedding_dropout = config.output_dropout = 0.1;
+  const auto made = [&](const at::Device& device) {
+    Transformer model(config, *method_options("selective_attention"), kVocabulary, kBlock, Random(1, "weights"));
+    model.to(device);
+    return model;
+  };
+  const LearnerOptions options{.batch = kStreams, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
+  Learner there(made(second_device()), scored_task(), options), here(made(at::kCPU), scored_task(), options);
+  Batch batch(random_tokens(kStreams, kBlock, 1), random_tokens(kStreams, kBlock, 2));
+  batch.source = random_tokens(kStreams, 7, 3);
+  for (Learner* learner : {&there, &here}) learner->update(batch), learner->restart();
+  const Update got = there.update(batch), expected = here.update(batch);
+  EXPECT_NEAR(got.loss, expected.loss, 1e-5);
+  EXPECT_NEAR(got.gradient_norm, expected.gradient_norm, 1e-4);
+  at::NoGradGuard no_grad;
+  const auto logits = [&](Transformer& model) {
+    const auto on = [&](const Tensor& x) { return x.to(model.device()); };
+    ModelMemory memory = model.begin(kStreams, Stored::projections);
+    BlockOptions how{.source = on(batch.source),
+                     .source_lengths = on(at::tensor({int64_t{4}, int64_t{1}, int64_t{7}}))};
+    model.forward(on(batch.input), memory, how);
+    return model.forward(on(batch.target), memory, {}).logits.to(at::kCPU);
+  };
+  EXPECT_LT(difference(logits(there.model()), logits(here.model())), 1e-4);
+}
+
 TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
   const Threads one(1);
   at::NoGradGuard no_grad;

@@ -152,8 +152,13 @@ class Compressive : public Method {
       logits = logits + by_rank.gather(3, rank);
     }
     constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
-    logits = (logits.to(newest.stats.scalar_type()) / std::sqrt(static_cast<double>(D)))
-                 .masked_fill(at::logical_not(visible), kHidden);
+    logits = logits.to(newest.stats.scalar_type());
+    if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
+    if (query.age_bias.defined()) {
+      const Tensor age = (now - slots.time.unsqueeze(1)).clamp(0, query.age_bias.size(1) - 1);
+      logits = logits + query.age_bias.index_select(1, age.flatten()).view({H, B, K, S}).transpose(0, 1);
+    }
+    logits = logits.masked_fill(at::logical_not(visible), kHidden);
     const Tensor lse = at::logsumexp(logits, {3}, true);
     Tensor weights = at::exp(logits - lse);
     if (query.dropout > 0) {

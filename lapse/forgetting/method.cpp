@@ -12,10 +12,8 @@ void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
 
 RampOptions ramp_options(const Query& query, const ModelShape& shape) {
   RampOptions options;
-  if (query.position.defined()) options.position = query.position;
+  set_common(options, query, shape);
   options.min_age = shape.min_age;
-  options.dropout = query.dropout;
-  if (query.dropout > 0) options.seed = query.seed;
   return options;
 }
 

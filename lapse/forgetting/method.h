@@ -21,6 +21,7 @@ struct ModelShape {
   int64_t block;              ///< K of training
   int64_t min_age = 1;        ///< the least age that a query reads: 0 if tokens attend themselves
   bool normed_heads = false;  ///< q and k pass an RMSNorm over a head's features
+  bool scaled = true;         ///< logits are q . k / sqrt(D), not q . k
 };
 
 /// A block of K queries per sample, as one layer asks them.
@@ -32,7 +33,8 @@ struct Query {
   at::Tensor lengths;   ///< [B] int64: queries of each sample before the padding on its right; undefined: no padding
   double uniform = 1;   ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 without draws
   double dropout = 0;
-  at::Tensor seed;  ///< of the dropout, differs between layers; defined if dropout > 0
+  at::Tensor seed;      ///< of the dropout, differs between layers; defined if dropout > 0
+  at::Tensor age_bias;  ///< [H, A]: added to logits of ages 0 ... A - 1, the last to older ones too; or undefined
 };
 
 /// What a table stores of each row.
@@ -157,6 +159,16 @@ class MethodOptions {
   /// Takes over what such a model's weights depend on. Error if this method has weights of its own.
   virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
 };
+
+/// What both attention operators take from the query and the model.
+template <class Options>
+void set_common(Options& options, const Query& query, const ModelShape& shape) {
+  if (query.position.defined()) options.position = query.position;
+  if (query.age_bias.defined()) options.age_bias = query.age_bias;
+  if (!shape.scaled) options.scale = 1;
+  options.dropout = query.dropout;
+  if (query.dropout > 0) options.seed = query.seed;
+}
 
 /// What every reading by ramp_attention takes from the query.
 RampOptions ramp_options(const Query& query, const ModelShape& shape);

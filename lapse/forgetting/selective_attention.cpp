@@ -100,14 +100,12 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   SelectiveOptions options(const Query& query, const Rows& rows) const {
     SelectiveOptions options;
     options.masking = rows.described.at("masking");
-    if (query.position.defined()) options.position = query.position;
+    set_common(options, query, shape_);
     if (s_.separate) {
       options.select_q = selected(query.x, select_query_, query_scale_).to(query.q.scalar_type());
       options.select_k = rows.described.at("select_key").to(query.q.scalar_type());
     }
     options.first = is_kind(rows.table.kind(), RowKind::first);
-    options.dropout = query.dropout;
-    if (query.dropout > 0) options.seed = query.seed;
     options.cap = s_.cap;
     options.shift = s_.shift, options.relu = s_.relu;
     options.mask_first = s_.mask_first, options.mask_self = s_.mask_self;

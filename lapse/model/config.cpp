@@ -40,6 +40,10 @@ Fields ModelConfig::fields() {
   return {
       field("width", width, "features of a hidden state").in(1, 65536),
       field("layers", layers, "attention and feed-forward pairs").in(1, 1024),
+      field("encoder_layers", encoder_layers,
+            "above 0 an encoder of so many layers reads a source (data.objective), and every layer of the model reads "
+            "what the encoder made of it, by attention of its own; width, heads and the like are the same in both")
+          .in(0, 1024),
       field("heads", heads, "attention heads per layer").in(1, 1024),
       field("head_dim", head_dim, "features of a head; 0: width / heads").in(0, 4096),
       field("feed_forward", feed_forward, "hidden features of the feed-forward layer; 0: 8 / 3 of the width")
@@ -50,17 +54,24 @@ Fields ModelConfig::fields() {
       field("dropout", dropout, "on attention weights and after relu, in training").in(0, 0.99),
       field("layer_drop", layer_drop, "probability that a training block skips a layer").in(0, 0.99),
       field("embedding_dropout", embedding_dropout, "on what the first layer reads, in training").in(0, 0.99),
+      field("residual_dropout", residual_dropout, "on what each sublayer adds, in training").in(0, 0.99),
       field("output_dropout", output_dropout, "on what the output reads of the last layer, in training").in(0, 0.99),
       field("norm", norm, "normalise after each sublayer, or before it").one_of({"post", "pre"}),
       field("norm_kind", norm_kind, "LayerNorm, or RMSNorm").one_of({"layer", "rms"}),
+      field("norm_epsilon", norm_epsilon, "added to the variance, or the mean square").in(1e-12, 1e-2),
       field("normed_heads", normed_heads, "queries and keys pass an RMSNorm over a head's features"),
+      field("scaled_logits", scaled_logits,
+            "attention logits are q.k / sqrt(head_dim); false: q.k, and initial queries are as much smaller"),
       field("attend_self", attend_self, "a token attends itself too, not only what came before it"),
       field("positions", positions,
             "relative: embeddings of ages, in attention, for streams without end; absolute: embeddings of times, added "
-            "to the tokens', for windows of at most train.block tokens (data.windows)")
-          .one_of({"relative", "absolute"}),
-      field("initialisation", initialisation, "of linear weights: uniform within 1/sqrt(fan-in), or Glorot's uniform")
-          .one_of({"default", "glorot"}),
+            "to the tokens', for windows of at most train.block tokens (data.windows); buckets: a bias of attention "
+            "logits per head and bucket of ages, as in T5")
+          .one_of({"relative", "absolute", "buckets"}),
+      field(
+          "initialisation", initialisation,
+          "of linear weights: uniform within 1/sqrt(fan-in), Glorot's uniform, or normal with deviation 1/sqrt(fan-in)")
+          .one_of({"default", "glorot", "normal"}),
       field("input", input, help_of(input_table())).one_of(names_of(input_table())),
       field("output", output, help_of(output_table())).one_of(names_of(output_table())),
   };
@@ -72,11 +83,14 @@ void ModelConfig::check() const {
   if (head_dim == 0 && width % heads != 0)
     fail(fmt::format("model.width = {} does not divide into model.heads = {}: change one, or set model.head_dim", width,
                      heads));
+  if (encoder_layers > 0 && positions != "buckets")
+    fail("model.encoder_layers needs model.positions = \"buckets\": ages of other positions are never negative");
 }
 
 ModelShape shape_of(const ModelConfig& config, int64_t block) {
-  return {config.layers,      config.width, config.heads, config.head_width(), block, config.attend_self ? 0 : 1,
-          config.normed_heads};
+  return {
+      config.layers,       config.width,        config.heads, config.head_width(), block, config.attend_self ? 0 : 1,
+      config.normed_heads, config.scaled_logits};
 }
 
 }  // namespace lapse

@@ -19,17 +19,20 @@ struct AdaptiveConfig {
 struct ModelConfig {
   int64_t width = 128;
   int64_t layers = 4;
+  int64_t encoder_layers = 0;
   int64_t heads = 4;
   int64_t head_dim = 0;
   int64_t feed_forward = 512;
   double dropout = 0;
   double layer_drop = 0;
-  double embedding_dropout = 0, output_dropout = 0;
+  double embedding_dropout = 0, residual_dropout = 0, output_dropout = 0;
   std::string norm = "post";
   std::string norm_kind = "layer";
+  double norm_epsilon = 1e-5;
   std::string activation = "relu";
   bool biases = true;
   bool normed_heads = false;
+  bool scaled_logits = true;
   bool attend_self = false;
   std::string positions = "relative";
   std::string initialisation = "default";

@@ -33,6 +33,7 @@ const std::vector<InputEntry>& input_table() {
 const std::vector<OutputEntry>& output_table() {
   static const std::vector<OutputEntry> table = {
       {"softmax", "over all that can be predicted", plain_output},
+      {"tied", "the same, by the input's embedding scaled by 1/sqrt(width)", tied_output},
       {"adaptive", "frequent words at once, rarer ones by clusters, section [adaptive]", adaptive_softmax},
   };
   return table;

@@ -18,13 +18,14 @@ constexpr double kPositionScale = 0.1;
 class TokenInput : public Input {
  public:
   TokenInput(const ModelConfig& config, int64_t vocabulary, Random& random)
-      : embedding_(normal_parameter({vocabulary, config.width}, random)) {}
+      : embedding_(std::make_shared<Tensor>(normal_parameter({vocabulary, config.width}, random))) {}
 
-  Tensor embed(const Tensor& tokens, const Tensor&) const override { return at::embedding(embedding_, tokens); }
-  NamedTensors parameters() override { return {{"embedding", &embedding_}}; }
+  Tensor embed(const Tensor& tokens, const Tensor&) const override { return at::embedding(*embedding_, tokens); }
+  std::shared_ptr<Tensor> embedding() const override { return embedding_; }
+  NamedTensors parameters() override { return {{"embedding", embedding_.get()}}; }
 
  private:
-  Tensor embedding_;
+  std::shared_ptr<Tensor> embedding_;
 };
 
 class PositionedInput : public Input {
@@ -47,6 +48,7 @@ class PositionedInput : public Input {
 
   int64_t context() const override { return position_.size(0); }
   std::shared_ptr<Bands> bands() const override { return tokens_->bands(); }
+  std::shared_ptr<Tensor> embedding() const override { return tokens_->embedding(); }
 
   NamedTensors parameters() override {
     NamedTensors all = tokens_->parameters();

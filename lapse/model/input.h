@@ -21,6 +21,8 @@ class Input {
   virtual int64_t context() const { return 0; }
   /// What an output may share with this input; null: nothing.
   virtual std::shared_ptr<Bands> bands() const { return nullptr; }
+  /// Each token's vector [V, width], for an output that shares them; null: there is no such table.
+  virtual std::shared_ptr<at::Tensor> embedding() const { return nullptr; }
   virtual NamedTensors parameters() = 0;
 };
 

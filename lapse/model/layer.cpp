@@ -4,45 +4,95 @@
 
 #include <cmath>
 
-#include "lapse/nn/feed_forward.h"
+#include "lapse/ops/dense/dropout.h"
 
 namespace lapse {
 
 using at::Tensor;
 
+namespace {
+
+constexpr size_t kMostSublayers = 3;
+constexpr uint64_t kFirstSite = 2;  // of a layer's draws: those before are sublayers' own
+
+bool is_pre(const ModelConfig& config) { return config.norm == "pre"; }
+
+Norm norm_if(bool there, const ModelConfig& config) {
+  return there ? Norm(config.width, config.norm_kind, config.norm_epsilon) : Norm();
+}
+
+/// With pre-norm, what sublayers add at first is the smaller the more layers there are; not so T5's normal weights.
+double divisor_of(const ModelConfig& config) {
+  const bool smaller = is_pre(config) && config.initialisation != "normal";
+  return smaller ? std::sqrt(2.0 * config.layers) : 1;
+}
+
+AttentionOptions attention_options(const ModelConfig& config) {
+  return {.dropout = config.dropout, .initialisation = config.initialisation, .divisor = divisor_of(config)};
+}
+
+}  // namespace
+
 Tensor Residual::operator()(const Tensor& h, LayerPass& pass) const {
-  const Tensor more = (*f)(h, pass);
+  Tensor more = (*f)(h, pass);
   const Tensor same = h.dim() == 3 ? pass.options.at_places(h) : h;
   if (!more.defined()) return same;
+  if (dropout > 0 && pass.draws.seed) more = dropped(more, dropout, mix64(*pass.draws.seed + site));
   return after.defined() ? after.of_sum(same, more) : same + more;
+}
+
+template <class F>
+F& Layer::add(const ModelConfig& config, std::unique_ptr<F> f) {
+  residuals_.reserve(kMostSublayers);  // parameters_ points to their norms
+  F& added = *f;
+  residuals_.push_back(
+      {std::move(f), norm_if(!is_pre(config), config), config.residual_dropout, kFirstSite + residuals_.size()});
+  return added;
+}
+
+template <class F>
+void Layer::name_norm(const std::string& name, F& last) {
+  Norm& after = residuals_.back().after;
+  (after.defined() ? after : last.before()).name(name, parameters_);
+}
+
+void Layer::add_source(const ModelConfig& config, const std::string& prefix, const std::string& norm, Random& random) {
+  source_ = &add(config, std::make_unique<SourceAttention>(shape_of(config, /*block=*/1), attention_options(config),
+                                                           norm_if(is_pre(config), config), random));
+  source_->name(prefix, parameters_);
+  name_norm(norm, *source_);
+}
+
+void Layer::add_feed_forward(const ModelConfig& config, Random& random) {
+  FeedForward& added =
+      add(config, std::make_unique<FeedForward>(FeedForwardOptions{.width = config.width,
+                                                                   .inner = config.inner_width(),
+                                                                   .gated = config.activation == "swiglu",
+                                                                   .biases = config.biases,
+                                                                   .dropout = config.dropout,
+                                                                   .initialisation = config.initialisation,
+                                                                   .divisor = divisor_of(config)},
+                                                norm_if(is_pre(config), config), random));
+  added.name(parameters_);
+  name_norm("norm2", added);
 }
 
 Layer::Layer(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape, int64_t number,
              Random& random) {
-  const bool pre = config.norm == "pre";
-  const double divisor = pre ? std::sqrt(2.0 * config.layers) : 1;
-  const auto norm = [&](bool there) { return there ? Norm(config.width, config.norm_kind) : Norm(); };
-  auto attention = std::make_unique<Attention>(
-      method, shape, number,
-      AttentionOptions{.dropout = config.dropout, .initialisation = config.initialisation, .divisor = divisor},
-      norm(pre), random);
-  auto feed_forward = std::make_unique<FeedForward>(FeedForwardOptions{.width = config.width,
-                                                                       .inner = config.inner_width(),
-                                                                       .gated = config.activation == "swiglu",
-                                                                       .biases = config.biases,
-                                                                       .dropout = config.dropout,
-                                                                       .initialisation = config.initialisation,
-                                                                       .divisor = divisor},
-                                                    norm(pre), random);
-  attention_ = attention.get();
-  FeedForward& second = *feed_forward;
-  residuals_.push_back({std::move(attention), norm(!pre)});
-  residuals_.push_back({std::move(feed_forward), norm(!pre)});
+  attention_ = &add(config, std::make_unique<Attention>(method, shape, number, attention_options(config),
+                                                        norm_if(is_pre(config), config), random));
   attention_->name(parameters_);
-  (pre ? attention_->before() : residuals_[0].after).name("norm1", parameters_);
-  second.name(parameters_);
-  (pre ? second.before() : residuals_[1].after).name("norm2", parameters_);
+  name_norm("norm1", *attention_);
+  if (config.encoder_layers > 0) add_source(config, "source.", "source.norm", random);
+  add_feed_forward(config, random);
   for (auto& parameter : attention_->method().parameters()) parameters_.push_back(parameter);
+}
+
+Layer Layer::of_encoder(const ModelConfig& config, Random& random) {
+  Layer layer;
+  layer.add_source(config, "", "norm1", random);
+  layer.add_feed_forward(config, random);
+  return layer;
 }
 
 NamedTensors Layer::parameters() { return parameters_; }

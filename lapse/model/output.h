@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lapse/model/config.h"
+#include "lapse/model/input.h"
 #include "lapse/model/likelihood.h"
 
 namespace lapse {
@@ -29,5 +30,8 @@ class Output {
 
 /// log_softmax(W h + b) over `outputs` kinds; b only with model.biases.
 std::unique_ptr<Output> softmax_output(const ModelConfig& config, int64_t outputs, Random& random);
+
+/// log_softmax(E h / sqrt(width)), E the input's embedding. Error if that has none, or not of `outputs` kinds.
+std::unique_ptr<Output> tied_output(const ModelConfig& config, int64_t outputs, const Input& input, Random& random);
 
 }  // namespace lapse

@@ -4,8 +4,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cmath>
 #include <optional>
 
+#include "lapse/core/error.h"
+#include "lapse/nn/buckets.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/parallel/team.h"
@@ -26,6 +29,7 @@ LikelihoodOptions likelihood_options(const BlockOptions& options) {
 
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
   if (config.positions == "absolute") return {shape.block, shape.width};
+  if (config.positions == "buckets") return {kBuckets, shape.heads};
   return {method.positions(shape), shape.head_dim};
 }
 
@@ -42,11 +46,14 @@ void ModelMemory::reserve(int64_t tokens) {
 void ModelMemory::to(at::Device device) {
   clock = clock.to(device);
   for (auto& table : layers) table.to(device);
+  for (auto& rows : source)
+    for (Tensor* x : {&rows.key, &rows.value, &rows.time}) *x = x->to(device);
 }
 
 int64_t ModelMemory::bytes() const {
   int64_t sum = 0;
   for (const auto& table : layers) sum += table.bytes();
+  for (const auto& rows : source) sum += static_cast<int64_t>(rows.key.nbytes() + rows.value.nbytes());
   return sum;
 }
 
@@ -57,9 +64,13 @@ Transformer::Transformer(const ModelConfig& config, const MethodOptions& method,
   method.check(shape_);
   initial_rows_ = method.initial_rows(shape_);
   input_ = ends.input(config, block, random);
-  if (input_->context() == 0) position_ = normal_parameter(position_shape(config, method, shape_), random);
+  const bool buckets = config.positions == "buckets";
+  if (input_->context() == 0)
+    position_ = normal_parameter(position_shape(config, method, shape_), random,
+                                 buckets ? 1 / std::sqrt(static_cast<double>(config.width)) : 1);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
-  if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind);
+  if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
+  if (config.encoder_layers > 0) encoder_ = std::make_unique<Encoder>(config, random);
   output_ = ends.output(config, *input_, random);
 }
 
@@ -70,6 +81,8 @@ NamedTensors Transformer::parameters() {
     for (auto& [name, tensor] : layers_[l].parameters())
       all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
   norm_.name("norm", all);
+  if (encoder_)
+    for (auto& [name, tensor] : encoder_->parameters()) all.emplace_back("encoder." + name, tensor);
   for (auto& parameter : output_->parameters()) all.push_back(parameter);
   return all;
 }
@@ -88,7 +101,13 @@ void Transformer::to(const at::TensorOptions& options) {
 void Transformer::to_bfloat16() {
   for (auto& layer : layers_) layer.to_bfloat16();
   output_->to_bfloat16();
-  if (position_.defined()) position_ = position_.detach().to(at::kBFloat16);
+  if (encoder_) encoder_->to_bfloat16();
+  if (position_.defined() && config_.positions == "relative") position_ = position_.detach().to(at::kBFloat16);
+}
+
+Ages Transformer::ages() const {
+  if (config_.positions == "buckets") return {{}, bias_by_age(position_, /*both_ways=*/false)};
+  return {position_, {}};
 }
 
 void Transformer::after_update() {
@@ -128,6 +147,20 @@ Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const 
   return output_->likelihood(norm_(options.at_places(h)), target, options.places, {});
 }
 
+std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const BlockDraws& draws) const {
+  // The layers' sites come first, then two of `block`.
+  const std::optional<uint64_t> seed = draws.seed ? std::optional(mix64(*draws.seed + config_.layers + 2)) : draws.seed;
+  const auto drop = [&](const Tensor& x, double p, int64_t site) {
+    return p > 0 && seed ? dropped(x, p, mix64(*seed + config_.encoder_layers + site)) : x;
+  };
+  const Tensor clock = at::zeros({options.source.size(0)}, options.source.options());
+  Tensor h = drop(embed(options.source, clock), config_.embedding_dropout, 0);
+  h = drop((*encoder_)(h, options, seed), config_.output_dropout, 1);
+  std::vector<SourceRows> rows;
+  for (const auto& layer : layers_) rows.push_back(layer.source()->rows(h, options.source_lengths, options.bfloat16));
+  return rows;
+}
+
 // A block of K, token by token; its reports are those of all its tokens.
 Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options) {
   const int64_t K = tokens.size(1);
@@ -165,6 +198,12 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   // Token by token libtorch's bookkeeping for autograd would cost as much as the arithmetic.
   std::optional<at::AutoDispatchBelowADInplaceOrView> below;
   if (!at::GradMode::is_enabled()) below.emplace();
+  if (encoder_ && options.source.defined()) {
+    memory.source = encode(options, draws);
+    options.source.reset();
+  }
+  if (encoder_ && memory.source.empty())
+    fail("this model has an encoder, and was given no source to read; `lapse eval` and `lapse generate` give it one");
   if (stored && tokens.size(1) > 1 && layers_[0].attention().method().one_by_one())
     return one_by_one(tokens, memory, options);
   Result result;
@@ -173,6 +212,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     Team::with(read);
   else
     read();
+  if (!stored) memory.source.clear();  // it has gradients: the next block brings its own
   return result;
 }
 
@@ -188,15 +228,19 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();
   const BlockTimes times(memory.clock, tokens.size(1), options.begins);
-  const Tensor ages = this->ages();
+  const Ages ages = this->ages();
   for (size_t l = 0; l < layers_.size(); ++l) {
-    LayerPass pass{times, l + 1 < layers_.size() ? inner : options, ages, memory.stored, memory.layers[l]};
+    // Attention to a source follows the layer's first sublayer, and wants all positions too.
+    const bool all = encoder_ || l + 1 < layers_.size();
+    LayerPass pass{times, all ? inner : options, ages, memory.stored, memory.layers[l]};
+    if (encoder_) pass.source = &memory.source[l];
     pass.draws.uniform = draws.uniform, pass.draws.dropped = !draws.dropped.empty() && draws.dropped[l];
     if (draws.seed) pass.draws.seed = mix64(*draws.seed + l);
     h = layers_[l](h, pass);
     if (pass.cost.defined()) result.cost = result.cost + pass.cost;
     if (options.observe) result.reports.push_back(std::move(pass.report));
   }
+  if (encoder_) h = options.at_places(h);
   const Tensor last = drop(norm_(h), config_.output_dropout, 1);
   if (options.target.defined())
     result.likelihood = output_->likelihood(last, options.target, options.places, likelihood_options(options));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "lapse/model/encoder.h"
 #include "lapse/model/ends.h"
 #include "lapse/model/layer.h"
 
@@ -17,6 +18,7 @@ struct ModelMemory {
   std::vector<MemoryTable> layers;
   at::Tensor clock;                     ///< [B] int64
   Stored stored = Stored::projections;  ///< what the tables hold
+  std::vector<SourceRows> source = {};  ///< per layer: what an encoder made of the streams' sources; empty: nothing yet
 
   /// Room for so many more tokens of each stream, as MemoryTable::reserve: to read them one by one. c10::Error unless
   /// projections are stored.
@@ -25,7 +27,8 @@ struct ModelMemory {
   int64_t bytes() const;
 };
 
-/// [P, features] of the table of positions: ages for attention, or times for the embedding (model.positions).
+/// [P, features] of the table of positions: ages or buckets of them for attention, or times for the embedding
+/// (model.positions).
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape);
 
 /// The random draws of one block, made in a fixed order so that a resumed run repeats them. By default there are none:
@@ -57,15 +60,15 @@ class Transformer {
   /// Tokens [B, K] int64, the next of each stream, or what else the input reads: [B, K, ...]. Reads and updates
   /// `memory`. With stored projections K is free, 1 for instance, and the outputs do not depend on it. Error if the
   /// model has absolute positions and a stream grows longer than their table; also if an episode begins
-  /// (BlockOptions::begins) and the model has them, or starts from zeros.
+  /// (BlockOptions::begins) and the model has them, or starts from zeros. A model with an encoder reads each stream's
+  /// source (BlockOptions::source) with the stream's first block: Error if it never got one.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
   /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
   /// ...: [B, K, width]. Error as `forward`.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const { return input_->embed(tokens, clock); }
-  /// The table of ages that layers want; undefined if the model has none.
-  at::Tensor ages() const { return position_; }
+  Ages ages() const;
   /// Of the last layer's output h [B, K, width] against targets [B, K].
   Likelihood likelihood(const at::Tensor& h, const at::Tensor& target) const;
 
@@ -91,11 +94,14 @@ class Transformer {
   std::vector<Layer>& layers() { return layers_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const ModelShape& shape() const { return shape_; }
+  /// Whether the model has an encoder.
+  bool reads_source() const { return encoder_ != nullptr; }
   /// The longest stream that the model reads; 0: any.
   int64_t context() const { return input_->context(); }
 
  private:
   Result block(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws);
+  std::vector<SourceRows> encode(const BlockOptions& options, const BlockDraws& draws) const;
   Result one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options);
 
   ModelConfig config_;
@@ -103,7 +109,8 @@ class Transformer {
   at::Device device_ = at::kCPU;
   int64_t initial_rows_;
   std::unique_ptr<Input> input_;
-  at::Tensor position_;  // of ages; undefined if the input has positions
+  at::Tensor position_;  // of ages, or their buckets; undefined if the input has positions
+  std::unique_ptr<Encoder> encoder_;
   std::vector<Layer> layers_;
   Norm norm_;  // pre-norm only
   std::unique_ptr<Output> output_;

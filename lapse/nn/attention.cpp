@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "lapse/nn/pairs.h"
@@ -57,7 +58,8 @@ Attention::Attention(const MethodOptions& method, const ModelShape& shape, int64
     : shape_(shape),
       dropout_(o.dropout),
       method_(method.make(shape, layer, random)),
-      query_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
+      query_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random,
+             shape.scaled ? 1 : std::sqrt(static_cast<double>(shape.head_dim))),
       key_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
       value_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
       out_(shape.width, shape.heads * shape.head_dim, false, o.initialisation, random, o.divisor),
@@ -178,7 +180,8 @@ MemoryTable Attention::projected(const MemoryTable& inputs) const {
 
 Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const {
   const bool stored = pass.stored == Stored::projections, rounded = pass.options.bfloat16 || bfloat16();
-  Query query{stored ? own.x : before_(h), {}, pass.times.start, pass.position, pass.options.lengths};
+  Query query{stored ? own.x : before_(h), {}, pass.times.start, pass.ages.position, pass.options.lengths};
+  query.age_bias = pass.ages.bias;
   query.q = query_norm_(heads(stored ? own.query : query_(query.x, pass.options.bfloat16)));
   query.uniform = pass.draws.uniform;
   if (dropout_ > 0 && pass.draws.seed) {

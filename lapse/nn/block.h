@@ -28,13 +28,15 @@ struct BlockOptions {
   /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
   /// they take room, but change nothing.
   bool exact = false;
-  at::Tensor lengths;     ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
-  at::Tensor begins;      ///< [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere
-  at::Tensor places;      ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
-  at::Tensor target;      ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
-  bool answers = false;   ///< with a target: fill Likelihood::right
-  bool each = false;      ///< with a target: fill Likelihood::each
-  bool bfloat16 = false;  ///< with Stored::inputs: multiply in bfloat16 and sum in float32; all else stays float32
+  at::Tensor lengths;  ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
+  at::Tensor begins;   ///< [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere
+  at::Tensor places;   ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
+  at::Tensor target;   ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
+  at::Tensor source;   ///< [B, S] int64: what the encoder of a model that has one is to read; undefined: read before
+  at::Tensor source_lengths;  ///< [B] int64: of the source, as `lengths`
+  bool answers = false;       ///< with a target: fill Likelihood::right
+  bool each = false;          ///< with a target: fill Likelihood::each
+  bool bfloat16 = false;      ///< with Stored::inputs: multiply in bfloat16 and sum in float32; all else stays float32
 };
 
 /// When the tokens of a block are: the same for every layer.
@@ -78,15 +80,29 @@ struct LayerReport {
   void join(const LayerReport& next);
 };
 
+/// What attention knows of how old rows are.
+struct Ages {
+  at::Tensor position;  ///< [P, D]: embeddings of ages 1 ... P; undefined if the model has none
+  at::Tensor bias;      ///< [H, A]: bias_by_age (nn/buckets.h); undefined if the model has none
+};
+
+/// What an encoder made of the samples' sources, as one layer reads it.
+struct SourceRows {
+  at::Tensor key, value;  ///< [N, H, D]: of tokens that are no padding
+  at::Tensor offsets;     ///< [B + 1] int64, on the CPU: each sample's rows
+  at::Tensor time;        ///< [N] int64
+};
+
 /// One layer's share of a block on its way through the layer's parts.
 struct LayerPass {
   const BlockTimes& times;
   const BlockOptions& options;
-  const at::Tensor& position;  ///< [P, D]: the model's table of ages; may be undefined
-  Stored stored;               ///< what `table` holds
-  MemoryTable& table;          ///< gains the block's rows, loses those that expire
+  const Ages& ages;
+  Stored stored;       ///< what `table` holds
+  MemoryTable& table;  ///< gains the block's rows, loses those that expire
   LayerDraws draws = {};
-  at::Tensor cost = {};  ///< the method's: a scalar, undefined if there is none
+  const SourceRows* source = nullptr;  ///< null: the layer reads no source
+  at::Tensor cost = {};                ///< the method's: a scalar, undefined if there is none
   LayerReport report = {};
 };
 

@@ -25,8 +25,8 @@ at::Tensor filled(at::IntArrayRef shape, const Draw& draw) {
 ShapesOnly::ShapesOnly() { shapes_only = true; }
 ShapesOnly::~ShapesOnly() { shapes_only = false; }
 
-at::Tensor normal_parameter(at::IntArrayRef shape, Random& random) {
-  return filled(shape, [&] { return random.normal(); });
+at::Tensor normal_parameter(at::IntArrayRef shape, Random& random, double deviation) {
+  return filled(shape, [&] { return deviation * random.normal(); });
 }
 
 at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random) {
@@ -38,6 +38,7 @@ at::Tensor constant_parameter(at::IntArrayRef shape, double value) {
 }
 
 at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random) {
+  if (initialisation == "normal") return normal_parameter({out, in}, random, 1 / std::sqrt(static_cast<double>(in)));
   const double bound =
       initialisation == "glorot" ? std::sqrt(6.0 / (in + out)) : 1 / std::sqrt(static_cast<double>(in));
   return uniform_parameter({out, in}, bound, random);

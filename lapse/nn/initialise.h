@@ -19,11 +19,12 @@ class ShapesOnly {
 };
 
 /// Leaves that require gradients, float32.
-at::Tensor normal_parameter(at::IntArrayRef shape, Random& random);                 ///< N(0, 1)
-at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random);  ///< U(-bound, bound)
+at::Tensor normal_parameter(at::IntArrayRef shape, Random& random, double deviation = 1);  ///< N(0, deviation)
+at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random);         ///< U(-bound, bound)
 at::Tensor constant_parameter(at::IntArrayRef shape, double value);
 
-/// A linear map's weight [out, in]: "default" U(+-1/sqrt(in)), "glorot" U(+-sqrt(6 / (in + out))).
+/// A linear map's weight [out, in]: "default" U(+-1/sqrt(in)), "glorot" U(+-sqrt(6 / (in + out))), "normal"
+/// N(0, 1/sqrt(in)), the second being the standard deviation.
 at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random);
 
 }  // namespace lapse

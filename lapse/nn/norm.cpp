@@ -9,19 +9,16 @@
 
 namespace lapse {
 
-namespace {
-constexpr double kEpsilon = 1e-5;
-}
-
-Norm::Norm(int64_t features, const std::string& kind) : weight_(constant_parameter({features}, 1)) {
+Norm::Norm(int64_t features, const std::string& kind, double epsilon)
+    : weight_(constant_parameter({features}, 1)), epsilon_(epsilon) {
   if (kind == "layer") bias_ = constant_parameter({features}, 0);
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (!weight_.defined()) return x;
   if (few_rows(x, kSomeRows)) return few(x, {});
-  if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, kEpsilon);
-  return lapse::rms_norm(x, weight_, kEpsilon);
+  if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, epsilon_);
+  return lapse::rms_norm(x, weight_, epsilon_);
 }
 
 at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
@@ -35,7 +32,7 @@ at::Tensor Norm::few(const at::Tensor& x, const at::Tensor& more) const {
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
   for (int64_t i = 0; i < x.numel(); i += n)
     normalise_sum(x.const_data_ptr<float>() + i, more.defined() ? more.const_data_ptr<float>() + i : nullptr,
-                  weight_.const_data_ptr<float>(), bias, kEpsilon, n, y.mutable_data_ptr<float>() + i);
+                  weight_.const_data_ptr<float>(), bias, epsilon_, n, y.mutable_data_ptr<float>() + i);
   return y;
 }
 

@@ -10,11 +10,11 @@
 namespace lapse {
 
 /// LayerNorm (kind "layer": mean 0, variance 1, scale and shift) or RMSNorm ("rms": mean square 1, scale) over the last
-/// dimension, eps 1e-5.
+/// dimension; `epsilon` is added to the variance or mean square.
 class Norm {
  public:
   Norm() = default;  ///< none: leaves what it is given
-  Norm(int64_t features, const std::string& kind);
+  Norm(int64_t features, const std::string& kind, double epsilon = 1e-5);
 
   at::Tensor operator()(const at::Tensor& x) const;
   bool defined() const { return weight_.defined(); }
@@ -26,6 +26,7 @@ class Norm {
   at::Tensor few(const at::Tensor& x, const at::Tensor& more) const;
 
   at::Tensor weight_, bias_;
+  double epsilon_ = 0;
 };
 
 }  // namespace lapse

@@ -201,6 +201,8 @@ void Checkpoint::require_sizes(const MethodOptions& method) const {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
     require(fmt::format("weight.layers.{}.ff1.weight", l), {m.inner_width(), m.width});
   }
+  for (int64_t l = 0; l < m.encoder_layers; ++l)
+    require(fmt::format("weight.encoder.layers.{}.ff1.weight", l), {m.inner_width(), m.width});
 }
 
 void Checkpoint::load_weights(Transformer& model, const std::string& method) const {

@@ -25,6 +25,9 @@ double moments(const OptimiserConfig& optimiser) {
 ///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
 ///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward
 ///   gradients  of one layer's rows
+///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each of
+///   the
+///              others
 ///   outputs    K · Output::computed: logits, probabilities, gradients
 ///
 /// Attention keeps nothing of queries × rows.
@@ -37,9 +40,13 @@ double update_bytes(const Config& config, double outputs, double old) {
   const double part = batch / static_cast<double>(config.train.parts);
   const double tables = 2 * layers * batch * old * width;
   const double rows = part * (old + block) * (width + 2 * heads);
-  const double own = part * block * (2 * heads + 4 * width + gates * static_cast<double>(m.inner_width()));
+  const double inner = gates * static_cast<double>(m.inner_width());
+  const double own = part * block * (2 * heads + 4 * width + inner);
+  const double encoded = part * block *
+                         (static_cast<double>(m.encoder_layers) * (6 * heads + 4 * width + inner) +
+                          (m.encoder_layers > 0 ? 2 * layers * heads : 0));
   const double scored = config.task() ? 0 : part * block * outputs;
-  return kFloat * (tables + layers * (rows + own) + rows + 3 * scored);
+  return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
 }
 
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lapse/core/random.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/attention/tile.cpp"
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
@@ -249,6 +251,20 @@ void Unskew(float* x, int lines, int queries) {
   }
 }
 
+/// A loop that the compiler makes vectors of: products of 64 bits are there for some instruction sets only.
+void DrawDropout(double p, uint64_t seed, uint64_t query, int queries, const int64_t* index, int rows,
+                 float* HWY_RESTRICT factors) {
+  const float share = static_cast<float>(p * (1 << 24)), kept = static_cast<float>(1 / (1 - p));
+  for (int i = 0; i < rows; ++i) {
+    const uint64_t counter = (query << 32) + static_cast<uint64_t>(index[i]) + seed;
+    float* HWY_RESTRICT line = factors + int64_t{i} * queries;
+    for (int t = 0; t < queries; ++t) {
+      const uint64_t bits = (mix64(counter + (static_cast<uint64_t>(t) << 32)) ^ (uint64_t{1} << 63)) >> 40;
+      line[t] = static_cast<float>(static_cast<int32_t>(bits)) >= share ? kept : 0;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lapse
@@ -260,6 +276,7 @@ namespace lapse {
 HWY_EXPORT(Forward);
 HWY_EXPORT(Backward);
 HWY_EXPORT(Received);
+HWY_EXPORT(DrawDropout);
 HWY_EXPORT(Skew);
 HWY_EXPORT(Unskew);
 
@@ -278,6 +295,10 @@ void tile_backward(const ScoreTile& tile, const float* lse2, const float* dot, f
 }
 void tile_received(const ScoreTile& tile, const float* lse2, float* score, float* received) {
   HWY_DYNAMIC_DISPATCH(Received)(tile, lse2, score, received);
+}
+void draw_dropout(double p, uint64_t seed, uint64_t query, int queries, const int64_t* index, int rows,
+                  float* factors) {
+  HWY_DYNAMIC_DISPATCH(DrawDropout)(p, seed, query, queries, index, rows, factors);
 }
 void skew(float* x, int lines, int queries) { HWY_DYNAMIC_DISPATCH(Skew)(x, lines, queries); }
 void unskew(float* x, int lines, int queries) { HWY_DYNAMIC_DISPATCH(Unskew)(x, lines, queries); }

@@ -65,6 +65,9 @@ void tile_backward(const ScoreTile& tile, const float* lse2, const float* dot, f
 /// The sum over queries of a' of each row, before dropout, added to received [rows].
 void tile_received(const ScoreTile& tile, const float* lse2, float* score, float* received);
 
+/// Dropout's factors [rows][queries], 0 or 1 / (1 - p): of queries from number `query` on, and rows of these indices.
+void draw_dropout(double p, uint64_t seed, uint64_t query, int queries, const int64_t* index, int rows, float* factors);
+
 /// x[a][t] = y[a + t][t] for a in 0 ... lines - queries - 1, in place, and the inverse, which adds nothing: x[a][t] =
 /// y[a - t][t] for a in queries ... lines - 1. x: [lines][queries].
 void skew(float* x, int lines, int queries);

@@ -228,15 +228,8 @@ class TiledWork {
   /// Dropout's factors, of the same counters as the reference's.
   void draw(int64_t at) {
     const auto& c = call_;
-    const float share = static_cast<float>(c.options.dropout * (1 << 24));
-    const auto kept = static_cast<float>(1 / (1 - c.options.dropout));
     const uint64_t query = (task_.sample * c.H + head_) * c.K + first_;
-    for (int64_t i = 0; i < kTileRows; ++i)
-      for (int t = 0; t < c.queries; ++t) {
-        const uint64_t counter = ((query + t) << 32) + static_cast<uint64_t>(rows_.index[at + i]);
-        const uint64_t bits = (mix64(counter + c.seed) ^ (uint64_t{1} << 63)) >> 40;
-        dropout_[i * c.queries + t] = static_cast<float>(bits) >= share ? kept : 0;
-      }
+    draw_dropout(c.options.dropout, c.seed, query, c.queries, rows_.index.data() + at, kTileRows, dropout_);
   }
 
   const TiledCall<T>& call_;

@@ -1,0 +1,48 @@
+#include "lapse/model/encoder.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "lapse/nn/buckets.h"
+#include "lapse/nn/initialise.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+Encoder::Encoder(const ModelConfig& config, Random& random)
+    : position_(normal_parameter({kBuckets, config.heads}, random, 1 / std::sqrt(static_cast<double>(config.width)))) {
+  for (int64_t l = 0; l < config.encoder_layers; ++l) layers_.push_back(Layer::of_encoder(config, random));
+  if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
+}
+
+Tensor Encoder::operator()(const Tensor& embedding, const BlockOptions& given, std::optional<uint64_t> seed) const {
+  const int64_t B = embedding.size(0);
+  const BlockTimes times(at::zeros({B}, embedding.options().dtype(at::kLong)), embedding.size(1), {});
+  const BlockOptions options{.lengths = given.source_lengths, .bfloat16 = given.bfloat16};
+  const Ages ages{{}, bias_by_age(position_, /*both_ways=*/true)};
+  MemoryTable none(B);
+  Tensor h = embedding;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    LayerPass pass{times, options, ages, Stored::inputs, none};
+    if (seed) pass.draws.seed = mix64(*seed + l);
+    h = layers_[l](h, pass);
+  }
+  return norm_(h);
+}
+
+NamedTensors Encoder::parameters() {
+  NamedTensors all = {{"position", &position_}};
+  for (size_t l = 0; l < layers_.size(); ++l)
+    for (auto& [name, tensor] : layers_[l].parameters())
+      all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
+  norm_.name("norm", all);
+  return all;
+}
+
+void Encoder::to_bfloat16() {
+  for (auto& layer : layers_) layer.to_bfloat16();
+}
+
+}  // namespace lapse

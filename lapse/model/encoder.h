@@ -1,0 +1,30 @@
+// The encoder of an encoder-decoder: layers in which every token of a source attends all of it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lapse/model/layer.h"
+
+namespace lapse {
+
+class Encoder {
+ public:
+  Encoder(const ModelConfig& config, Random& random);
+
+  /// Of an embedding h [B, S, width], with padding from lengths [B] on (undefined: none): [B, S, width]. `seed`: of
+  /// the dropout; none: no dropout.
+  at::Tensor operator()(const at::Tensor& h, const BlockOptions& options, std::optional<uint64_t> seed) const;
+
+  /// position, layers.0.query, ..., norm.weight.
+  NamedTensors parameters();
+  void to_bfloat16();  ///< Transformer::to_bfloat16
+
+ private:
+  at::Tensor position_;  // [kBuckets, H]
+  std::vector<Layer> layers_;
+  Norm norm_;  // pre-norm only
+};
+
+}  // namespace lapse

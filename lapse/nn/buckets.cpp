@@ -1,0 +1,26 @@
+#include "lapse/nn/buckets.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace lapse {
+
+int64_t bucket_of(int64_t r, bool both_ways) {
+  const int64_t n = both_ways ? kBuckets / 2 : kBuckets, exact = n / 2;
+  const int64_t offset = both_ways && r > 0 ? n : 0, distance = both_ways ? std::abs(r) : std::max<int64_t>(-r, 0);
+  if (distance < exact) return offset + distance;
+  const auto width = static_cast<double>(exact);
+  const double share = std::log(static_cast<double>(distance) / width) / std::log(kFarthest / width);
+  return offset + std::min(n - 1, exact + static_cast<int64_t>(share * static_cast<double>(n - exact)));
+}
+
+at::Tensor bias_by_age(const at::Tensor& table, bool both_ways) {
+  std::vector<int64_t> buckets;
+  for (int64_t age = both_ways ? -kFarthest : 0; age <= kFarthest; ++age) buckets.push_back(bucket_of(-age, both_ways));
+  return table.t().index_select(1, at::tensor(buckets, at::kLong).to(table.device()));
+}
+
+}  // namespace lapse

@@ -1,0 +1,37 @@
+// Attention over all of a source, before and after the query: an encoder's over itself, a decoder's over what an
+// encoder made.
+#pragma once
+
+#include <string>
+
+#include "lapse/nn/attention.h"
+
+namespace lapse {
+
+/// W_o attention(W_q x, rows), x = before(h). Rows are those of pass.source; in an encoder, which has none, those of x
+/// before each sample's padding, with a bias by age.
+class SourceAttention : public Sublayer {
+ public:
+  SourceAttention(const ModelShape& shape, const AttentionOptions& options, Norm before, Random& random);
+
+  at::Tensor operator()(const at::Tensor& h, LayerPass& pass) override;
+
+  /// Of an encoder's output x [B, S, width], with padding from lengths [B] on (undefined: none).
+  SourceRows rows(const at::Tensor& x, const at::Tensor& lengths, bool bfloat16) const;
+
+  /// PREFIXquery and so on.
+  void name(const std::string& prefix, NamedTensors& parameters);
+  std::vector<at::Tensor*> matrices() override { return {&query_.weight, &key_.weight, &value_.weight, &out_.weight}; }
+  Norm& before() { return before_; }
+
+ private:
+  SourceRows packed(const at::Tensor& key, const at::Tensor& value, const at::Tensor& lengths) const;
+  at::Tensor heads(const at::Tensor& x) const { return x.unflatten(-1, {shape_.heads, shape_.head_dim}); }
+
+  ModelShape shape_;
+  double dropout_;
+  Linear query_, key_, value_, out_;
+  Norm before_;
+};
+
+}  // namespace lapse
