@@ -15,8 +15,9 @@ using Json = nlohmann::ordered_json;
 
 void print(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
-  std::cout << fmt::format("model       {} parameters: {} layers of width {}, {}\n", trial.memory.parameters, m.layers,
-                           m.width, config.method_name)
+  const std::string encoder = m.encoder_layers > 0 ? fmt::format(" and {} of an encoder", m.encoder_layers) : "";
+  std::cout << fmt::format("model       {} parameters: {} layers{} of width {}, {}\n", trial.memory.parameters,
+                           m.layers, encoder, m.width, config.method_name)
             << fmt::format("data        {}\n", trial.source)
             << fmt::format("an update   {} x {} {}s\n", config.train.batch, config.train.block, trial.unit)
             << fmt::format("memory      about {} at first, {} once memories are full (estimates); {} are free here\n",

@@ -13,6 +13,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/spans.h"
 #include "lapse/read/generator.h"
 #include "lapse/read/highlight.h"
 
@@ -68,6 +69,30 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
+/// Of a model with an encoder: the gaps of the prompt are filled in.
+int fill(const CLI::App& verb, const Arguments& arguments, Transformer& model, const Vocabulary& vocabulary) {
+  for (const char* flag : {"--interactive", "--remembered"})
+    if (verb.count(flag) > 0)
+      fail(fmt::format("{} is for models that go on from a text; this one fills in gaps", flag));
+  Generator generator(model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
+  const auto source = encode_gaps(vocabulary, arguments.prompt);
+  generator.read_source(source);
+  generator.feed({vocabulary.bos()});
+  catch_interrupts();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<int32_t> made;
+  const auto ended = [&] { return interrupted() || (!made.empty() && made.back() == vocabulary.eos()); };
+  while ((arguments.tokens == 0 || std::ssize(made) < arguments.tokens) && !ended()) made.push_back(generator.next());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const auto spans = decode_spans(vocabulary, made, vocabulary.sentinels());
+  const std::string text = fill_gaps(arguments.prompt, spans);
+  if (arguments.json)
+    print_json(arguments, text, made, std::ssize(source), generator, seconds);
+  else
+    std::cout << text << '\n';
+  return 0;
+}
+
 /// What cannot be asked for together.
 void check(const CLI::App& verb, const Arguments& arguments) {
   if (verb.count("--prompt") > 0 && verb.count("--prompt-file") > 0)
@@ -93,6 +118,7 @@ int run(const CLI::App& verb, Arguments arguments) {
          ", asks for labels; there is no text to go on");
   const auto model = reader.model();
   reader.checkpoint.close();
+  if (model->reads_source()) return fill(verb, arguments, *model, vocabulary);
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
   if (arguments.interactive) {
     talk(generator, *model, vocabulary,
@@ -150,8 +176,10 @@ void add_generate(CLI::App& program, Action& action) {
       program.add_subcommand("generate", "Write text with a trained model, one token at a time, without end if asked");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--prompt", arguments->prompt,
-                   "text to continue; default: a line end. '-': standard input, without its last line end");
+  verb->add_option(
+      "--prompt", arguments->prompt,
+      "text to continue; default: a line end. '-': standard input, without its last line end. Of a model with an "
+      "encoder the text whose gaps <extra_id_0>, <extra_id_1>, ... are filled in");
   verb->add_option("--prompt-file", arguments->prompt_file,
                    "the text to continue is in this file, plain or gzip; its last line end is left out")
       ->type_name("FILE");

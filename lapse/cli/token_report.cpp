@@ -59,6 +59,7 @@ TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, std::
 }
 
 void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const TokenLosses* other) {
+  if (block.starts.empty()) fail("--losses and --against are for runs that predict a text token by token");
   const auto smaller = [](const Difference& a, const Difference& b) { return a.size() > b.size(); };
   for (int64_t i = 0; i < std::ssize(block.target); ++i) {
     if (block.target[i] == kUnscored) continue;

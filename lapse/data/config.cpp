@@ -38,6 +38,14 @@ Fields DataConfig::fields() {
           "and padding is neither read, scored nor counted. \"lines\": each line is a document; else markers, as "
           "\"<doc </doc>\": a line that begins with one of them separates documents and belongs to none. \"none\": the "
           "text is not made of documents"),
+      field("objective", objective,
+            "what is predicted. next_token: each token from those before it; span_corruption: spans that are cut out "
+            "of the text, by a model with an encoder (model.encoder_layers), which reads what is left of it, at most "
+            "train.block tokens at a time. The vocabulary then begins with padding and end, and ends with sentinels")
+          .one_of({"next_token", "span_corruption"}),
+      field("noise_density", noise_density, "share of the text that span corruption cuts out").in(0.001, 0.9),
+      field("noise_span", noise_span, "mean length of the spans").in(1, 1e6).unit("tokens"),
+      field("sentinels", sentinels, "tokens that stand for spans, at most so many at a time").in(1, 1 << 20),
   };
 }
 

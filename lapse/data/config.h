@@ -15,10 +15,14 @@ struct DataConfig {
   int64_t max_vocabulary = 0;
   bool windows = false;
   std::string documents = "none";
+  std::string objective = "next_token";
+  double noise_density = 0.15, noise_span = 3;
+  int64_t sentinels = 100;
 
   /// Whether the text is read in windows, which begin with BOS.
   bool in_windows() const { return windows || documents != "none"; }
 
+  bool corrupts_spans() const { return objective == "span_corruption"; }
   Fields fields();
 };
 

@@ -27,6 +27,8 @@ struct TokenBlock {
   /// Of `answers`, [batch][length]: which targets are parts of answers, each run of them one answer; empty: all that
   /// are scored.
   std::vector<bool> asked;
+  std::vector<int64_t>
+      source;  ///< [batch][source.size() / batch]: what an encoder reads of each sample; empty: nothing
   std::vector<int64_t> starts;  ///< of a text: where in it each sample's first target stands; else empty
 
   /// Without padding.

@@ -145,6 +145,12 @@ Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool h
 }
 
 Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
+  Vocabulary vocabulary = of_text(config, text);
+  if (config.corrupts_spans()) vocabulary.sentinels_ = config.sentinels;
+  return vocabulary;
+}
+
+Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) {
   if (text.empty()) fail("the training text is empty");
   if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.in_windows());
   if (config.unit == "subword") {
@@ -178,6 +184,19 @@ Vocabulary Vocabulary::of_subwords(std::shared_ptr<const Subwords> subwords, boo
 
 Vocabulary Vocabulary::from_json(const std::string& text, const std::string& origin) {
   const Json json = parse_json(text, origin);
+  Vocabulary vocabulary = of_json(json, origin);
+  if (!json.contains("sentinels")) return vocabulary;
+  constexpr uint64_t kMostSentinels = 1 << 20;
+  const Json& sentinels = json["sentinels"];
+  if (!sentinels.is_number_unsigned() || sentinels == 0 || sentinels > kMostSentinels)
+    fail(fmt::format("{}: \"sentinels\" must be a whole number of 1 ... {}", origin, kMostSentinels));
+  if (vocabulary.has_bos_ || vocabulary.unit_ == "token")
+    fail(origin + ": \"sentinels\" are for texts without windows");
+  vocabulary.sentinels_ = sentinels;
+  return vocabulary;
+}
+
+Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
   const auto refuse = [&](const std::string& what) { fail(origin + ": " + what); };
   if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) refuse("has no \"unit\"");
   if (json.contains("bos") && !json["bos"].is_boolean()) refuse("\"bos\" must be true or false");
@@ -221,12 +240,19 @@ std::string Vocabulary::to_json() const {
   else if (unit_ != "byte")
     json["tokens"] = tokens_;
   if (outputs_ > 0) json["outputs"] = outputs_;
+  if (sentinels_ > 0) json["sentinels"] = sentinels_;
   return json.dump();
 }
 
 std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<TextBytes>* text_bytes) const {
   std::vector<TextBytes> unwanted;
-  std::vector<TextBytes>& lengths = text_bytes != nullptr ? *text_bytes : unwanted;
+  std::vector<int32_t> ids = encode_tokens(text, text_bytes != nullptr ? *text_bytes : unwanted);
+  if (first() > 0)
+    for (int32_t& id : ids) id += first();
+  return ids;
+}
+
+std::vector<int32_t> Vocabulary::encode_tokens(std::string_view text, std::vector<TextBytes>& lengths) const {
   if (unit_ == "character") return encode_characters(text, lengths);
   if (unit_ == "word" || unit_ == "token") return encode_words(text, lengths);
   if (subwords_) {
@@ -270,8 +296,11 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector
   return ids;
 }
 
-std::string Vocabulary::decode(int32_t id) const {
-  if (has_bos_ && id == bos()) return "";
+std::string Vocabulary::decode(int32_t given) const {
+  if (has_bos_ && given == bos()) return "";
+  const int32_t id = given - first();
+  if (sentinels_ > 0 && (id < 0 || id >= std::ssize(tokens_)))
+    return id < 0 ? "" : fmt::format("<extra_id_{}>", size() - 1 - given);
   const std::string& token = tokens_.at(static_cast<size_t>(id));
   if (unit_ == "token") return token + " ";
   if (unit_ != "word") return token;

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "lapse/data/config.h"
 
 namespace lapse {
@@ -39,7 +41,9 @@ struct TextBytes {
 ///   token      what a generated task names (lapse/tasks): words between white space, and no others.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
 /// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows or data.documents there is
-/// one id more, the last, that begins a window and stands for no text: BOS (256 for bytes).
+/// one id more, the last, that begins a window and stands for no text: BOS (256 for bytes). With
+/// span corruption (data/spans.h) id 0 is padding, which also begins what is predicted, 1 is EOS, the tokens follow,
+/// and the last ids are the sentinels.
 class Vocabulary {
  public:
   Vocabulary() = default;
@@ -52,9 +56,16 @@ class Vocabulary {
   static Vocabulary from_json(const std::string& json, const std::string& origin = "vocabulary");
   std::string to_json() const;
 
-  int64_t size() const { return static_cast<int64_t>(tokens_.size()) + (has_bos_ ? 1 : 0); }
-  int64_t outputs() const { return outputs_ > 0 ? outputs_ : size(); }                  ///< kinds of what is predicted
-  int32_t bos() const { return has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }  ///< -1: there is none
+  int64_t size() const {
+    return static_cast<int64_t>(tokens_.size()) + (has_bos_ ? 1 : 0) + (sentinels_ > 0 ? first() + sentinels_ : 0);
+  }
+  int64_t outputs() const { return outputs_ > 0 ? outputs_ : size(); }  ///< kinds of what is predicted
+  /// The token that begins a window, or a target; -1: there is none.
+  int32_t bos() const { return sentinels_ > 0 ? 0 : has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }
+  int32_t eos() const { return sentinels_ > 0 ? 1 : -1; }  ///< -1: there is none
+  int64_t sentinels() const { return sentinels_; }
+  /// The sentinel of span 0, 1, ...: the last id, the one before it, ...
+  int32_t sentinel(int64_t span) const { return static_cast<int32_t>(size() - 1 - span); }
   const std::string& unit() const { return unit_; }
   bool needs_utf8() const { return unit_ != "byte" && unit_ != "subword"; }  ///< `encode` refuses other texts
 
@@ -79,13 +90,17 @@ class Vocabulary {
   };
 
   Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos);
+  static Vocabulary of_json(const nlohmann::ordered_json& json, const std::string& origin);
+  static Vocabulary of_text(const DataConfig& config, std::string_view text);
+  int32_t first() const { return sentinels_ > 0 ? 2 : 0; }  // id of the first token
+  std::vector<int32_t> encode_tokens(std::string_view text, std::vector<TextBytes>& text_bytes) const;
   static Vocabulary of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos);
   std::vector<int32_t> encode_characters(std::string_view text, std::vector<TextBytes>& text_bytes) const;
   std::vector<int32_t> encode_words(std::string_view text, std::vector<TextBytes>& text_bytes) const;
 
   std::string unit_;
   bool has_bos_ = false;
-  int64_t outputs_ = 0;
+  int64_t outputs_ = 0, sentinels_ = 0;
   std::vector<std::string> tokens_;                                      // id -> bytes
   std::vector<int32_t> by_code_point_;                                   // characters only: code point -> id
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;  // words and tasks' tokens only

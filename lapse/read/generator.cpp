@@ -14,12 +14,17 @@ using at::Tensor;
 Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
     : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, Stored::projections)) {}
 
+void Generator::read_source(const std::vector<int32_t>& tokens) {
+  source_ = at::tensor(tokens, at::kInt).to(model_.device(), at::kLong).unsqueeze(0);
+}
+
 void Generator::feed(const std::vector<int32_t>& tokens) {
   at::NoGradGuard no_grad;
   const Tensor all = at::tensor(tokens, at::kInt).to(model_.device(), at::kLong).unsqueeze(0);
   const int64_t block = std::max<int64_t>(model_.shape().block, 1);
   for (int64_t i = 0; i < all.size(1); i += block) {
-    const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {});
+    const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {.source = source_});
+    source_.reset();
     logits_ = y.logits[0][-1];
   }
   seen_ += all.size(1);

@@ -13,6 +13,8 @@ class Generator {
   /// The model must outlive the generator.
   Generator(Transformer& model, const SamplingOptions& options, uint64_t seed);
 
+  /// What the model's encoder, which it must have, is to read: with the first tokens that follow.
+  void read_source(const std::vector<int32_t>& tokens);
   /// Reads tokens, block by block. At least one is needed before `next`.
   void feed(const std::vector<int32_t>& tokens);
   /// Draws the next token, and reads it unless the model's window is full: then none can follow, and
@@ -38,6 +40,7 @@ class Generator {
   SamplingOptions options_;
   Random random_;
   ModelMemory memory_;
+  at::Tensor source_;  // yet to be read; undefined: nothing
   at::Tensor logits_;  // of the token after the last one read; [V]
   int64_t seen_ = 0;
 };

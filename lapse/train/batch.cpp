@@ -12,6 +12,7 @@ Batch::Batch(const TokenBlock& block)
     : input(at::tensor(block.input, at::kLong).view({block.batch, block.length})),
       target(at::tensor(block.target, at::kLong).view({block.batch, block.length})) {
   if (!block.lengths.empty()) lengths = at::tensor(block.lengths, at::kLong);
+  if (!block.source.empty()) source = at::tensor(block.source, at::kLong).view({block.batch, -1});
 }
 
 template <class F>
@@ -19,6 +20,7 @@ Batch Batch::each(const F& f) const {
   Batch all(f(input), f(target));
   if (lengths.defined()) all.lengths = f(lengths);
   if (begins.defined()) all.begins = f(begins);
+  if (source.defined()) all.source = f(source);
   for (const auto& [name, values] : more) all.more[name] = f(values);
   return all;
 }

@@ -151,13 +151,14 @@ std::unique_ptr<TaskOptions> Config::copy_task() const {
   return nullptr;
 }
 
-bool Config::windows() const { return task() ? task()->window() > 0 : data.in_windows(); }
+bool Config::windows() const { return task() ? task()->window() > 0 : data.in_windows() || data.corrupts_spans(); }
 
 void Config::check_generated() const {
   for (const auto& [key, value] :
        {std::pair("path", data.path), {"train", data.train_path}, {"valid", data.valid_path}, {"test", data.test_path}})
     if (!value.empty())
       fail(fmt::format("data.task = \"{}\" generates what it reads; leave out data.{}, or the task", task_name, key));
+  if (data.corrupts_spans()) fail("data.objective = \"span_corruption\" is for texts; leave out data.task");
   if (data.in_windows() || data.unit != DataConfig().unit || !data.tokenizer.empty())
     fail(fmt::format("data.task = \"{}\" has tokens and windows of its own; leave out data.{}", task_name,
                      data.documents != "none"  ? "documents"
@@ -188,6 +189,16 @@ void Config::check_environment() const {
 void Config::check() const {
   model.check();
   if (generates()) check_generated();
+  if (model.encoder_layers > 0 && !data.corrupts_spans())
+    fail(
+        "model.encoder_layers needs data.objective = \"span_corruption\": else there is nothing for an encoder to "
+        "read");
+  if (data.corrupts_spans() && model.encoder_layers == 0)
+    fail(
+        "data.objective = \"span_corruption\" needs an encoder, which reads what is left of the text: "
+        "model.encoder_layers");
+  if (data.corrupts_spans() && data.in_windows())
+    fail("data.objective = \"span_corruption\" cuts the text itself; leave out data.windows and data.documents");
   if (model.positions == "absolute" && !windows())
     fail(generates()
              ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "

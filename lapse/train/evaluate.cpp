@@ -97,6 +97,7 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
                                 {.observe = true,
                                  .lengths = batch.lengths,
                                  .target = batch.target,
+                                 .source = batch.source,
                                  .answers = block.answers,
                                  .each = each != nullptr});
   const Likelihood& found = y.likelihood;

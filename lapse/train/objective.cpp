@@ -14,7 +14,7 @@ class Prediction : public Objective {
                 const BlockOptions& options, const BlockDraws& draws) const override {
     BlockOptions how = options;
     how.target = part.target, how.answers = answers();
-    how.lengths = part.lengths, how.begins = part.begins;
+    how.lengths = part.lengths, how.begins = part.begins, how.source = part.source;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
     const Tensor loss = all.nats / divisor(of.scored);

@@ -75,6 +75,14 @@ class Run {
     return Outcome::kFinished;
   }
 
+  /// Nothing but the first checkpoint.
+  void begin(const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
+    folder_ = folder;
+    load_weights(learner_->model());
+    save();
+    write_file(folder / "config.toml", config_to_toml(config_.sections()));
+  }
+
  private:
   void describe() {
     const at::Device device = learner_->model().device();
@@ -242,6 +250,13 @@ class Run {
 };
 
 }  // namespace
+
+void begin_run(Config& config, const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
+  require_trainable_here(config);
+  const RunLock lock(folder);
+  if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
+  Run(config, open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
+}
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
   require_trainable_here(config);

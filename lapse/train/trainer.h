@@ -1,6 +1,9 @@
 // Training by truncated back-propagation over blocks, memory carried.
 #pragma once
 
+#include <functional>
+
+#include "lapse/model/transformer.h"
 #include "lapse/train/config.h"
 
 namespace lapse {
@@ -17,5 +20,9 @@ enum class Outcome { kFinished, kInterrupted };
 /// differ from its configuration are the run's length, paths and how often things are recorded. Error, besides bad
 /// input: a loss or gradient that is not finite, naming the update and the last checkpoint.
 Outcome train(Config& config, const fs::path& run, const TrainerOptions& options);
+
+/// A run of these weights before its first update: to read, or to train with `resume`. Error if there is one in the
+/// folder.
+void begin_run(Config& config, const fs::path& run, const std::function<void(Transformer& model)>& load_weights);
 
 }  // namespace lapse
