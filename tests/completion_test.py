@@ -87,7 +87,7 @@ class Bash(ProgramTest):
             self.assertEqual(self.offers(line), sections + ["all"])
         self.assertEqual(self.offers("lapse train --help opt"), ["optimiser"])
         self.assertIn("optimiser.rate=", self.offers("lapse train a.toml --set "))
-        self.assertEqual(self.offers("lapse train --set model.norm"), ["model.norm=", "model.norm_kind=", "model.normed_heads="])
+        self.assertEqual(self.offers("lapse train --set model.norm"), ["model.norm=", "model.norm_kind=", "model.norm_epsilon=", "model.normed_heads="])
         self.assertEqual(self.offers("lapse train --set model.norm="), ["post", "pre"])
         self.assertEqual(self.offers("lapse train --set model.norm=po"), ["post"])
         self.assertEqual(self.offers("lapse train --set=model.norm=po"), ["post"])
@@ -139,7 +139,7 @@ class Zsh(ProgramTest):
             "lapse eval --data book.tx": ["book.txt"],
             "lapse help train opt": ["optimiser"],
             "lapse train --help opt": ["optimiser"],
-            "lapse train --set model.norm": ["model.norm=", "model.norm_kind=", "model.normed_heads="],
+            "lapse train --set model.norm": ["model.norm=", "model.norm_kind=", "model.norm_epsilon=", "model.normed_heads="],
             "lapse train --set model.norm=": ["model.norm=post", "model.norm=pre"],
             "lapse completion ": ["bash", "zsh"],
         }

@@ -9,7 +9,7 @@ import unittest
 
 from program import PROGRAM, ROOT, ProgramTest, english, lapse
 
-VERBS = "train prune tokenizer eval generate info inspect play task plot golden help completion".split()
+VERBS = "train prune tokenizer eval generate info inspect play task plot import export golden help completion".split()
 COMMANDS = [(verb,) for verb in VERBS] + [("tokenizer", "train"), ("task", "show")]
 
 

@@ -36,5 +36,15 @@ TEST(Presets, WikiText103HasThePapersParameters) {
             words + projections + 8 * layer + positions + clusters);  // 138,048,888
 }
 
+// As many as transformers counts of t5-small, t5-base and t5-large, whose embedding has 32,128 rows.
+TEST(Presets, T5sHaveTheirParameters) {
+  for (const auto& [size, parameters] : {std::pair("small", 60506624), {"base", 222903552}, {"large", 737668096}}) {
+    Config config;
+    read_config(config.sections(), fs::path(LAPSE_EXAMPLES) / (std::string("paper-t5-") + size + ".toml"));
+    EXPECT_EQ(count_parameters(config.model, config.method(), token_ends(32128), config.train.block), parameters)
+        << size;
+  }
+}
+
 }  // namespace
 }  // namespace lapse

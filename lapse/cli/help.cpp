@@ -21,7 +21,7 @@ constexpr size_t kFewChoices = 5;  // that stand in the place of a value's name
 const std::vector<std::pair<std::string, std::vector<std::string>>> kGroups = {
     {"Begin", {"init", "tokenizer"}},
     {"Train", {"train", "prune"}},
-    {"Read and write", {"eval", "generate"}},
+    {"Read and write", {"eval", "generate", "import", "export"}},
     {"Look", {"info", "inspect", "play", "task", "plot"}},
     {"Check", {"golden"}},
 };

@@ -32,6 +32,8 @@ int run(int argc, char** argv) {
   lapse::add_eval(program, action);
   lapse::add_generate(program, action);
   lapse::add_info(program, action);
+  lapse::add_import(program, action);
+  lapse::add_export(program, action);
   lapse::add_golden(program, action);
   lapse::add_prune(program, action);
   lapse::add_tokenizer(program, action);

@@ -263,7 +263,7 @@ int run(const Arguments& arguments) {
 
 void add_prune(CLI::App& program, Action& action) {
   auto* verb = program.add_subcommand(
-      "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint that holds no more");
+      "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint of that");
   auto arguments = std::make_shared<Arguments>();
   verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
   verb->add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own")->type_name("FILE");

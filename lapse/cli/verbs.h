@@ -20,6 +20,8 @@ void add_train(CLI::App& program, Action& action);
 void add_eval(CLI::App& program, Action& action);
 void add_generate(CLI::App& program, Action& action);
 void add_info(CLI::App& program, Action& action);
+void add_import(CLI::App& program, Action& action);
+void add_export(CLI::App& program, Action& action);
 void add_golden(CLI::App& program, Action& action);
 void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);

@@ -3,13 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/interop/golden_comparison.h"
+#include "lapse/interop/golden_t5.h"
 #include "lapse/interop/golden_table.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/model/transformer.h"
@@ -86,33 +84,6 @@ Tensor in_our_shape(const Tensor& theirs, const std::string& name, const Tensor&
   return (position ? theirs[0].t().flip(0) : theirs.view(ours.sizes())).to(ours.scalar_type());
 }
 
-void require_shape(const std::string& name, const Tensor& tensor, at::IntArrayRef shape) {
-  if (tensor.sizes() == shape) return;
-  fail(fmt::format("the golden file's tensor '{}' has the shape [{}]; its metadata ask for [{}]", name,
-                   fmt::join(tensor.sizes(), ", "), fmt::join(shape, ", ")));
-}
-
-class Comparison {
- public:
-  void compare(const std::string& what, const std::string& tensor, const Tensor& ours, const Tensor& theirs) {
-    require_shape(tensor, theirs, ours.sizes());  // else they would be broadcast
-    const double largest = theirs.abs().max().item<double>();
-    const double difference = (ours.detach().to(at::kDouble) - theirs.to(at::kDouble)).abs().max().item<double>();
-    add(what, tensor, largest > 0 ? difference / largest : difference);
-  }
-  void add(const std::string& what, const std::string& tensor, double error) {
-    auto found = std::find_if(errors_.begin(), errors_.end(), [&](const GoldenError& e) { return e.what == what; });
-    if (found == errors_.end()) found = errors_.insert(errors_.end(), GoldenError{what, -1, "", 0});
-    ++found->tensors;
-    const bool worse = std::isnan(error) || error > found->error;  // NaN is the worst, and stays
-    if (worse && !std::isnan(found->error)) found->error = error, found->tensor = tensor;
-  }
-  std::vector<GoldenError> errors() const { return errors_; }
-
- private:
-  std::vector<GoldenError> errors_;
-};
-
 class GoldenRun {
  public:
   GoldenRun(const SafetensorsFile& file, at::ScalarType type)
@@ -139,7 +110,7 @@ class GoldenRun {
   Tensor load(const std::string& name) const { return to_tensor(file_.tensor(name)); }
   Tensor load_tokens(const std::string& name) const {
     const Tensor tokens = load(name);
-    require_shape(name, tokens, {batch_, block_});
+    require_golden_shape(name, tokens, {batch_, block_});
     if (tokens.scalar_type() != at::kLong || tokens.min().item<int64_t>() < 0 ||
         tokens.max().item<int64_t>() >= vocabulary_)
       fail(fmt::format("the golden file's tensor '{}' holds what is no token: give int64 from 0 to {}", name,
@@ -176,7 +147,7 @@ class GoldenRun {
     const Tensor sample = table.sample().masked_select(table.time() >= 0);  // start vectors do not count
     const Tensor alive = at::bincount(sample, {}, table.samples());
     const Tensor theirs = load("alive" + suffix);
-    require_shape("alive" + suffix, theirs, alive.sizes());
+    require_golden_shape("alive" + suffix, theirs, alive.sizes());
     comparison_.add("alive", "alive" + suffix, (alive != theirs).sum().item<double>());
   }
 
@@ -184,7 +155,7 @@ class GoldenRun {
   const GoldenEntry& entry_;
   int64_t vocabulary_, block_, batch_ = 0;
   std::unique_ptr<Transformer> model_;
-  Comparison comparison_;
+  GoldenComparison comparison_;
 };
 
 /// A file of an operator's inputs and of what follows from them, rather than of a model.
@@ -199,7 +170,7 @@ std::vector<GoldenError> run_operator(const SafetensorsFile& file, at::ScalarTyp
     const Tensor tensor = to_tensor(entry);
     inputs[name] = tensor.is_floating_point() ? tensor.to(type) : tensor;
   }
-  Comparison comparison;
+  GoldenComparison comparison;
   for (const auto& [name, tensor] : entry.outputs(inputs, file.metadata()))
     comparison.compare(name.substr(0, name.find('.')), name, tensor, to_tensor(file.tensor(name)));
   return comparison.errors();
@@ -210,6 +181,7 @@ std::vector<GoldenError> run_operator(const SafetensorsFile& file, at::ScalarTyp
 std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType type) {
   const std::string path = file.path().string();
   try {
+    if (is_t5_golden(file)) return run_t5_golden(file, type);
     return is_operator(file) ? run_operator(file, type) : GoldenRun(file, type).run();
   } catch (const Error& error) {  // a call may compare many files: say which
     const std::string message = error.what();

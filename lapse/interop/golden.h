@@ -19,11 +19,11 @@ struct GoldenError {
   int64_t tensors = 0;  ///< how many were compared
 };
 
-/// A file with the tensor "q" is of the method's operator: everything that follows from its inputs is compared
-/// (GoldenEntry::outputs). Else it builds the file's model, runs its blocks one after another with memory
-/// carried (weights fixed, in training mode, memory starting from zero vectors) and compares everything that the file
-/// holds. Error if a tensor or a metadata key is missing or ill-shaped, or the method is unknown. `type`: float32 or
-/// float64.
+/// A file whose metadata have "t5" is of a T5 (golden_t5.h); one with the tensor "q" is of the method's operator:
+/// everything that follows from its inputs is compared (GoldenEntry::outputs). Else it builds the file's model, runs
+/// its blocks one after another with memory carried (weights fixed, in training mode, memory starting from zero
+/// vectors) and compares everything that the file holds. Error if a tensor or a metadata key is missing or ill-shaped,
+/// or the method is unknown. `type`: float32 or float64.
 std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType type);
 
 }  // namespace lapse

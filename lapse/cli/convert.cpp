@@ -1,0 +1,89 @@
+// `lapse import` and `lapse export`: checkpoints of other programs.
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+#include "lapse/interop/t5.h"
+#include "lapse/train/trainer.h"
+
+namespace lapse {
+namespace {
+
+struct Arguments {
+  std::string from, config, out;
+  std::vector<std::string> set;
+};
+
+int import_run(const Arguments& arguments) {
+  const fs::path folder = arguments.from;
+  const T5Config t5 = read_t5_config(read_file(folder / "config.json"), (folder / "config.json").string());
+  Config config;
+  read_config(config.sections(), arguments.config);
+  for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
+  config.model = t5.model;
+  begin_run(config, arguments.out, [&](Transformer& model) {
+    const int64_t ours = model.parameters().front().second->size(0), more = t5.vocabulary - ours;
+    if (more != 0)
+      fail(fmt::format(
+          "{}: this T5 has {} tokens, and the configuration's vocabulary {}; {}", arguments.from, t5.vocabulary, ours,
+          config.data.sentinels + more > 0
+              ? fmt::format("set data.sentinels = {} if the tokens are the same", config.data.sentinels + more)
+              : "it is another vocabulary"));
+    load_t5(model, SafetensorsFile(folder / "model.safetensors"));
+    std::cout << fmt::format("{} parameters; run in {}\n", model.parameter_count(), arguments.out);
+  });
+  return 0;
+}
+
+int export_run(const Arguments& arguments) {
+  const fs::path folder = arguments.out;
+  if (is_there(folder / "config.json")) fail(fmt::format("--out: {} has a config.json; give another", arguments.out));
+  const Checkpoint checkpoint = Checkpoint::open(arguments.from);
+  const auto model = checkpoint.model();
+  write_t5(*model, {checkpoint.vocabulary().size(), checkpoint.config().model}, folder);
+  return 0;
+}
+
+}  // namespace
+
+void add_import(CLI::App& program, Action& action) {
+  auto* verb = program.add_subcommand("import", "Make a run of a T5 checkpoint of Hugging Face's transformers");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("folder", arguments->from, "has config.json and model.safetensors")->required();
+  verb->add_option("--config", arguments->config,
+                   "a TOML file as for `lapse train`: text, vocabulary, forgetting method of the decoder; its section "
+                   "[model] is replaced by what the checkpoint has")
+      ->required()
+      ->type_name("CONFIG.toml");
+  verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  verb->add_option("--out", arguments->out, "folder of the new run")->required()->type_name("RUN");
+  verb->footer(
+      "The run can be read as it is, trained by `lapse train RUN/config.toml --out RUN --resume`, or be another run's\n"
+      "train.from. Ids are the configuration's: 0 padding, 1 end, the tokens of data.unit, and data.sentinels.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = within_memory("end other programs", [=] { return import_run(*arguments); });
+  });
+}
+
+void add_export(CLI::App& program, Action& action) {
+  auto* verb =
+      program.add_subcommand("export", "Write a run's weights as a T5 checkpoint of Hugging Face's transformers");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->from, "folder of a run, or one of its checkpoints")->required();
+  verb->add_option("--out", arguments->out, "folder for config.json and model.safetensors")
+      ->required()
+      ->type_name("FOLDER");
+  verb->footer("The decoder's forgetting is no part of it: transformers reads the weights with plain attention.");
+  verb->callback([=, &action] {
+    refuse_extras(*verb);
+    action = within_memory("end other programs", [=] { return export_run(*arguments); });
+  });
+}
+
+}  // namespace lapse

@@ -1,0 +1,170 @@
+#include "lapse/interop/t5.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <set>
+
+#include "lapse/core/error.h"
+#include "lapse/model/tensor_file.h"
+#include "lapse/nn/buckets.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// T5 1.0, but for sizes and dropout.
+void set_form(ModelConfig& model) {
+  model.norm = "pre", model.norm_kind = "rms", model.norm_epsilon = 1e-6;
+  model.activation = "relu", model.biases = false, model.normed_heads = false;
+  model.attend_self = true, model.scaled_logits = false, model.positions = "buckets";
+  model.initialisation = "normal", model.input = "tokens", model.output = "tied";
+}
+
+/// What comes after "layers.N." in ours -> after "block.N." in theirs.
+std::string name_in_block(const std::string& name, bool decoder) {
+  static const std::map<std::string, std::string> projections = {
+      {"query", "q"}, {"key", "k"}, {"value", "v"}, {"out", "o"}};
+  const std::string last = decoder ? "layer.2." : "layer.1.";
+  if (name == "ff1.weight") return last + "DenseReluDense.wi.weight";
+  if (name == "ff2.weight") return last + "DenseReluDense.wo.weight";
+  if (name == "norm1.weight") return "layer.0.layer_norm.weight";
+  if (name == "source.norm.weight") return "layer.1.layer_norm.weight";
+  if (name == "norm2.weight") return last + "layer_norm.weight";
+  const bool source = name.starts_with("source.");
+  const auto found = projections.find(source ? name.substr(7) : name);
+  if (found == projections.end()) return "";
+  return fmt::format("{}.{}.weight", source ? "layer.1.EncDecAttention" : "layer.0.SelfAttention", found->second);
+}
+
+/// Of one kind of value, or `otherwise` if there is none.
+template <class T>
+T value_of(const Json& json, const char* key, const T& otherwise, const std::string& origin) {
+  try {
+    return json.value(key, otherwise);
+  } catch (const Json::exception&) {
+    fail(fmt::format("{}: '{}' is of another kind than it should be", origin, key));
+  }
+}
+
+int64_t size_of(const Json& json, const char* key, const std::string& origin) {
+  constexpr int64_t kLargest = 1 << 24;
+  const auto size = value_of<int64_t>(json, key, 0, origin);
+  if (size < 1 || size > kLargest) fail(fmt::format("{}: '{}' must be 1 ... {}", origin, key, kLargest));
+  return size;
+}
+
+/// What transformers also writes under another name where it shares the tensor.
+bool is_shared_copy(const std::string& name) {
+  return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" || name == "lm_head.weight";
+}
+
+}  // namespace
+
+std::string t5_name(const std::string& name) {
+  if (name == "embedding") return "shared.weight";
+  const bool decoder = !name.starts_with("encoder.");
+  const std::string stack = decoder ? "decoder." : "encoder.", rest = decoder ? name : name.substr(8);
+  if (rest == "position") return stack + "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+  if (rest == "norm.weight") return stack + "final_layer_norm.weight";
+  if (!rest.starts_with("layers.")) return "";
+  const size_t dot = rest.find('.', 7);
+  const std::string inner = name_in_block(rest.substr(dot + 1), decoder);
+  return inner.empty() ? "" : fmt::format("{}block.{}.{}", stack, rest.substr(7, dot - 7), inner);
+}
+
+T5Config read_t5_config(const std::string& text, const std::string& origin) {
+  const Json json = parse_json(text, origin);
+  if (!json.is_object() || value_of<std::string>(json, "model_type", "", origin) != "t5")
+    fail(origin + ": not the configuration of a T5 (model_type \"t5\")");
+  const auto require = [&](bool right, const char* what) {
+    if (!right) fail(fmt::format("{}: {}; only T5 version 1.0 can be read", origin, what));
+  };
+  require(value_of<std::string>(json, "feed_forward_proj", "relu", origin) == "relu",
+          "its feed-forward layers are gated");
+  require(value_of(json, "tie_word_embeddings", true, origin), "its output has weights of its own");
+  require(value_of(json, "scale_decoder_outputs", true, origin), "its output is not scaled");
+  require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets &&
+              value_of(json, "relative_attention_max_distance", kFarthest, origin) == kFarthest,
+          "its relative positions have other buckets");
+  T5Config config{size_of(json, "vocab_size", origin), {}};
+  ModelConfig& model = config.model;
+  set_form(model);
+  model.width = size_of(json, "d_model", origin), model.head_dim = size_of(json, "d_kv", origin);
+  model.heads = size_of(json, "num_heads", origin), model.feed_forward = size_of(json, "d_ff", origin);
+  model.encoder_layers = size_of(json, "num_layers", origin);
+  model.layers = json.contains("num_decoder_layers") && !json["num_decoder_layers"].is_null()
+                     ? size_of(json, "num_decoder_layers", origin)
+                     : model.encoder_layers;
+  model.norm_epsilon = value_of(json, "layer_norm_epsilon", 1e-6, origin);
+  const double dropout = value_of(json, "dropout_rate", 0.1, origin);
+  for (double* rate : {&model.dropout, &model.embedding_dropout, &model.residual_dropout, &model.output_dropout})
+    *rate = dropout;
+  return config;
+}
+
+Json t5_config_json(const T5Config& config) {
+  ModelConfig ours = config.model, form = config.model;
+  set_form(form);
+  form.norm_epsilon = ours.norm_epsilon;
+  const Fields is = ours.fields(), should = form.fields();
+  for (size_t i = 0; i < is.size(); ++i)
+    if (field_to_toml(is[i]) != field_to_toml(should[i]))
+      fail(fmt::format("a T5 has model.{} = {}, and this model {}", is[i].name, field_to_toml(should[i]),
+                       field_to_toml(is[i])));
+  if (ours.encoder_layers == 0) fail("a T5 has an encoder, and this model has none (model.encoder_layers)");
+  return {{"architectures", {"T5ForConditionalGeneration"}},
+          {"model_type", "t5"},
+          {"is_encoder_decoder", true},
+          {"vocab_size", config.vocabulary},
+          {"d_model", ours.width},
+          {"d_kv", ours.head_width()},
+          {"num_heads", ours.heads},
+          {"d_ff", ours.inner_width()},
+          {"num_layers", ours.encoder_layers},
+          {"num_decoder_layers", ours.layers},
+          {"relative_attention_num_buckets", kBuckets},
+          {"relative_attention_max_distance", kFarthest},
+          {"feed_forward_proj", "relu"},
+          {"layer_norm_epsilon", ours.norm_epsilon},
+          {"dropout_rate", ours.dropout},
+          {"tie_word_embeddings", true},
+          {"pad_token_id", 0},
+          {"eos_token_id", 1},
+          {"decoder_start_token_id", 0}};
+}
+
+void load_t5(Transformer& model, const SafetensorsFile& file) {
+  const std::string path = file.path().string();
+  std::set<std::string> known;
+  for (auto& [name, tensor] : model.parameters()) {
+    const std::string theirs = t5_name(name);
+    if (theirs.empty()) continue;
+    known.insert(theirs);
+    const Tensor loaded = to_tensor(file.tensor(theirs));
+    if (loaded.sizes() != tensor->sizes() || !loaded.is_floating_point())
+      fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", path, theirs));
+    tensor->detach().copy_(loaded);
+  }
+  for (const auto& [name, entry] : file.tensors())
+    if (!known.contains(name) && !(is_shared_copy(name) && entry.bytes == file.tensor("shared.weight").bytes))
+      fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path, name));
+}
+
+void write_t5(Transformer& model, const T5Config& config, const fs::path& folder) {
+  const std::string json = t5_config_json(config).dump(2) + "\n";
+  std::vector<Tensor> kept;  // what the entries view
+  std::map<std::string, TensorEntry> entries;
+  for (auto& [name, tensor] : model.parameters()) {
+    const std::string theirs = t5_name(name);
+    if (theirs.empty()) fail("a T5 has no place for the parameter '" + name + "', which the forgetting method learned");
+    kept.push_back(tensor->detach().to(at::kCPU).contiguous());
+    entries[theirs] = to_entry(kept.back());
+  }
+  make_folder(folder);
+  write_safetensors(folder / "model.safetensors", entries, {{"format", "pt"}});
+  write_file(folder / "config.json", json);
+}
+
+}  // namespace lapse

@@ -1,0 +1,33 @@
+// T5 checkpoints as Hugging Face's transformers has them: a folder with config.json and model.safetensors.
+#pragma once
+
+#include <string>
+
+#include "lapse/core/json.h"
+#include "lapse/core/safetensors.h"
+#include "lapse/model/transformer.h"
+
+namespace lapse {
+
+/// Their name of a parameter of ours; empty: T5 has none like it.
+std::string t5_name(const std::string& name);
+
+/// The size of a T5, which everything else of a ModelConfig follows from.
+struct T5Config {
+  int64_t vocabulary = 0;
+  ModelConfig model;
+};
+
+/// From a config.json. Error, which begins with `origin`, if it is of another model, or of a T5 of another form than
+/// version 1.0's: gated, untied, or with other buckets.
+T5Config read_t5_config(const std::string& json, const std::string& origin);
+/// Error, naming the option, if the model is of another form than T5's.
+Json t5_config_json(const T5Config& config);
+
+/// Copies a checkpoint's weights into a model of its shape; what T5 does not have (a forgetting method's) stays as it
+/// is. Error if a tensor is missing, of another shape, or has no place.
+void load_t5(Transformer& model, const SafetensorsFile& file);
+/// Writes the folder's two files. Error if the model has parameters that T5 has not.
+void write_t5(Transformer& model, const T5Config& config, const fs::path& folder);
+
+}  // namespace lapse
