@@ -1,6 +1,7 @@
 #include "lapse/ops/dense/dropout.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "lapse/ops/second_device_testing.h"
@@ -15,6 +16,22 @@ TEST(Dropout, ScalesWhatItKeepsAndIsOfTheSeed) {
   EXPECT_NEAR(y.mean().item<double>(), 1, 0.03);  // of 10,000 draws: 5 standard deviations of 0.6 %
   EXPECT_TRUE(y.equal(dropped(x, 0.25, 5)));
   EXPECT_FALSE(y.equal(dropped(x, 0.25, 6)));
+}
+
+TEST(Dropout, DrawsEachElementOnItsOwn) {
+  const int64_t n = 200'001;
+  const at::Tensor kept = dropped(at::ones({n}), 0.3, 7) > 0;
+  for (const int64_t step : {1, 2, 64}) {  // neighbours, halves of the same bits or not
+    const auto both = at::logical_and(kept.narrow(0, 0, n - step), kept.narrow(0, step, n - step));
+    EXPECT_NEAR(both.to(at::kFloat).mean().item<double>(), 0.49, 0.006) << step;  // 5 standard deviations
+  }
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  EXPECT_TRUE(kept.equal(dropped(at::ones({n}), 0.3, 7) > 0)) << "whatever the number of threads";
+  at::set_num_threads(threads);
+  EXPECT_TRUE(kept.equal(dropped(at::ones({n}, at::kDouble), 0.3, 7) > 0)) << "whatever the type";
+  EXPECT_EQ(dropped(at::ones({0}), 0.3, 7).numel(), 0);
+  EXPECT_EQ(dropped(at::ones({n}, at::kBFloat16), 0.3, 7).scalar_type(), at::kBFloat16);
 }
 
 TEST(Dropout, DrawsTheSameOnEveryDevice) {
