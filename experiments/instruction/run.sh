@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The instruction task in LIGHT: fixed spans of five lengths, Expire-Span with three seeds, Adaptive-Span and Compressive.
+#
+#   experiments/instruction/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
+#
+# Takes about 2 hours on 2 cores for a run; what was interrupted goes on to the bit. Reads light/complex_world_2020-09.json and
+# c4-sample.txt in LAPSE_DATA=DIR. Runs are in runs/instruction: delete one to begin it again. Writes experiments/instruction/results.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+start_runs "$@"
+need_texts light/complex_world_2020-09.json c4-sample.txt
+.venv/bin/python experiments/instruction/run.py "$@"
