@@ -92,7 +92,7 @@ def time_lapse(s, seconds, method, threads):
             "data.train": text, "data.valid": "", "data.unit": "byte", "data.tokenizer": "",
             "data.sentinels": s["V"] - 258, "model.width": s["d"], "model.head_dim": s["D"], "model.heads": s["H"],
             "model.feed_forward": s["ff"], "model.layers": s["layers"], "model.encoder_layers": s["layers"],
-            "forgetting.method": method, "train.batch": s["batch"], "train.block": s["source"],
+            "forgetting.method": method, "train.batch": s["batch"], "train.parts": 1, "train.block": s["source"],
             "train.threads": threads,
         }  # fmt: skip
         words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
