@@ -45,6 +45,7 @@ else
   run selective --repeat 15
   run step
   "$build/bench/step" --json bench/results/step_bf16.json --precision bf16 --no-eager
+  "$build/bench/step" --json bench/results/step_instruction.json --case 4 --updates 6 --eager-updates 1
   "$build/bench/step" --json bench/results/step_words.json --case 5 --updates 3 --warm 1
   "$build/bench/step" --json bench/results/step_words_dense.json --case 5 --dense --updates 1 --warm 1
   run generation --tokens 200000
@@ -53,4 +54,5 @@ else
   run memory
   run rl
   run choices
+  .venv/bin/python bench/t5.py --updates 2 --json bench/results/t5.json
 fi

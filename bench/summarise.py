@@ -101,13 +101,21 @@ def choices(data: dict) -> str:
     return table(["method", "questions/min", "each candidate after a context of its own"], rows)
 
 
+def t5(data: dict) -> str:
+    rows = [
+        ["lapse", f"{1000 * data['lapse_seconds']:,.0f}", f"{data['share_of_peak'] * 100:.0f} %"],
+        ["transformers, eager", f"{1000 * data['transformers_seconds']:,.0f}", ""],
+    ]
+    return table(["T5-small, 8 x 512 → 114", "ms", "of peak"], rows)
+
+
 def baselines(data: dict) -> str:
     budgets = list(next(iter(data.values())))
     cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5}
 
 
 def main() -> int:
