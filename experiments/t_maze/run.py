@@ -15,8 +15,10 @@ def runs():
         # A step's reward is 1 / length of an episode's: so are the weights that are set against it.
         world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length, "expire_span.loss": 5e-4 / length}
         readings = {"greedy": ["--greedy", "--episodes=1000", f"--set=t_maze.shortest={length}"]}
-        reach = -(-(length + 1) // 16) * 16  # all length + 1 steps of an episode
+        reach = -(-5 * length // 64) * 16  # a quarter more than the length: spans begin at 0.9 of it
         spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
+        if reach == 64:
+            del spans["fixed_span_64"]  # the same
         for name, span in spans.items():
             method = name.removesuffix("_64")
             values = world | {"forgetting.method": method, f"{method}.max_span": span}
