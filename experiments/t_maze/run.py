@@ -13,12 +13,14 @@ LENGTHS = (50, 100, 250, 500, 1000, 1500)
 def runs():
     for length in LENGTHS:
         # A step's reward is 1 / length of an episode's: so are the weights that are set against it.
-        world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length, "expire_span.loss": 5e-4 / length}
+        world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length}
+        # Spans begin just short of the longest corridors, and the ramp ends beyond: alpha shortens only spans that rows outlive.
+        world |= {"train.updates": 3000, "expire_span.loss": 1e-3 / length, "expire_span.initial_fraction": 0.95, "expire_span.ramp": max(16, length // 16)}
         readings = {"greedy": ["--greedy", "--episodes=1000", f"--set=t_maze.shortest={length}"]}
-        reach = -(-5 * length // 64) * 16  # a quarter more than the length: spans begin at 0.9 of it
+        reach = length + 1  # all steps of an episode
         spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
-        if reach == 64:
-            del spans["fixed_span_64"]  # the same
+        if reach <= 64:
+            del spans["fixed_span_64"]  # reaches as far
         for name, span in spans.items():
             method = name.removesuffix("_64")
             values = world | {"forgetting.method": method, f"{method}.max_span": span}
