@@ -106,3 +106,22 @@ def main(here, runs, description):
         sys.exit()
     files = {wanted.name: here / "results" / f"{wanted.name}.json" for wanted in runs}
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+
+
+def table(here, results, columns):
+    """Writes results/table.md, a row for each result, and prints it. `columns`: heading -> what it shows of a result."""
+    rows = [["run", *columns]] + [["---"] * (len(columns) + 1)]
+    rows += [[name, *(show(result) for show in columns.values())] for name, result in results.items()]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    (here / "results").mkdir(exist_ok=True)
+    (here / "results" / "table.md").write_text(text)
+    print(text, end="")
+
+
+def measured(key, form, reading="test", times=1):
+    """A column: a figure of an evaluation."""
+    return lambda result: form.format(times * result["evaluation"][reading][key])
+
+
+UPDATES = {"updates": lambda result: str(result["updates"])}
+MEMORY = {"mean memory, rows of a layer": measured("memory_mean", "{:.0f}")}

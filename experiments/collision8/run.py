@@ -44,13 +44,8 @@ def runs():
 
 
 def main():
-    results = sweep.main(HERE, list(runs()), __doc__)
-    rows = ["| run | updates | test error, % | mean memory, rows of a layer |", "|---|---|---|---|"]
-    for name, result in results.items():
-        found = result["evaluation"]["test"]
-        rows.append(f"| {name} | {result['updates']} | {100 * (1 - found['accuracy']):.1f} | {found['memory_mean']:.0f} |")
-    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    error = {"test error, %": lambda result: f"{100 * (1 - result['evaluation']['test']['accuracy']):.1f}"}
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), sweep.UPDATES | error | sweep.MEMORY)
 
 
 if __name__ == "__main__":

@@ -44,16 +44,13 @@ def runs():
 
 
 def main():
-    results = sweep.main(HERE, list(runs()), __doc__)
-    rows = ["| run | executions right, % | mean memory, rows of a layer | peak memory, MB | ms per update |", "|---|---|---|---|---|"]
-    for name, result in results.items():
-        found = result["evaluation"]["test"]
-        rows.append(
-            f"| {name} | {100 * found['answer_accuracy']:.1f} | {found['memory_mean']:.0f} | "
-            f"{result['peak_memory'] / 1e6:.0f} | {result['ms_per_update_median']:.0f} |"
-        )
-    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    columns = {
+        "executions right, %": sweep.measured("answer_accuracy", "{:.1f}", times=100),
+        **sweep.MEMORY,
+        "peak memory, MB": lambda result: f"{result['peak_memory'] / 1e6:.0f}",
+        "ms per update": lambda result: f"{result['ms_per_update_median']:.0f}",
+    }
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), columns)
 
 
 if __name__ == "__main__":

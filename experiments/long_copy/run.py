@@ -35,13 +35,8 @@ def runs():
 
 
 def main():
-    results = sweep.main(HERE, list(runs()), __doc__)
-    rows = ["| run | updates | test sequences right, % | mean memory, rows of a layer |", "|---|---|---|---|"]
-    for name, result in results.items():
-        found = result["evaluation"]["test"]
-        rows.append(f"| {name} | {result['updates']} | {100 * found['answer_accuracy']:.1f} | {found['memory_mean']:.0f} |")
-    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    right = {"test sequences right, %": sweep.measured("answer_accuracy", "{:.1f}", times=100)}
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), sweep.UPDATES | right | sweep.MEMORY)
 
 
 if __name__ == "__main__":

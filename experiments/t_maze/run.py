@@ -28,15 +28,17 @@ def runs():
 
 
 def main():
-    results = sweep.main(HERE, list(runs()), __doc__)
-    rows = ["| length | method | span | success, % | mean memory, rows of a layer |", "|---|---|---|---|---|"]
-    for name, result in results.items():
-        found, values = result["evaluation"]["greedy"], result["values"]
-        method = values["forgetting.method"]
-        rows.append(f"| {values['t_maze.length']} | {method} | {values[f'{method}.max_span']} | "
-                    f"{100 * found['success']:.1f} | {found['memory_mean']:.1f} |")
-    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    def span(result):
+        method = result["values"]["forgetting.method"]
+        return str(result["values"][f"{method}.max_span"])
+
+    columns = {
+        "length": lambda result: str(result["values"]["t_maze.length"]),
+        "L": span,
+        "success, %": sweep.measured("success", "{:.1f}", reading="greedy", times=100),
+        "mean memory, rows of a layer": sweep.measured("memory_mean", "{:.1f}", reading="greedy"),
+    }
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), columns)
 
 
 if __name__ == "__main__":

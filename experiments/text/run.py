@@ -26,13 +26,8 @@ def runs():
 
 
 def main():
-    results = sweep.main(HERE, list(runs()), __doc__)
-    rows = ["| run | updates | bits per byte | mean memory, rows of a layer |", "|---|---|---|---|"]
-    for name, result in results.items():
-        found = result["evaluation"]["test"]
-        rows.append(f"| {name} | {result['updates']} | {found['bpb']:.3f} | {found['memory_mean']:.0f} |")
-    (HERE / "results" / "table.md").write_text("\n".join(rows) + "\n")
-    print("\n".join(rows))
+    bits = {"bits per byte": sweep.measured("bpb", "{:.3f}")}
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), sweep.UPDATES | bits | sweep.MEMORY)
 
 
 if __name__ == "__main__":
