@@ -1,4 +1,4 @@
-"""Extremely long copy with T = 500, 2,000 and 8,000: which reach learns it, and what matters for learning (experiments/long_copy/run.sh)."""
+"""Extremely long copy with T = 500, 2,000 and 8,000: which reach learns it, and what matters for learning (experiments/long_copy_lengths/run.sh)."""
 
 import pathlib
 import sys
