@@ -68,12 +68,13 @@ def train(run, config, values, steps, mark, key):
     while True:
         lines = train_lines(run)
         done = lines[-1]["update"] if lines else 0
-        if done >= total or (mark is not None and (recent(run, key) or 0) > mark):
-            return
-        updates = min(total, done // piece * piece + piece)
+        complete = done >= total or (mark is not None and (recent(run, key) or 0) > mark)
+        updates = done if complete else min(total, done // piece * piece + piece)  # a complete run: are these its settings?
         options = [f"--set={name}={value}" for name, value in (values | {"train.updates": updates, "train.validate_every": 0}).items()]
         if subprocess.run([LAPSE, "train", config, "--out", run, "--resume", *options], cwd=ROOT, check=False).returncode != 0:
-            sys.exit(f"{run}: the training ended early; run this again to go on")
+            sys.exit(f"{run}: not trained to its end; run this again to go on, or mend what lapse says above")
+        if complete:
+            return
 
 
 def evaluate(run, greedy):
