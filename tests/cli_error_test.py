@@ -30,6 +30,10 @@ class Arguments(ProgramTest):
     def test_verbs_and_flags(self):
         self.refuse("evil", says=["unknown verb 'evil'", "did you mean 'eval'"])
         self.refuse("xyzzy", says=["unknown verb 'xyzzy'", "lapse help"])
+        for odd in ("x\ny", "x\x1b[2Jy", "x" * 5000):  # what is quoted stays one line that a terminal can bear
+            for arguments, status in (((odd,), 1), (("task", "show", "copy", "--seed", odd), 2)):
+                line = self.refuse(*arguments, says="x", status=status).stderr
+                self.assertTrue(line.rstrip("\n").isprintable() and len(line) < 1100, line)
         self.refuse("train", "--hlep", says=["unknown flag --hlep", "did you mean '--help'"])
         run = shared / "run"
         self.refuse("eval", run, "--strems", "2", says=["unknown flag --strems", "did you mean '--streams'"])

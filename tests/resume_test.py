@@ -1,142 +1,17 @@
 """Killed at any moment and resumed, a run ends as one that nobody disturbed: same metrics, same weights, to the bit."""
 
-import json
-import random
+import shutil
 import signal
 import time
 import unittest
 
 import numpy
-from program import ProgramTest, checkpoints, english, metrics, start
-from safetensors import safe_open
+from program import checkpoints, metrics
+from same_run import ADAPTIVE, DOCUMENTS, FIXED, LONG, RANDOM, SHORT, KilledRun, newest_checkpoint, recorded
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-# What a clock or the machine decides.
-FREE = {"ms_per_update", "tokens_per_second", "resident_memory", "peak_memory"}
 
-OFTEN = {"train": {"updates": 150, "log_every": 4, "checkpoint_every": 3, "validate_every": 10}}
-LONG = {"text": english(6000)}
-SHORT = {"text": english(400), "split": [0.6, 0.2, 0.2]}  # a pass takes 14 blocks, and then memory restarts
-
-# Everything that draws random numbers or keeps something between updates.
-RANDOM = {
-    "model": {"dropout": 0.2, "layer_drop": 0.3},
-    "expire_span": {"random_drop": True, "initial_fraction": 0.4},
-    "train": {"batch": 4, "parts": 2, "threads": 2},
-    "optimiser": {"schedule": "cosine"},
-}
-FIXED = {
-    "forgetting": {"method": "fixed_span"},
-    "fixed_span": {"initial_memory": "zeros"},
-    "model": {"dropout": 0.1, "norm": "pre"},
-    "optimiser": {"name": "sgd", "momentum": 0.9, "rate": 0.1},
-}
-
-DOCUMENTS = {
-    "data": {"documents": "lines"},
-    "forgetting": {"method": "selective_attention"},
-    "selective_attention": {"memory_loss": 0.1},
-    "train": {"batch": 4, "parts": 2},
-}
-
-ADAPTIVE = {
-    "data": {"unit": "word"},
-    "model": {"input": "adaptive", "output": "adaptive", "embedding_dropout": 0.2, "output_dropout": 0.2},
-    "adaptive": {"cutoffs": [6, 20]},
-    "train": {"batch": 4, "parts": 2},
-}
-
-
-def recorded(run):
-    """The lines of metrics.jsonl without what may differ."""
-    return [{key: value for key, value in line.items() if key not in FREE} for line in metrics(run)]
-
-
-def newest_checkpoint(run):
-    """Its name, the bytes, type and shape of its tensors, and its state."""
-    newest = checkpoints(run)[0]
-    with safe_open(newest, "numpy") as file:
-        values = {name: file.get_tensor(name) for name in file.keys()}
-        state = json.loads(file.metadata()["state"])
-    return newest.name, {name: (v.tobytes(), v.dtype, v.shape) for name, v in values.items()}, state
-
-
-class Resume(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.whole, self.broken = self.folder / "whole", self.folder / "broken"
-
-    def configure(self, data, *changes):
-        """Writes a configuration and runs it once without a break."""
-        text = self.write("text.txt", data["text"])
-        fractions = {"data": {"split": data["split"]}} if "split" in data else {}
-        self.config_file = self.config(text, OFTEN, fractions, *changes)
-        self.succeed("train", self.config_file, "--out", self.whole, "--quiet")
-
-    def start(self):
-        return start("train", self.config_file, "--out", self.broken, "--resume", "--quiet")
-
-    def end(self, process, status):
-        output, errors = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, output, errors), (status, "", ""))
-
-    def checkpoint_files(self):
-        folder = self.broken / "checkpoints"
-        return {path.name for path in folder.iterdir()} if folder.exists() else set()
-
-    def wait_for(self, process, sign):
-        while process.poll() is None and not sign():
-            time.sleep(0.0005)
-
-    def wait_for_progress(self, process):
-        before = self.checkpoint_files()
-        self.wait_for(process, lambda: self.checkpoint_files() - before)
-
-    def wait_somewhere(self, process, draw):
-        """Until a random moment: most often at work, sometimes while the program starts, sometimes while it writes."""
-        kind = draw.random()
-        if kind < 0.15:
-            time.sleep(draw.uniform(0, 0.4))
-        elif kind < 0.4:
-            self.wait_for_progress(process)
-            self.wait_for(process, lambda: any(name.endswith(".partial") for name in self.checkpoint_files()))
-        else:
-            self.wait_for_progress(process)
-            time.sleep(draw.uniform(0, 0.2))
-
-    def assert_same_run(self):
-        ours, theirs = recorded(self.broken), recorded(self.whole)
-        for line, other in zip(ours, theirs):
-            self.assertEqual(line, other)
-        self.assertEqual(len(ours), len(theirs))
-        name, tensors, state = newest_checkpoint(self.broken)
-        whole_name, whole_tensors, whole_state = newest_checkpoint(self.whole)
-        self.assertEqual((name, state), (whole_name, whole_state))
-        self.assertEqual(tensors.keys(), whole_tensors.keys())
-        for key in tensors:
-            self.assertTrue(tensors[key] == whole_tensors[key], key)
-        # Nothing half written is left behind either.
-        self.assertEqual(self.checkpoint_files(), {path.name for path in checkpoints(self.whole)})
-        self.assertEqual((self.broken / "config.toml").read_text(), (self.whole / "config.toml").read_text())
-
-    def check_killed(self, kills, seed, data, *changes):
-        self.configure(data, *changes)
-        draw = random.Random(seed)
-        while kills > 0:
-            process = self.start()
-            self.wait_somewhere(process, draw)
-            process.kill()
-            _, errors = process.communicate()
-            self.assertEqual(errors, "")
-            if process.returncode == 0:  # on a fast machine the run may end first: begin another
-                self.assert_same_run()
-                self.broken = self.folder / f"broken{kills}"
-                continue
-            self.assertEqual(process.returncode, -signal.SIGKILL)
-            kills -= 1
-        self.end(self.start(), 0)
-        self.assert_same_run()
-
+class Resume(KilledRun):
     def test_killed_with_all_that_is_random(self):
         self.check_killed(10, 1, LONG, RANDOM)
 
@@ -158,6 +33,14 @@ class Resume(ProgramTest):
             shown = [(event.step, event.value) for event in events.Scalars(f"{split}/loss")]
             lines = [line for line in metrics(self.whole) if line["split"] == split]
             self.assertEqual(shown, [(line["update"], numpy.float32(line["loss"])) for line in lines])
+
+    def test_killed_before_an_old_checkpoint_was_removed(self):
+        self.configure(LONG, {"train": {"updates": 30}})
+        self.succeed("train", self.config_file, "--out", self.broken, "--quiet")
+        newest = checkpoints(self.broken)[0]
+        shutil.copy(newest, newest.with_name("update-00000003.safetensors"))
+        self.end(self.start(), 0)
+        self.assert_same_run()
 
     def test_interrupted(self):
         for data, changes in ((LONG, RANDOM), (SHORT, FIXED)):

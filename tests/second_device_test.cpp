@@ -89,6 +89,26 @@ TEST_P(SecondDeviceModel, LearnsAsOnTheCpu) {
   }
 }
 
+// A GPU works ahead of the host until the host reads a number: some reads for each layer and step, whatever the block's
+// length and the number of streams.
+TEST_P(SecondDeviceModel, AStepReadsFewNumbers) {
+  const Threads one(1);
+  const auto reads_of = [&](int64_t streams) {
+    const LearnerOptions options{.batch = streams, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
+    Learner learner(model(second_device()), scored_task(), options);
+    int64_t before = 0;
+    for (uint64_t i = 0; i < 3; ++i) {
+      const Tensor tokens = random_tokens(streams, kBlock + 1, i);
+      before = second_device_reads();
+      learner.update(Batch(tokens.narrow(1, 0, kBlock), tokens.narrow(1, 1, kBlock)));
+    }
+    return second_device_reads() - before;
+  };
+  const int64_t few = reads_of(kStreams), more = reads_of(4 * kStreams);
+  EXPECT_EQ(few, more);
+  EXPECT_LE(few, 16);  // of two layers with all that can be configured; most methods read one to three
+}
+
 TEST(SecondDeviceEncoder, LearnsAndReadsAsOnTheCpu) {
   const Threads one(1);
   ModelConfig config = tiny_config("pre");

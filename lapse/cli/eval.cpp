@@ -111,6 +111,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.choices.questions.empty()) {
     refuse_given(verb, {"--data", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
                  "is for reading a text, not for --choices");
+    if (!join_group(kPatience).alone()) fail("--choices reads in one process; start this one without torchrun");
     return eval_choices(reader, arguments.choices, arguments.json);
   }
   const TrainConfig& train = reader.config().train;
@@ -123,9 +124,11 @@ int run(const CLI::App& verb, const Arguments& arguments) {
   const auto blocks = blocks_of(*source, arguments, streams, block);
   const auto other = other_reading(arguments, reader);
   const auto report = token_report(arguments, reader, *source);
-  EvaluationOptions options;
+  Group& group = join_group(kPatience);
   catch_interrupts();
-  Progress progress("eval", "block", 0, 0, arguments.json);
+  if (report && !group.alone()) fail("--losses and --against read in one process; start this one without torchrun");
+  EvaluationOptions options{.parts = group.size(), .group = group};
+  Progress progress("eval", "block", 0, 0, arguments.json || !group.first());
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
     std::string note = fmt::format("of {}", total);
     for (const auto& figure : source->figures(score)) note += fmt::format("  {:.4f} {}", figure.value, figure.tag);
@@ -159,6 +162,7 @@ int run(const CLI::App& verb, const Arguments& arguments) {
     json["mean_difference"] = report->mean_difference();
     json["differences"] = report->largest_differences();
   }
+  if (!group.first()) return 0;
   if (arguments.json)
     std::cout << json.dump(2) << '\n';
   else

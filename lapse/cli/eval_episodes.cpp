@@ -58,14 +58,16 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   reader.checkpoint.close();
   const Config config = elsewhere(reader.config(), arguments.set);
   const EnvironmentOptions& environment = *config.environment();
+  Group& group = join_group(kPatience);
   catch_interrupts();
-  Progress progress("eval", "episode", arguments.episodes, 0, json);
+  Progress progress("eval", "episode", share_of(arguments.episodes, 0, group.size()).count, 0, json || !group.first());
   const auto result = play_episodes(*model, environment,
                                     {.episodes = arguments.episodes,
                                      .greedy = arguments.greedy,
                                      .seed = static_cast<uint64_t>(arguments.seed),
                                      .streams = streams > 0 ? streams : reader.config().train.batch,
-                                     .progress = [&](int64_t done) { progress.update(done); }});
+                                     .progress = [&](int64_t done) { progress.update(done); },
+                                     .group = group});
   progress.finish();
   if (result.episodes.empty()) fail("interrupted before the first episode ended");
   const std::string score = environment.shape().score;
@@ -77,6 +79,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
               {"actions", arguments.greedy ? "likeliest" : "drawn"},
               {"seed", arguments.seed}};
   all.update(to_json(result, score));
+  if (!group.first()) return 0;
   if (json)
     std::cout << all.dump(2) << '\n';
   else

@@ -22,7 +22,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kGroups = {
     {"Begin", {"init", "tokenizer"}},
     {"Train", {"train", "prune"}},
     {"Read and write", {"eval", "generate", "import", "export"}},
-    {"Look", {"info", "inspect", "play", "task", "plot"}},
+    {"Look", {"info", "inspect", "serve", "play", "task", "plot"}},
     {"Check", {"golden"}},
 };
 constexpr const char* kOtherVerbs = "More";
@@ -175,7 +175,7 @@ std::string usage(const CLI::App& verb) {
   return text + (more ? " [...]" : "");
 }
 
-std::optional<std::vector<std::string>> help_wanted(const CLI::App& program, int argc, char** argv) {
+std::optional<std::vector<std::string>> help_wanted(const CLI::App& program, int argc, const char* const* argv) {
   if (argc == 1) return std::vector<std::string>();
   const std::vector<std::string> given(argv + 1, argv + argc);
   const auto end = std::ranges::find(given, "--");

@@ -23,7 +23,7 @@ bool takes_several(const CLI::Option& option);
 std::vector<std::string> choices(const CLI::Option& option);
 
 /// The words that help was asked for by -h or --help anywhere, verbs first: {"train", "optimiser"}. None: it was not.
-std::optional<std::vector<std::string>> help_wanted(const CLI::App& program, int argc, char** argv);
+std::optional<std::vector<std::string>> help_wanted(const CLI::App& program, int argc, const char* const* argv);
 
 /// The help on such words. Error, with the nearest name, if there is nothing of that name.
 std::string help_text(const CLI::App& program, const std::vector<std::string>& words);

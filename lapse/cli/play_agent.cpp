@@ -35,7 +35,7 @@ class Watch {
     return name_ + ", " + frame.draw(at_);
   }
 
-  int64_t episodes() const { return recorder_.episodes; }
+  int64_t episodes() const { return recorder_.episodes(); }
 
  private:
   const PlayArguments& arguments_;

@@ -51,11 +51,9 @@ std::vector<int64_t> sizes_of(const TokenLosses& losses, int64_t i) {
 
 }  // namespace
 
-TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, std::string file)
-    : text_(text), vocabulary_(vocabulary), path_(std::move(file)) {
-  if (path_.empty()) return;
-  file_.open(path_, std::ios::binary);
-  if (!file_) fail(path_ + ": cannot be written");
+TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, const std::string& file)
+    : text_(text), vocabulary_(vocabulary) {
+  if (!file.empty()) file_.emplace(file);
 }
 
 void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const TokenLosses* other) {
@@ -64,14 +62,15 @@ void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const Tok
   for (int64_t i = 0; i < std::ssize(block.target); ++i) {
     if (block.target[i] == kUnscored) continue;
     const int64_t at = block.starts[i / block.length] + i % block.length;
-    if (file_.is_open()) {
+    if (file_) {
       const auto token = static_cast<int32_t>(block.target[i]);
-      file_ << fmt::format(R"({{"at": {}, "token": {}, "text": {}, "nats": {:.6g}, "memory": [{}])", at, token,
-                           quoted(readable(vocabulary_.decode(token))), own.nats[i], fmt::join(sizes_of(own, i), ", "));
+      file_->out() << fmt::format(R"({{"at": {}, "token": {}, "text": {}, "nats": {:.6g}, "memory": [{}])", at, token,
+                                  quoted(readable(vocabulary_.decode(token))), own.nats[i],
+                                  fmt::join(sizes_of(own, i), ", "));
       if (other)
-        file_ << fmt::format(R"(, "against_nats": {:.6g}, "against_memory": [{}])", other->nats[i],
-                             fmt::join(sizes_of(*other, i), ", "));
-      file_ << "}\n";
+        file_->out() << fmt::format(R"(, "against_nats": {:.6g}, "against_memory": [{}])", other->nats[i],
+                                    fmt::join(sizes_of(*other, i), ", "));
+      file_->out() << "}\n";
     }
     if (!other) continue;
     const Difference difference = {at, own.nats[i], other->nats[i]};
@@ -83,13 +82,12 @@ void TokenReport::add(const TokenBlock& block, const TokenLosses& own, const Tok
     std::ranges::pop_heap(largest_, smaller);
     largest_.pop_back();
   }
-  if (file_.is_open() && !file_) fail(path_ + ": cannot write (is the disk full?)");
+  if (file_) file_->check();
 }
 
 void TokenReport::close() {
-  if (!file_.is_open()) return;
-  file_.close();
-  if (!file_) fail(path_ + ": cannot write (is the disk full?)");
+  if (file_) file_->finish();
+  file_.reset();
 }
 
 std::string TokenReport::bytes_of(int64_t begin, int64_t end) const {

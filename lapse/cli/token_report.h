@@ -1,10 +1,11 @@
 // Losses of a text token by token: a file of JSON lines, and of two readings where they differ most.
 #pragma once
 
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lapse/core/file.h"
 #include "lapse/core/json.h"
 #include "lapse/data/corpus.h"
 #include "lapse/train/evaluate.h"
@@ -14,11 +15,11 @@ namespace lapse {
 class TokenReport {
  public:
   /// Text and vocabulary must outlive the report. `file`: of the lines; empty: none. Error if it cannot be written.
-  TokenReport(const Tokens& text, const Vocabulary& vocabulary, std::string file);
+  TokenReport(const Tokens& text, const Vocabulary& vocabulary, const std::string& file);
 
   /// The next block as one reading found it, and perhaps as another did.
   void add(const TokenBlock& block, const TokenLosses& own, const TokenLosses* other);
-  /// Error if a line could not be written.
+  /// Puts the file in its place. Error if a line could not be written.
   void close();
 
   double mean_difference() const { return sum_ / static_cast<double>(std::max<int64_t>(count_, 1)); }
@@ -38,8 +39,7 @@ class TokenReport {
 
   const Tokens& text_;
   const Vocabulary& vocabulary_;
-  std::string path_;
-  std::ofstream file_;
+  std::optional<FileWriter> file_;
   std::vector<Difference> largest_;  // a heap, the smallest first
   double sum_ = 0;                   // of the differences
   int64_t count_ = 0;

@@ -1,6 +1,7 @@
 #include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/group.h"
 #include "lapse/core/process.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/train/trainer.h"
@@ -12,14 +13,15 @@ struct Arguments {
   std::string config, data, device, out;
   std::vector<std::string> set;
   bool resume = false, quiet = false, dry_run = false, json = false;
-  double seconds = 10;
+  double seconds = 10, patience = kPatience;
 };
 
 constexpr int kInterruptedStatus = 130;  // as a shell reports a process that Ctrl-C ended
 
 /// What is printed below the options.
 std::string footer() {
-  return "Ctrl-C saves a checkpoint and leaves with status 130.\n\n"
+  return "Ctrl-C saves a checkpoint and leaves with status 130. Several processes share a batch by torchrun: "
+         "docs/parallel.md.\n\n"
          "A small configuration; every other key has a default:\n\n"
          "  [data]\n"
          "  path = \"book.txt\"  # any text, plain or gzip\n"
@@ -40,9 +42,11 @@ int run(const Arguments& arguments) {
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   if (!arguments.device.empty()) config.train.device = arguments.device;
-  catch_interrupts();
+  Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
+  catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);
-  const auto outcome = train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet});
+  const auto outcome =
+      train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet, .group = group});
   return outcome == Outcome::kFinished ? 0 : kInterruptedStatus;
 }
 
@@ -76,6 +80,10 @@ void add_train(CLI::App& program, Action& action) {
       ->capture_default_str()
       ->type_name("S")
       ->needs(trial);
+  verb->add_option("--patience", arguments->patience, "with torchrun: how long a process waits for the others")
+      ->check(number(1, 1e6))
+      ->capture_default_str()
+      ->type_name("S");
   verb->add_flag("--json", arguments->json, "with --dry-run: print one JSON object")->needs(trial);
   verb->footer(footer());
   verb->callback([=, &action] {

@@ -26,6 +26,7 @@ void add_golden(CLI::App& program, Action& action);
 void add_prune(CLI::App& program, Action& action);
 void add_tokenizer(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
+void add_serve(CLI::App& program, Action& action);
 void add_play(CLI::App& program, Action& action);
 void add_task(CLI::App& program, Action& action);
 void add_plot(CLI::App& program, Action& action);

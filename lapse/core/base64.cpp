@@ -36,6 +36,7 @@ std::string from_base64(std::string_view text) {
       padding += pad ? 1 : 0;
       bits = bits << 6 | static_cast<uint32_t>(pad ? 0 : digit);
     }
+    if ((bits & ((1U << 8 * padding) - 1)) != 0) fail("base64: its last digit stands for more than the bytes hold");
     for (size_t i = 0; i + padding < 3; ++i) bytes += static_cast<char>(bits >> (16 - 8 * i));
   }
   return bytes;

@@ -6,16 +6,17 @@
 
 namespace lapse {
 
-// Messages quote files and arguments, which may hold anything; what is printed stays one harmless line of
-// bearable length.
-void fail(const std::string& message) {
+// Messages quote files and arguments, which may hold anything.
+std::string one_line(const std::string& message) {
   std::string line = message;
   constexpr size_t kLongest = 1000, kEnd = 250;
   if (line.size() > kLongest) line = line.substr(0, kLongest - kEnd) + " ... " + line.substr(line.size() - kEnd);
   std::ranges::replace_if(
       line, [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  throw Error(line);
+  return line;
 }
+
+void fail(const std::string& message) { throw Error(one_line(message)); }
 
 // Optimal string alignment, three rows at a time.
 size_t edit_distance(const std::string& a, const std::string& b) {

@@ -12,7 +12,10 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws Error. Use as fail(fmt::format("{}: ...", path)).
+/// As messages are printed: one harmless line of bearable length, whatever the message quotes.
+std::string one_line(const std::string& message);
+
+/// Throws Error, with one line. Use as fail(fmt::format("{}: ...", path)).
 [[noreturn]] void fail(const std::string& message);
 
 /// " (did you mean 'x'?)" for the candidate nearest to `name` in edit distance, "" where none is near.

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <streambuf>
 #include <system_error>
 #include <utility>
@@ -55,6 +56,17 @@ class Descriptor {
   int fd_;
 };
 
+// 0, or the errno of what went wrong.
+int write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
+
 // A stream buffer over a descriptor that remembers why writing failed, which std::ofstream does not. Large pieces go
 // past the buffer.
 class DescriptorBuffer : public std::streambuf {
@@ -64,7 +76,7 @@ class DescriptorBuffer : public std::streambuf {
 
  protected:
   int sync() override {
-    const bool written = write_all(pbase(), static_cast<size_t>(pptr() - pbase()));
+    const bool written = write_out({pbase(), static_cast<size_t>(pptr() - pbase())});
     setp(buffer_.data(), buffer_.data() + buffer_.size());
     return written ? 0 : -1;
   }
@@ -77,41 +89,18 @@ class DescriptorBuffer : public std::streambuf {
 
   std::streamsize xsputn(const char* data, std::streamsize size) override {
     if (size < static_cast<std::streamsize>(buffer_.size())) return std::streambuf::xsputn(data, size);
-    return sync() == 0 && write_all(data, static_cast<size_t>(size)) ? size : 0;
+    return sync() == 0 && write_out({data, static_cast<size_t>(size)}) ? size : 0;
   }
 
  private:
-  bool write_all(const char* data, size_t size) {
-    while (size > 0 && error_ == 0) {
-      const ssize_t written = ::write(fd_, data, size);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) {
-        error_ = errno;
-      } else {
-        data += written, size -= static_cast<size_t>(written);
-      }
-    }
+  bool write_out(std::string_view bytes) {
+    if (error_ == 0) error_ = write_all(fd_, bytes);
     return error_ == 0;
   }
 
   int fd_, error_ = 0;
   std::array<char, 1 << 16> buffer_;
 };
-
-// Opens `path`, runs the writer and closes; `place` is the name for messages.
-void write_out(const fs::path& path, const fs::path& place, bool to_disk,
-               const std::function<void(std::ostream&)>& writer) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file.ok()) fail_on("write", place, errno);
-  DescriptorBuffer buffer(file.get());
-  std::ostream stream(&buffer);
-  writer(stream);
-  stream.flush();
-  if (buffer.error()) fail_on("write", place, buffer.error());
-  if (!stream) fail(fmt::format("cannot write '{}': producing its content failed", place.string()));
-  if (to_disk && ::fsync(file.get()) != 0) fail_on("write", place, errno);
-  if (!file.close()) fail_on("write", place, errno);
-}
 
 // Without this a crash of the machine may forget the rename. Some file systems refuse it; the file is whole either way.
 void flush_folder(const fs::path& folder) {
@@ -196,16 +185,58 @@ void write_file(const fs::path& path, std::string_view bytes) {
 }
 
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& writer) {
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::is_directory(status)) fail_on("write", path, EISDIR);
-  // Renaming onto /dev/null or a pipe would put a plain file in its place.
-  if (fs::is_other(status)) return write_out(path, path, false, writer);
+  FileWriter file(path);
+  writer(file.out());
+  file.finish();
+}
 
-  const fs::path target = behind_links(path);
-  Partial partial(target);
-  write_out(partial.path(), path, true, writer);
-  if (!partial.rename_to(target)) fail_on("write", path, errno);
+void append_to_file(const fs::path& path, std::string_view bytes) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!file.ok()) fail_on("write", path, errno);
+  if (const int error = write_all(file.get(), bytes)) fail_on("write", path, error);
+  if (!file.close()) fail_on("write", path, errno);
+}
+
+struct FileWriter::State {
+  explicit State(const fs::path& asked) : path(asked), target(behind_links(asked)) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (fs::is_directory(status)) fail_on("write", path, EISDIR);
+    // Renaming onto /dev/null or a pipe would put a plain file in its place.
+    if (!fs::is_other(status)) partial.emplace(target);
+    const fs::path& opened = partial ? partial->path() : path;
+    file.emplace(::open(opened.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file->ok()) fail_on("write", path, errno);
+    buffer.emplace(file->get());
+    stream.rdbuf(&*buffer);
+    stream.clear();
+  }
+
+  const fs::path path, target;
+  std::optional<Partial> partial;
+  std::optional<Descriptor> file;
+  std::optional<DescriptorBuffer> buffer;
+  std::ostream stream{nullptr};
+};
+
+FileWriter::FileWriter(const fs::path& path) : state_(std::make_unique<State>(path)) {}
+FileWriter::~FileWriter() = default;
+
+std::ostream& FileWriter::out() { return state_->stream; }
+
+void FileWriter::check() const {
+  if (state_->buffer->error()) fail_on("write", state_->path, state_->buffer->error());
+  if (!state_->stream) fail(fmt::format("cannot write '{}': producing its content failed", state_->path.string()));
+}
+
+void FileWriter::finish() {
+  auto& [path, target, partial, file, buffer, stream] = *state_;
+  stream.flush();
+  check();
+  if (partial && ::fsync(file->get()) != 0) fail_on("write", path, errno);
+  if (!file->close()) fail_on("write", path, errno);
+  if (!partial) return;
+  if (!partial->rename_to(target)) fail_on("write", path, errno);
   flush_folder(target.parent_path());
 }
 

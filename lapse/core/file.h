@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -28,6 +29,27 @@ std::string read_text_file(const fs::path& path);
 /// Any failure (full disk too) is an Error that names the path; the old file stays and nothing is left beside it.
 void write_file(const fs::path& path, std::string_view bytes);
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& writer);
+
+/// The same for what is made piece by piece: out() takes it, finish() flushes, renames and tells of errors. Without
+/// finish() nothing is left.
+class FileWriter {
+ public:
+  explicit FileWriter(const fs::path& path);
+  ~FileWriter();
+
+  std::ostream& out();
+  /// Error if one of the pieces could not be written.
+  void check() const;
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Adds to the end of a file that stays readable meanwhile, such as a log. Makes it if there is none. After an Error a
+/// part of the bytes may be there.
+void append_to_file(const fs::path& path, std::string_view bytes);
 
 /// What a path names; false if there is nothing. Error, with the system's reason, where that cannot be told (a loop of
 /// links, a name that is too long, a folder that may not be entered).

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <ranges>
+#include <utility>
 
 #include "lapse/core/error.h"
 #include "lapse/core/safetensors_header.h"
@@ -29,6 +29,14 @@ const std::map<std::string, size_t>& dtype_sizes() {
       {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},     {"I32", 4},
       {"F32", 4},  {"U64", 8}, {"I64", 8}, {"F64", 8},     {"C64", 8}};
   return sizes;
+}
+
+// As std::views::keys, which clang 14 does not compile.
+template <class Value>
+std::vector<std::string> keys_of(const std::map<std::string, Value>& map) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : map) keys.push_back(key);
+  return keys;
 }
 
 // Size of a tensor in bytes. The other numbers may not overflow even where the shape has a zero: strides are
@@ -154,10 +162,13 @@ std::string file_head(const std::vector<const Tensors::value_type*>& order,
 size_t dtype_size(const std::string& dtype) {
   const auto found = dtype_sizes().find(dtype);
   if (found != dtype_sizes().end()) return found->second;
-  fail(fmt::format("unknown dtype '{}'{}", dtype, did_you_mean(dtype, std::views::keys(dtype_sizes()))));
+  fail(fmt::format("unknown dtype '{}'{}", dtype, did_you_mean(dtype, keys_of(dtype_sizes()))));
 }
 
-SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), content_(read_file(path)) {
+SafetensorsFile::SafetensorsFile(const fs::path& path) : SafetensorsFile(path, read_file(path)) {}
+
+SafetensorsFile::SafetensorsFile(fs::path path, std::string content)
+    : path_(std::move(path)), content_(std::move(content)) {
   try {
     const Layout layout = split(content_);
     SafetensorsHeader header = parse_safetensors_header(layout.header);
@@ -166,7 +177,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : path_(path), content_(r
     check_cover(tensors_, layout.data);
     check_checksum(content_, layout.header, metadata_);
   } catch (const Error& error) {
-    fail(fmt::format("{}: {} (truncated or altered file)", path.string(), error.what()));
+    fail(fmt::format("{}: {} (truncated or altered file)", path_.string(), error.what()));
   }
 }
 
@@ -175,15 +186,13 @@ uint32_t SafetensorsFile::checksum() const { return crc(content_); }
 const TensorEntry& SafetensorsFile::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  fail(fmt::format("{}: there is no tensor '{}'{}", path_.string(), name,
-                   did_you_mean(name, std::views::keys(tensors_))));
+  fail(fmt::format("{}: there is no tensor '{}'{}", path_.string(), name, did_you_mean(name, keys_of(tensors_))));
 }
 
 const std::string& SafetensorsFile::meta(const std::string& key) const {
   const auto found = metadata_.find(key);
   if (found != metadata_.end()) return found->second;
-  fail(fmt::format("{}: there is no metadata '{}'{}", path_.string(), key,
-                   did_you_mean(key, std::views::keys(metadata_))));
+  fail(fmt::format("{}: there is no metadata '{}'{}", path_.string(), key, did_you_mean(key, keys_of(metadata_))));
 }
 
 void write_safetensors(const fs::path& path, const Tensors& tensors,

@@ -29,6 +29,7 @@ size_t dtype_size(const std::string& dtype);
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
+  SafetensorsFile(fs::path path, std::string content);  ///< of what was read from there
   SafetensorsFile(const SafetensorsFile&) = delete;
 
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }

@@ -99,19 +99,19 @@ Question read_question(const std::string& text, const std::string& origin, bool 
 
 /// Visits the lines that are not blank, each with its origin.
 template <class Visit>
-void for_each_line(const fs::path& path, const Visit& visit) {
-  const std::string text = read_text_file(path);
+void for_each_line(const NamedText& file, const Visit& visit) {
+  const std::string& text = file.text;
   int64_t number = 1;
   for (size_t at = 0, end; at < text.size(); at = end + 1, ++number) {
     end = std::min(text.find('\n', at), text.size());
     if (const std::string line = trimmed(text.substr(at, end - at)); !line.empty())
-      visit(line, fmt::format("{}:{}", path.string(), number));
+      visit(line, fmt::format("{}:{}", file.origin, number));
   }
 }
 
-void read_labels(const fs::path& path, std::vector<Question>& questions) {
+void read_labels(const NamedText& file, std::vector<Question>& questions) {
   size_t next = 0;
-  for_each_line(path, [&](const std::string& line, const std::string& origin) {
+  for_each_line(file, [&](const std::string& line, const std::string& origin) {
     if (next == questions.size())
       fail(fmt::format("{}: more labels than questions, of which there are {}", origin, questions.size()));
     Question& question = questions[next++];
@@ -120,20 +120,25 @@ void read_labels(const fs::path& path, std::vector<Question>& questions) {
     if (error != std::errc() || end != line.data() + line.size() || question.answer < 0 || question.answer > most)
       fail(fmt::format("{}: the label must be a whole number of 0 ... {}", origin, most));
   });
-  if (next < questions.size())
-    fail(fmt::format("{}: {} labels for {} questions", path.string(), next, questions.size()));
+  if (next < questions.size()) fail(fmt::format("{}: {} labels for {} questions", file.origin, next, questions.size()));
 }
 
 }  // namespace
 
-std::vector<Question> read_questions(const fs::path& path, const fs::path& labels) {
+std::vector<Question> parse_questions(const NamedText& lines, const std::optional<NamedText>& labels) {
   std::vector<Question> questions;
-  for_each_line(path, [&](const std::string& line, const std::string& origin) {
-    questions.push_back(read_question(line, origin, !labels.empty()));
+  for_each_line(lines, [&](const std::string& line, const std::string& origin) {
+    questions.push_back(read_question(line, origin, labels.has_value()));
   });
-  if (questions.empty()) fail(path.string() + ": there is no question in it");
-  if (!labels.empty()) read_labels(labels, questions);
+  if (questions.empty()) fail(lines.origin + ": there is no question in it");
+  if (labels) read_labels(*labels, questions);
   return questions;
+}
+
+std::vector<Question> read_questions(const fs::path& path, const fs::path& labels) {
+  const auto read = [](const fs::path& from) { return NamedText{read_text_file(from), from.string()}; };
+  const NamedText lines = read(path);
+  return parse_questions(lines, labels.empty() ? std::nullopt : std::optional(read(labels)));
 }
 
 std::string question_forms() {

@@ -52,7 +52,11 @@ class Plugin : public SentencePiece {
  public:
   std::unique_ptr<PieceModel> load(const std::string& bytes) const override {
     auto model = std::make_unique<Model>();
-    return model->load(bytes) ? std::move(model) : nullptr;
+    try {
+      return model->load(bytes) ? std::move(model) : nullptr;
+    } catch (const std::exception&) {  // its search tree throws, of pieces that begin with a zero byte
+      return nullptr;
+    }
   }
 
   std::string train(const std::vector<std::string_view>& sentences, const Training& options) const override {

@@ -1,5 +1,7 @@
 #include "lapse/data/stream.h"
 
+#include <type_traits>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,6 +38,24 @@ void fill(TokenBlock& out, const Tokens& tokens, const Labels* labels, int64_t b
 }
 
 }  // namespace
+
+TokenBlock TokenBlock::part(int64_t first, int64_t count) const {
+  const auto some = [&](const auto& all) {
+    const int64_t each = std::ssize(all) / batch;
+    return std::decay_t<decltype(all)>(all.begin() + first * each, all.begin() + (first + count) * each);
+  };
+  return {.batch = count,
+          .length = length,
+          .input = some(input),
+          .target = some(target),
+          .restart = restart,
+          .lengths = some(lengths),
+          .bytes = first == 0 ? bytes : TextBytes{},
+          .answers = answers,
+          .asked = some(asked),
+          .source = some(source),
+          .starts = some(starts)};
+}
 
 TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t block, Random random,
                                  const Labels* labels)

@@ -35,6 +35,9 @@ struct TokenBlock {
   int64_t tokens() const {
     return lengths.empty() ? batch * length : std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   }
+  /// Samples first ... first + count - 1. The bytes are not divided: those of the first sample's part are all, others'
+  /// 0.
+  TokenBlock part(int64_t first, int64_t count) const;
   int64_t scored() const { return std::ssize(target) - std::count(target.begin(), target.end(), kUnscored); }
 };
 

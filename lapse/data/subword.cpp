@@ -7,6 +7,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/data/sentencepiece.h"
+#include "lapse/data/sentencepiece_model.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -65,15 +66,29 @@ std::string reason_of(std::string status) {
   return status.empty() ? "no reason given" : status;
 }
 
+[[noreturn]] void fail_changes(const std::string& origin) {
+  fail(origin + ": this SentencePiece model changes texts (it normalises them); make one by `lapse tokenizer train`");
+}
+
+std::unique_ptr<PieceModel> load(const std::string& model, const std::string& origin) {
+  const auto replaces = replaces_characters(model);
+  if (replaces.value_or(false)) fail_changes(origin);
+  auto pieces = replaces && !model.empty() ? sentencepiece_plugin().load(model) : nullptr;
+  if (!pieces) fail(origin + ": not a SentencePiece model; `lapse tokenizer train` makes one");
+  return pieces;
+}
+
 }  // namespace
 
 Subwords::Subwords(std::string model, const std::string& origin)
-    : model_(std::move(model)), pieces_(model_.empty() ? nullptr : sentencepiece_plugin().load(model_)) {
-  if (!pieces_) fail(origin + ": not a SentencePiece model; `lapse tokenizer train` makes one");
+    : model_(std::move(model)), origin_(origin), pieces_(load(model_, origin)) {
   byte_ids_.assign(256, -1);
   for (int32_t id = 0; id < pieces_->size(); ++id) {
     const std::string piece = pieces_->piece(id);
     const PieceKind kind = pieces_->kind(id);
+    if (piece.find('\0') != piece.npos)  // where SentencePiece takes it to end
+      fail(fmt::format("{}: piece {} of this SentencePiece model has a zero byte; make one by `lapse tokenizer train`",
+                       origin, id));
     if (kind == PieceKind::kByte) {
       const auto byte = static_cast<uint8_t>(std::stoi(piece.substr(3, 2), nullptr, 16));  // "<0x0A>"
       byte_ids_[byte] = id;
@@ -89,18 +104,26 @@ Subwords::Subwords(std::string model, const std::string& origin)
   constexpr std::string_view probe = " A  \xC2\xAA \xEF\xBC\xA1 ";
   std::string back;
   for (const int32_t id : encode(probe)) back += decode(id);
-  if (back != probe)
-    fail(origin + ": this SentencePiece model changes texts (it normalises them); make one by `lapse tokenizer train`");
+  if (back != probe) fail_changes(origin);
 }
 
 Subwords::~Subwords() = default;
+
+std::vector<int> Subwords::encode_plain(std::string_view text) const {
+  try {
+    return pieces_->encode(text);
+  } catch (const std::runtime_error& error) {
+    fail(fmt::format("{}: this SentencePiece model cannot cut the text: {}; make one by `lapse tokenizer train`",
+                     origin_, reason_of(error.what())));
+  }
+}
 
 std::vector<int32_t> Subwords::encode(std::string_view text) const {
   std::vector<int32_t> ids;
   for_each_stretch(
       text, knows_space_,
       [&](std::string_view stretch) {
-        const std::vector<int> pieces = pieces_->encode(stretch);
+        const std::vector<int> pieces = encode_plain(stretch);
         ids.insert(ids.end(), pieces.begin(), pieces.end());
       },
       [&](uint8_t byte) { ids.push_back(byte_ids_[byte]); });

@@ -25,13 +25,16 @@ class Subwords {
   int64_t size() const { return static_cast<int64_t>(decoded_.size()); }
   const std::string& model() const { return model_; }
 
-  /// Any bytes. Line ends, U+2581 and what is not UTF-8 become bytes; SentencePiece cuts what is between.
+  /// Any bytes. Line ends, U+2581 and what is not UTF-8 become bytes; SentencePiece cuts what is between. Error, with
+  /// its reason, where it cannot: of models that nobody trained.
   std::vector<int32_t> encode(std::string_view text) const;
   /// The bytes that one id stands for; none for a control symbol.
   const std::string& decode(int32_t id) const { return decoded_.at(static_cast<size_t>(id)); }
 
  private:
-  std::string model_;
+  std::vector<int> encode_plain(std::string_view text) const;
+
+  std::string model_, origin_;
   std::unique_ptr<PieceModel> pieces_;
   std::vector<std::string> decoded_;
   std::vector<int32_t> byte_ids_;

@@ -98,6 +98,36 @@ TEST(Subwords, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(error_of([] { train_subwords({"abc"}, {.size = 5000}); }), HasSubstr("too high (5000)"));
 }
 
+TEST(Subwords, RefusePiecesThatSentencePieceCannotFind) {
+  const std::string piece("\x0A\x03\x0A\x01\0", 5);
+  EXPECT_EQ(error_of([&] { Subwords(model() + piece, "x.model"); }),
+            "x.model: not a SentencePiece model; `lapse tokenizer train` makes one");
+  const std::string longer("\x0A\x05\x0A\x03q\0z", 7);
+  EXPECT_EQ(error_of([&] { Subwords(model() + longer, "x.model"); }),
+            "x.model: piece 290 of this SentencePiece model has a zero byte; make one by `lapse tokenizer train`");
+}
+
+// Fields that are appended to a model replace those of the same number, or add to them.
+TEST(Subwords, RefuseATableOfReplacementsUnread) {
+  const auto error = [](const std::string& appended) {
+    return error_of([&] { Subwords(model() + appended, "x.model"); });
+  };
+  // A table of replacements is the field 2 of field 3; SentencePiece read this one beyond its end.
+  const std::string table("\x12\x08\x04\0\0\0\0\0\0\xA0", 10);
+  EXPECT_THAT(error("\x1A\x0A" + table), HasSubstr("x.model: this SentencePiece model changes texts"));
+  EXPECT_THAT(error("\x2A\x0A" + table), HasSubstr("changes texts"));
+  EXPECT_EQ(error(std::string("\x1A\x02\x12\0", 4)), "") << "an empty table";
+  EXPECT_EQ(error("\xA8\x01\x07\x0D"
+                  "1234\x09"
+                  "12345678"),
+            "")
+      << "fields that nobody knows";
+  for (const std::string& odd :
+       {std::string("\x1B\x1C"), "\x1A\x0B" + table, "\x9A\x80\x80\x80\x10\x0A" + table, std::string("\x1A"),
+        std::string("\xFF"), std::string(11, '\xFF'), std::string(1, '\0')})
+    EXPECT_THAT(error(odd), HasSubstr("x.model: not a SentencePiece model")) << odd;
+}
+
 TEST(SubwordVocabulary, HoldsItsModel) {
   TestFolder folder;
   write_file(folder / "a.model", model());

@@ -238,7 +238,8 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
     if (draws.seed) pass.draws.seed = mix64(*draws.seed + l);
     h = layers_[l](h, pass);
     if (pass.cost.defined()) result.cost = result.cost + pass.cost;
-    if (options.observe) result.reports.push_back(std::move(pass.report));
+    if (options.observe || options.rows || options.pairs == Pairs::reads)
+      result.reports.push_back(std::move(pass.report));
   }
   if (encoder_) h = options.at_places(h);
   const Tensor last = drop(norm_(h), config_.output_dropout, 1);

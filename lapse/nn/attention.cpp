@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "lapse/nn/pairs.h"
 #include "lapse/ops/dense/few_rows.h"
@@ -188,11 +189,14 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
     query.dropout = dropout_;
     query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), pass.times.start.options());
   }
-  if (pass.options.pairs != Pairs::none) pass.report.pairs = pairs_of(*method_, query, rows, pass.options.pairs);
-  if (!rounded) return method_->read(query, rows);
-  Rows all = rows;
-  for (Tensor* x : {&query.q, &query.position, &all.key, &all.value})
-    if (x->defined()) *x = as(*x, at::kBFloat16);
+  std::optional<Rows> lower;
+  if (rounded) {
+    lower.emplace(rows);
+    for (Tensor* x : {&query.q, &query.position, &lower->key, &lower->value})
+      if (x->defined()) *x = as(*x, at::kBFloat16);
+  }
+  const Rows& all = rounded ? *lower : rows;
+  if (pass.options.pairs != Pairs::none) pass.report.pairs = pairs_of(*method_, query, all, pass.options.pairs);
   return method_->read(query, all);
 }
 
@@ -220,7 +224,11 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
     table.replace(name, values);
     rows.described[name] = values;
   }
-  if (reading.until.defined()) rows.until = reading.until;
+  Tensor cut;
+  if (reading.until.defined()) {
+    if (pass.options.rows) cut = reading.until < rows.until;
+    rows.until = reading.until;
+  }
   if (stored && (reading.until.defined() || ended.defined())) table.replace("until", rows.until);
   Tensor result;
   if (!pass.draws.dropped) {
@@ -229,6 +237,9 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
         pass.options.at_places(reshaped(as(reading.out, h.scalar_type()), {h.size(0), K, out_.weight.size(1)}));
     result = out_(attended, pass.options.bfloat16);
   }
+  if (pass.options.rows)
+    pass.report.rows = {table.time(),   table.kind(),       method_->first(rows.view()), method_->weightless(rows),
+                        std::move(cut), method_->tell(rows)};
   forget(pass, rows, ended, K);
   return result;
 }

@@ -16,6 +16,7 @@ enum class Pairs {
   none,
   weights,  ///< of attention: "weights" [B, H, K, K]
   told,     ///< by the method, Method::tell_pairs: name -> [B, 1, K, K]
+  reads,    ///< of attention, whatever the memory held: "weights" [1, H, K, n] of the n rows of one sample
 };
 
 /// What one block asks of every layer.
@@ -24,6 +25,7 @@ struct BlockOptions {
   at::Tensor at_places(const at::Tensor& x) const;
 
   bool observe = false;       ///< fill LayerReport
+  bool rows = false;          ///< fill LayerReport::rows, and nothing else of it: costs next to nothing
   Pairs pairs = Pairs::none;  ///< fill LayerReport::pairs
   /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
   /// they take room, but change nothing.
@@ -65,6 +67,15 @@ struct LayerDraws {
   bool dropped = false;            ///< layer drop: the table is updated, h and the cost are not
 };
 
+/// What the last query of a block saw of each row of the table, spare rows included. Views, not copies: whoever keeps
+/// them makes the table's next rows cost a copy.
+struct SeenRows {
+  at::Tensor time, kind;    ///< [N] int64 and uint8
+  at::Tensor first, until;  ///< [N] int64: queries at first <= t < until can read the row; until: Method::weightless
+  at::Tensor cut;           ///< [N] bool: this query's reading made the row go before its time; undefined: none
+  Columns told;             ///< Method::tell: name -> [N]
+};
+
 /// What a layer did in one block; filled if BlockOptions::observe.
 struct LayerReport {
   double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
@@ -74,6 +85,7 @@ struct LayerReport {
   Columns told;                  ///< what the method tells of the block's own rows: name -> [B, K], NaN for padding
   at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
   Columns pairs;                 ///< of queries and rows that are tokens of the block; see Pairs
+  SeenRows rows;                 ///< with BlockOptions::rows
 
   double memory_mean() const { return queries > 0 ? memory_sum / static_cast<double>(queries) : 0; }
   /// Appends the report of the next timestep.

@@ -31,6 +31,7 @@ Columns pairs_of(const Method& method, const Query& query, const Rows& rows, Pai
   for (int64_t b = 0; b < B; ++b)
     TORCH_CHECK(rows.table.first_row(b) == b * n, "queries and rows are paired where samples have equally many rows");
   Columns all;
+  if (pairs == Pairs::reads) return {{"weights", weights(method, query, rows, n)}};
   if (pairs == Pairs::weights) all = {{"weights", weights(method, query, rows, n)}};
   if (pairs == Pairs::told)
     for (const auto& [name, values] : method.tell_pairs(query, rows)) all[name] = values.unsqueeze(1);

@@ -3,53 +3,41 @@
 
 #include <functional>
 
+#include "lapse/observe/episode_player.h"
 #include "lapse/observe/memory_record.h"
-#include "lapse/rl/environment.h"
-#include "lapse/train/episodes.h"
 
 namespace lapse {
-
-struct AgentStep {
-  std::vector<int32_t> bits;   ///< that are set in what it saw
-  std::vector<double> policy;  ///< the probability of each action
-  double value;                ///< what it expected of the rest of the episode
-  int32_t action;              ///< that it took
-  StepResult result;           ///< of the action
-};
 
 /// Episodes, one after the other. The last may have no end.
 struct EpisodesRecord : MemoryRecord {
   std::vector<AgentStep> steps;
 };
 
-/// Plays the episodes 0, 1, ... of a seed, those of play_episodes, in one stream of memory.
-class EpisodeRecorder {
+/// Writes down what an agent does and remembers.
+class EpisodeRecorder : public Observer {
  public:
   /// Model and environment must outlive the recorder.
-  EpisodeRecorder(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy);
+  EpisodeRecorder(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy)
+      : player_(model, environment, seed, greedy), rows_(model, record) {}
   EpisodeRecorder(const EpisodeRecorder&) = delete;
+
+  BlockOptions wants() const override { return {.observe = true}; }
+  void token(const SeenToken& seen) override { rows_.add(seen.reports, seen.memory); }
 
   /// The next step; after an episode's end the first of the next. Error if the model's outputs are not finite.
   const AgentStep& step();
   /// Before the end of an episode: nothing follows.
-  void finish() { rows_.end(memory_); }
+  void finish() { rows_.end(player_.memory()); }
 
   EpisodesRecord record;
-  int64_t episodes = 0;  ///< that ended
 
+  int64_t episodes() const { return player_.episodes(); }  ///< that ended
   /// The world as it is before the next step.
-  const Environments& world() const { return *world_; }
+  const Environments& world() const { return player_.world(); }
 
  private:
-  Transformer& model_;
-  const EnvironmentOptions& environment_;
-  uint64_t seed_;
-  bool greedy_;
-  std::unique_ptr<Environments> world_;
-  EpisodeDraws draws_;
-  ModelMemory memory_;
+  EpisodePlayer player_;
   MemoryRecorder rows_;
-  bool begins_ = true;  // the next step is an episode's first
 };
 
 struct EpisodesRecorderOptions {

@@ -10,54 +10,43 @@
 #include "lapse/model/likelihood.h"
 
 namespace lapse {
-namespace {
+void TextRecorder::token(const SeenToken& seen) {
+  rows_.add(seen.reports, seen.memory);
+  record.tokens.push_back(seen.token);
+}
 
-class Recorder {
- public:
-  explicit Recorder(Transformer& model) : model_(model), rows_(model, record) {}
+void TextRecorder::restart() {
+  end_stream();
+  memory_ = model_.begin(1, Stored::projections);
+  rows_.restart();
+  record.begins.push_back(std::ssize(record.tokens));
+}
 
-  void restart() {
-    end_stream();
-    memory_ = model_.begin(1, Stored::projections);
-    rows_.restart();
-    record.begins.push_back(std::ssize(record.tokens));
-  }
+void TextRecorder::read(int64_t token, int64_t target) {
+  const at::NoGradGuard no_grad;
+  const auto one = [&](int64_t x) { return at::full({1, 1}, x, memory_.clock.options()); };
+  BlockOptions how = wants();
+  how.target = one(target), how.answers = true;
+  const auto y = model_.forward(one(token), memory_, how);
+  this->token({static_cast<int32_t>(token), y.reports, memory_});
+  const Likelihood& found = y.likelihood;
+  const double nats = found.nats.item<double>();
+  record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);
+  next_ = target == kUnscored ? -1 : static_cast<int32_t>(target);
+  if (target == kUnscored) return;
+  require_finite(nats);
+  record.score.nats += nats, ++record.score.scored;
+  record.score.right += found.right.sum().item<int64_t>();
+}
 
-  void read(int64_t token, int64_t target) {
-    const auto one = [&](int64_t x) { return at::full({1, 1}, x, memory_.clock.options()); };
-    const auto y = model_.forward(one(token), memory_, {.observe = true, .target = one(target), .answers = true});
-    rows_.add(y.reports, memory_);
-    const Likelihood& found = y.likelihood;
-    const double nats = found.nats.item<double>();
-    record.tokens.push_back(static_cast<int32_t>(token));
-    record.nats.push_back(target == kUnscored ? std::numeric_limits<double>::quiet_NaN() : nats);
-    next_ = target == kUnscored ? -1 : static_cast<int32_t>(target);
-    if (target == kUnscored) return;
-    require_finite(nats);
-    record.score.nats += nats, ++record.score.scored;
-    record.score.right += found.right.sum().item<int64_t>();
-  }
-
-  void end_stream() {
-    if (record.begins.empty()) return;
-    record.ends.push_back(next_);
-    rows_.end(memory_);
-  }
-
-  TextRecord record;
-
- private:
-  Transformer& model_;
-  ModelMemory memory_;
-  MemoryRecorder rows_;
-  int32_t next_ = -1;
-};
-
-}  // namespace
+void TextRecorder::end_stream() {
+  if (record.begins.empty()) return;
+  record.ends.push_back(next_);
+  rows_.end(memory_);
+}
 
 TextRecord record_memory(Transformer& model, EvaluationBlocks& blocks, const RecorderOptions& options) {
-  at::NoGradGuard no_grad;
-  Recorder recorder(model);
+  TextRecorder recorder(model);
   TextRecord& record = recorder.record;
   const auto full = [&] { return options.tokens > 0 && std::ssize(record.tokens) >= options.tokens; };
   TokenBlock block;

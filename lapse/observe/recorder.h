@@ -5,6 +5,7 @@
 
 #include "lapse/data/source.h"
 #include "lapse/observe/memory_record.h"
+#include "lapse/observe/observer.h"
 
 namespace lapse {
 
@@ -13,6 +14,31 @@ struct TextRecord : MemoryRecord {
   std::vector<double> nats;     ///< negative log-likelihood of what follows each token; NaN where nothing is scored
   std::vector<int32_t> ends;    ///< of each window or stream, what followed its last token; a task's label, or -1
   Score score;
+};
+
+/// Writes down what a model remembers of the tokens that it is given.
+class TextRecorder : public Observer {
+ public:
+  /// The model must outlive the recorder.
+  explicit TextRecorder(Transformer& model) : model_(model), rows_(model, record) {}
+  TextRecorder(const TextRecorder&) = delete;
+
+  BlockOptions wants() const override { return {.observe = true}; }
+  void token(const SeenToken& seen) override;
+
+  /// What follows is read with empty memory. Comes before the first token.
+  void restart();
+  /// `target`: what follows the token; kUnscored: it is not asked for.
+  void read(int64_t token, int64_t target);
+  void end_stream();
+
+  TextRecord record;
+
+ private:
+  Transformer& model_;
+  ModelMemory memory_;
+  MemoryRecorder rows_;
+  int32_t next_ = -1;
 };
 
 struct RecorderOptions {

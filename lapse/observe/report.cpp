@@ -5,6 +5,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lapse/observe/template.h"
+
 namespace lapse {
 namespace {
 
@@ -117,19 +119,10 @@ std::string html_report(const MemoryRecord& record, const Contents& contents, co
   if (other) data["other"] = record_of(other->record, other->contents), data["partner"] = other->partner;
   // ASCII alone; what a title or a path has that is not UTF-8 is replaced.
   const std::string json = embeddable(data.dump(-1, ' ', true, Json::error_handler_t::replace));
-  std::string page;
-  const std::pair<std::string_view, std::string> parts[] = {{"{{title}}", escaped(options.title)},
-                                                            {"{{style}}", std::string(kStyle)},
-                                                            {"{{data}}", json},
-                                                            {"{{script}}", std::string(kScript)}};
-  std::string_view rest = kPage;
-  for (const auto& [mark, text] : parts) {  // in the template's order: inserted text is not searched for marks
-    const size_t place = rest.find(mark);
-    page += rest.substr(0, place);
-    page += text;
-    rest.remove_prefix(place + mark.size());
-  }
-  return page += rest;
+  return filled(kPage, {{"{{title}}", escaped(options.title)},
+                        {"{{style}}", drawing_style() + std::string(kStyle)},
+                        {"{{data}}", json},
+                        {"{{script}}", drawing_script() + std::string(kScript)}});
 }
 
 }  // namespace lapse

@@ -1,20 +1,11 @@
-"use strict";
 // Draws the record that stands in #data. A cell is what can be pointed at: the tokens of one character, one token, or a
 // step of an agent. A token stands here for a step too, and a window for an episode.
 // With --compare there are two records, A and B, side by side; else one.
-// Text only ever enters the page as text nodes, never as markup.
+// Comes after draw.js.
 const data = JSON.parse(document.getElementById("data").textContent);
 const records = data.other ? [data, data.other] : [data];
 const layers = data.layers, numbers = Object.keys(data.numbers), count = Math.max(...records.map((record) => record.count));
 const letter = (record) => "AB"[records.indexOf(record)];
-const element = (id) => document.getElementById(id);
-const make = (name, text = "", kind = "") => {
-  const made = document.createElement(name);
-  made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
-};
-const write = (x) => (x === null || !isFinite(x) ? "–" : Math.abs(x) >= 100 || Number.isInteger(x) ? x.toFixed(0) : x.toPrecision(3));
 
 // ---- cells: their tokens first ... last, and what is known of them ----
 const cells = [];  // of all records
@@ -41,8 +32,6 @@ const over = (cell, values, join) => {
     if (values[i] !== null) result = result === null ? values[i] : join(result, values[i]);
   return result;
 };
-const larger = (a, b) => Math.max(a, b);
-const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 // Bits with which the cell was predicted: the loss of a token is that of what follows it.
 const surprise = (cell) => {
   let bits = null;
@@ -116,7 +105,6 @@ function scaleOf() {
 }
 
 const changes = () => state.by.startsWith("change:");
-const shade = (hue, share) => `rgba(var(--${hue}), ${(0.06 + 0.84 * share).toFixed(3)})`;
 
 function paint() {
   const scale = scaleOf();
@@ -181,11 +169,6 @@ function legend(scale) {
 }
 
 // ---- the text ----
-// Characters that would not be seen, or would move others, become marks.
-function visible(text) {
-  return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
-}
-
 function fill(text, record) {
   const own = cells.filter((cell) => cell.of === record);
   own.forEach((cell, number) => {
@@ -194,31 +177,13 @@ function fill(text, record) {
     const span = make("span", "", cell.step ? "step" : !cell.read ? "unread" : data.other && !cell.partner ? "edited" : "");
     span.dataset.cell = cell.number;
     text.append(span);
-    if (cell.step) return fillStep(span, cell);
+    if (cell.step) return fillSight(span, cell.step.sight, cell.text);
     if (cell.text === "") span.append(make("span", data.bos && cell.first === record.begins[cell.window] ? "BOS" : "∅", "mark"));
     visible(cell.text).split("\n").forEach((line, i) => {
       if (i > 0) span.append(make("span", "↵", "mark"), "\n");
       span.append(line);
     });
   });
-}
-
-// What an agent saw, the agent in the middle: in each place the first letter of what is there, in its colour if one of
-// its words is one; below that the label.
-function fillStep(span, cell) {
-  const sight = cell.step.sight, side = Math.sqrt(sight.length);
-  if (sight.length > 1 && Number.isInteger(side)) {
-    const view = make("div", "", "view");
-    view.style.gridTemplateColumns = `repeat(${side}, 1fr)`;
-    sight.forEach((words, i) => {
-      const colour = words.find((word) => CSS.supports("color", word)), thing = words.find((word) => word !== colour);
-      const place = make("i", i === (sight.length - 1) / 2 ? "●" : thing?.[0] ?? "", colour ? "coloured" : words.length ? "thing" : "");
-      if (colour) place.style.backgroundColor = colour;
-      view.append(place);
-    });
-    span.append(view);
-  }
-  span.append(make("div", cell.text === "" ? "·" : cell.text, "label"));
 }
 
 function build() {
@@ -253,50 +218,21 @@ function choices(id, entries, key) {
 }
 
 // ---- the chart of sizes ----
-const colours = ["#0969da", "#bf3989", "#1a7f37", "#9a6700", "#8250df", "#cf222e", "#57606a", "#0a7ea4"];
-const colourOf = (l) => colours[l % colours.length];
-const W = 400, H = 210, LEFT = 38, RIGHT = 8, TOP = 8, BOTTOM = 22;
 const largest = Math.max(1, ...records.flatMap((record) => record.layers.map((layer) => layer.max)));
-const X = (t) => LEFT + ((W - LEFT - RIGHT) * t) / Math.max(1, count - 1);
-const Y = (size) => H - BOTTOM - ((H - TOP - BOTTOM) * size) / largest;
 
-function ticks(top) {
-  const step = [1, 2, 5].map((m) => m * 10 ** Math.floor(Math.log10(top))).flatMap((s) => [s / 10, s]).sort((a, b) => a - b)
-    .find((s) => s >= 1 && top / s <= 5) ?? Math.max(1, top);
-  return Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
-}
-
-// `cell`: one that is pointed at; null: none. The markup is made of numbers and words of our own only.
+// `cell`: one that is pointed at; null: none.
 function drawChart(cell = null) {
-  const line = (x1, y1, x2, y2, colour) => `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${colour}"/>`;
-  const parts = [];
-  for (const size of ticks(largest))
-    parts.push(line(LEFT, Y(size), W - RIGHT, Y(size), "#eaeef2"), `<text x="${LEFT - 5}" y="${Y(size) + 3}" text-anchor="end" fill="#6e7781">${size}</text>`);
-  for (const t of ticks(count - 1 || 1))
-    parts.push(`<text x="${X(t)}" y="${H - 8}" text-anchor="middle" fill="#6e7781">${t}</text>`);
-  for (const begin of data.begins.slice(1)) parts.push(line(X(begin), TOP, X(begin), H - BOTTOM, "#d0d7de"));
-  const bucket = Math.ceil(count / 1500);
+  const bucket = Math.ceil(count / 1500), curves = [];
   for (const record of records) record.layers.forEach((layer, l) => {
     const points = [];
-    for (let t = 0; t < record.count; t += bucket) points.push(`${X(t).toFixed(1)},${Y(Math.max(...layer.sizes.slice(t, t + bucket))).toFixed(1)}`);
-    const strong = typeof state.layer === "string" || state.layer === l;
-    parts.push(`<polyline class="curve" points="${points.join(" ")}" fill="none" stroke="${colourOf(l)}" stroke-dasharray="${record === data ? "none" : "3 2"}" stroke-width="${strong ? 1.4 : 0.7}" opacity="${strong ? 1 : 0.4}"/>`);
+    for (let t = 0; t < record.count; t += bucket) points.push([t, Math.max(...layer.sizes.slice(t, t + bucket))]);
+    curves.push({ points, layer: l, dashed: record !== data, strong: typeof state.layer === "string" || state.layer === l });
   });
-  if (cell && cell.read) {
-    const longest = Math.max(...layers.map((_, l) => held(cell, l)));
-    parts.push(`<rect x="${X(cell.first)}" y="${TOP}" width="${X(cell.last + longest) - X(cell.first)}" height="${H - TOP - BOTTOM}" fill="rgb(245, 158, 11)" opacity="0.15"/>`,
-      line(X(cell.first), TOP, X(cell.first), H - BOTTOM, "#1f2328"));
-  }
-  element("chart").innerHTML = `<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="Memory sizes of each layer over time">${parts.join("")}</svg>`;
+  const span = cell && cell.read ? [cell.first, cell.last + Math.max(...layers.map((_, l) => held(cell, l)))] : null;
+  element("chart").innerHTML = chart({ curves, from: 0, to: count - 1, largest, begins: data.begins.slice(1), span });
 }
 
 // ---- the tooltip ----
-function row(table, texts, first = "th") {
-  const made = make("tr");
-  texts.forEach((text, i) => made.append(make(i === 0 ? first : "td", text)));
-  table.append(made);
-}
-
 function tip(cell, event) {
   const box = element("tip"), table = make("table"), bits = surprise(cell), begin = cell.of.begins[cell.window];
   const place = (data.other ? `${letter(cell.of)}, ` : "") + (cell.of.headings.length ? `${data.part} ${cell.window}, ` : "");
@@ -312,10 +248,7 @@ function tip(cell, event) {
       ...told.map((name) => write(over(one, layer.told[name], larger)))]));
     box.append(table);
   }
-  box.hidden = false;
-  const { width, height } = box.getBoundingClientRect();
-  box.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 4))}px`;
-  box.style.top = `${event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18}px`;
+  placeTip(event);
 }
 
 const cellAt = (event) => {

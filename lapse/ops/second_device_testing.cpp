@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace lapse {
 namespace {
@@ -103,7 +104,18 @@ const Tensor& resize(const Tensor& x, at::IntArrayRef size, std::optional<at::Me
   return x;
 }
 
+int64_t reads = 0;
+thread_local bool aside = false;  // while this device does by copies what a GPU does by itself
+
+struct Aside {
+  const bool before = std::exchange(aside, true);
+  ~Aside() { aside = before; }
+};
+
+void count_read() { reads += !aside; }
+
 Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+  if (to.device().is_cpu()) count_read();
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -113,7 +125,16 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar_dense(const Tensor& x) { return at::_local_scalar_dense(on_host(x)); }
+at::Scalar local_scalar_dense(const Tensor& x) {
+  count_read();
+  return at::_local_scalar_dense(on_host(x));
+}
+
+/// The kernel of all devices, which here is the reference.
+void attention(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Aside here;
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
 
 /// Error unless a GPU would take this argument of an operator too.
 void require_here(const c10::OperatorHandle& op, const c10::IValue& argument) {
@@ -132,12 +153,20 @@ void require_here(const c10::OperatorHandle& op, const c10::IValue& argument) {
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size()))
     require_here(op, argument);
+  const Aside here;
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 
 }  // namespace
 
 at::Device second_device() { return {kType, 0}; }
+int64_t second_device_reads() { return reads; }
+
+TORCH_LIBRARY_IMPL(lapse, PrivateUse1, m) {
+  for (const char* name : {"ramp_attention", "ramp_attention_backward", "selective_attention",
+                           "selective_attention_backward", "selective_prune"})
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&attention>());
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);

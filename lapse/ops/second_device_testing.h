@@ -3,11 +3,17 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+
 namespace lapse {
 
 /// libtorch's PrivateUse1, over the host's memory; every operator that has no kernel of its own for it runs on the CPU.
 /// An operator that gets tensors of both devices is a c10::Error, unless the CPU's are scalars (0-dim); so is one that
 /// draws by a generator of the CPU. A pointer to its memory, read on the host, is a segmentation fault.
 at::Device second_device();
+
+/// How often the host has waited for the device: numbers read and tensors copied to the CPU, but for what the
+/// references of the attention operators read, for which a GPU has kernels that read nothing.
+int64_t second_device_reads();
 
 }  // namespace lapse

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/memory/samples.h"
 #include "lapse/model/policy.h"
 #include "lapse/train/actor_critic.h"
 
@@ -21,21 +22,12 @@ namespace {
 // A thread acts with so many agents at a time: what a step touches then stays in its core's cache.
 constexpr int64_t kGroup = 128;
 
-/// The table's samples first ... first + count - 1.
-MemoryTable some_samples(const MemoryTable& table, int64_t first, int64_t count) {
-  if (table.rows() == 0) return MemoryTable(count);
-  const int64_t begin = table.first_row(first), end = table.first_row(first + count);
-  Columns columns;
-  for (const auto& [name, values] : table.columns()) columns[name] = values.narrow(0, begin, end - begin);
-  return MemoryTable::restore(table.offsets().narrow(0, first, count + 1) - begin, std::move(columns));
-}
-
 }  // namespace
 
 ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, int64_t first, int64_t streams,
                           int64_t steps) {
   ModelMemory some{{}, memory.clock.narrow(0, first, streams).clone(), memory.stored};
-  for (const auto& table : memory.layers) some.layers.push_back(some_samples(table, first, streams));
+  for (const auto& table : memory.layers) some.layers.push_back(samples_of(table, first, streams));
   ModelMemory acting = model.projected(some);
   acting.reserve(steps);
   return acting;
@@ -77,15 +69,15 @@ struct Agents::Block {
   std::vector<EpisodeSums> ended;  // of each agent
 };
 
-Agents::Agents(const EnvironmentOptions& options, int64_t environments, uint64_t seed)
-    : environments_(options.make(environments, seed)) {
+Agents::Agents(const EnvironmentOptions& options, int64_t environments, uint64_t seed, Share own)
+    : environments_(options.make(environments, seed)), own_(own) {
   for (int64_t i = 0; i < environments; ++i) agents_.push_back({Random(seed, fmt::format("action.{}", i))});
 }
 
 Agents::Played Agents::play(Transformer& model, const std::vector<ModelMemory>& memory, int64_t steps,
                             double discount) {
-  Block block(size(), steps, environments_->shape().most_words, discount);
-  const auto parts = std::ssize(memory), each = size() / parts;
+  Block block(own_.count, steps, environments_->shape().most_words, discount);
+  const auto parts = std::ssize(memory), each = own_.count / parts;
   const int64_t shares = (at::get_num_threads() + parts - 1) / parts;
   const int64_t groups = std::min(each, std::max(shares, (each + kGroup - 1) / kGroup));
   at::parallel_for(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
@@ -104,18 +96,19 @@ Agents::Played Agents::play(Transformer& model, const std::vector<ModelMemory>& 
 }
 
 void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t count, Block& block) {
-  const int64_t K = block.steps, W = block.words;
+  const int64_t K = block.steps, W = block.words, world = own_.first + first;
+  const auto agents = agents_.begin() + world;
   std::vector<int32_t> bits(count * W), actions(count);
   std::vector<StepResult> results(count);
   auto* seen = block.seen.mutable_data_ptr<int64_t>();
   auto* begins = block.begins.mutable_data_ptr<bool>();
   // What the model says of the present states: [count, actions + 1].
   const auto read = [&](int64_t t) {
-    environments_->observe(first, count, bits.data());
+    environments_->observe(world, count, bits.data());
     bool any = false;
     for (int64_t i = 0; i < count; ++i) {
       std::copy_n(bits.data() + i * W, W, seen + ((first + i) * (K + 1) + t) * W);
-      any |= begins[(first + i) * (K + 1) + t] = agents_[first + i].begins;
+      any |= begins[(first + i) * (K + 1) + t] = agents[i].begins;
     }
     BlockOptions how;
     if (any) how.begins = block.begins.narrow(0, first, count).narrow(1, t, 1).to(model.device());
@@ -126,12 +119,12 @@ void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t
     const Tensor y = read(t);
     const int64_t A = y.size(1) - 1;
     for (int64_t i = 0; i < count; ++i)
-      actions[i] = choose(y.const_data_ptr<float>() + i * (A + 1), A, agents_[first + i].random);
-    environments_->step(first, count, actions.data(), results.data());
+      actions[i] = choose(y.const_data_ptr<float>() + i * (A + 1), A, agents[i].random);
+    environments_->step(world, count, actions.data(), results.data());
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = (first + i) * K + t;
       const StepResult& result = results[i];
-      Agent& agent = agents_[first + i];
+      Agent& agent = agents[i];
       block.actions.mutable_data_ptr<int64_t>()[at] = actions[i];
       block.rewards[at] = result.reward, block.ends[at] = agent.begins = result.end;
       agent.reward += result.reward, ++agent.steps;
@@ -151,15 +144,15 @@ void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t
 Columns Agents::state() const {
   std::vector<int64_t> worlds, agents;
   std::vector<double> rewards;
-  for (int64_t i = 0; i < size(); ++i) {
+  for (int64_t i = own_.first; i < own_.first + own_.count; ++i) {
     const auto world = environments_->state(i);
     worlds.insert(worlds.end(), world.begin(), world.end());
     const Agent& agent = agents_[i];
     agents.insert(agents.end(), {static_cast<int64_t>(agent.random.counter()), agent.begins, agent.steps});
     rewards.push_back(agent.reward);
   }
-  return {{"worlds", at::tensor(worlds, at::kLong).view({size(), -1})},
-          {"agents", at::tensor(agents, at::kLong).view({size(), -1})},
+  return {{"worlds", at::tensor(worlds, at::kLong).view({own_.count, -1})},
+          {"agents", at::tensor(agents, at::kLong).view({own_.count, -1})},
           {"rewards", at::tensor(rewards, at::kDouble)}};
 }
 
@@ -167,7 +160,8 @@ void Agents::set_state(const Columns& state) {
   const Columns own = this->state();
   for (const auto& [name, values] : own) {
     const auto found = state.find(name);
-    if (found == state.end() || found->second.sizes() != values.sizes() ||
+    if (found == state.end() || found->second.dim() != values.dim() || found->second.size(0) != size() ||
+        found->second.sizes().slice(1) != values.sizes().slice(1) ||
         found->second.scalar_type() != values.scalar_type())
       fail(fmt::format("'feed.{}' is not of {} environments as the configuration has them", name, size()));
   }

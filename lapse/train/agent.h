@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "lapse/core/group.h"
 #include "lapse/model/transformer.h"
 #include "lapse/rl/environment.h"
 #include "lapse/train/batch.h"
@@ -32,21 +33,24 @@ int32_t likeliest(const float* logits, int64_t actions);
 /// An agent in each of a batch of environments, which it acts in without end.
 class Agents {
  public:
-  /// `environments` of them, as Environments::make; agent i draws its actions from Random(seed, "action.i").
-  Agents(const EnvironmentOptions& options, int64_t environments, uint64_t seed);
+  /// `environments` of them, as Environments::make; agent i draws its actions from Random(seed, "action.i"). Those of
+  /// `own` act here, the others on other ranks.
+  Agents(const EnvironmentOptions& options, int64_t environments, uint64_t seed, Share own);
+  Agents(const EnvironmentOptions& options, int64_t environments, uint64_t seed)
+      : Agents(options, environments, seed, {0, environments}) {}
 
   struct Played {
-    Batch batch;           ///< of `steps` steps, for actor_critic
+    Batch batch;           ///< of `steps` steps of the own agents, for actor_critic
     EpisodeSums episodes;  ///< those that ended
   };
-  /// Acts for so many steps. Part p of the memory, of inputs, is of the next environments.size() / parts environments;
-  /// it stays as it is: what was played is to be read with it by Learner::update. Environments are divided among
-  /// threads.
+  /// Acts for so many steps. Part p of the memory, of inputs, is of the next own.count / parts environments; it stays
+  /// as it is: what was played is to be read with it by Learner::update. Environments are divided among threads.
   Played play(Transformer& model, const std::vector<ModelMemory>& memory, int64_t steps, double discount);
 
   int64_t size() const { return environments_->size(); }
 
-  /// Everything that a later `play` depends on. set_state: Error if it is of another environment or batch.
+  /// Everything that a later `play` depends on, of the own agents. set_state, of all agents: Error if it is of another
+  /// environment or batch.
   Columns state() const;
   void set_state(const Columns& state);
 
@@ -60,7 +64,8 @@ class Agents {
   struct Block;
   void play(Transformer& model, ModelMemory memory, int64_t first, int64_t count, Block& block);
 
-  std::unique_ptr<Environments> environments_;
+  std::unique_ptr<Environments> environments_;  // of all ranks
+  Share own_;
   std::vector<Agent> agents_;
 };
 

@@ -229,14 +229,21 @@ void Checkpoint::load_optimiser(Optimiser& optimiser) const {
 }
 
 std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
-  std::vector<ModelMemory> parts(config_->train.parts);
+  // As many parts as it was saved in: each has as many streams as the first.
+  const int64_t samples =
+      file_->tensor("memory.0.clock").shape.size() == 1 ? file_->tensor("memory.0.clock").shape[0] : 0;
+  if (samples == 0 || config_->train.batch % samples != 0)
+    fail(fmt::format("{}: 'memory.0.clock' is of {} streams, into which the batch of {} does not divide",
+                     file_->path().string(), samples, config_->train.batch));
+  const int64_t count = config_->train.batch / samples;
+  std::vector<ModelMemory> parts(count);
   for (size_t p = 0; p < parts.size(); ++p) {
     const auto prefix = fmt::format("memory.{}.", p);
     parts[p].clock = to_tensor(file_->tensor(prefix + "clock"));
     parts[p].stored = Stored::inputs;
     for (int64_t l = 0; l < config_->model.layers; ++l) {
       try {
-        parts[p].layers.push_back(table(fmt::format("{}{}.", prefix, l), parts[p].clock));
+        parts[p].layers.push_back(table(fmt::format("{}{}.", prefix, l), parts[p].clock, samples));
         require_columns(parts[p].layers.back(), model.layers()[l].attention().method());
       } catch (const c10::Error& error) {
         fail(fmt::format("{}: the memory of layer {}: {}", file_->path().string(), l, error.what_without_backtrace()));
@@ -267,14 +274,14 @@ Columns Checkpoint::feed() const {
   return tensors;
 }
 
-MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock) const {
+MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock, int64_t samples) const {
   Columns columns;
   for (const auto& [name, entry] : file_->tensors())
     if (name.rfind(prefix, 0) == 0 && name != prefix + "offsets")
       columns[name.substr(prefix.size())] = to_tensor(entry);
   add_kinds(columns);
   const auto table = MemoryTable::restore(to_tensor(file_->tensor(prefix + "offsets")), std::move(columns));
-  TORCH_CHECK(table.samples() == config_->train.batch / config_->train.parts, "not as many streams as the batch has");
+  TORCH_CHECK(table.samples() == samples, "not as many streams as the batch has");
   TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
               "the clock must be int64, one number a stream");
   if (table.rows() == 0) return table;
@@ -299,23 +306,30 @@ void Checkpoint::save_as(const fs::path& path, const Config& config) const {
   write_safetensors(path, file_->tensors(), metadata);
 }
 
+Columns memory_tensors(const std::vector<ModelMemory>& parts, int64_t first) {
+  Columns all;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const auto prefix = fmt::format("memory.{}.", first + static_cast<int64_t>(p));
+    all[prefix + "clock"] = parts[p].clock;
+    for (size_t l = 0; l < parts[p].layers.size(); ++l) {
+      all[fmt::format("{}{}.offsets", prefix, l)] = parts[p].layers[l].offsets();
+      for (const auto& [name, values] : parts[p].layers[l].columns())
+        all[fmt::format("{}{}.{}", prefix, l, name)] = values;
+    }
+  }
+  return all;
+}
+
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
-                          const Vocabulary& vocabulary, const Optimiser& optimiser,
-                          const std::vector<ModelMemory>& memory, const std::string& state, const Columns& feed) {
+                          const Vocabulary& vocabulary, const Optimiser& optimiser, const Columns& memory,
+                          const std::string& state, const Columns& feed) {
   Writer writer;
   for (const auto& [name, tensor] : optimiser.parameters()) writer.add("weight." + name, *tensor);
   for (const auto& [slot, tensors] : optimiser.slots())
     for (size_t i = 0; i < tensors.size(); ++i)
       writer.add(fmt::format("optimiser.{}.{}", slot, optimiser.parameters()[i].first), tensors[i]);
   writer.add("optimiser.steps", at::full({1}, optimiser.steps(), at::kLong));
-  for (size_t p = 0; p < memory.size(); ++p) {
-    writer.add(fmt::format("memory.{}.clock", p), memory[p].clock);
-    for (size_t l = 0; l < memory[p].layers.size(); ++l) {
-      writer.add(fmt::format("memory.{}.{}.offsets", p, l), memory[p].layers[l].offsets());
-      for (const auto& [name, values] : memory[p].layers[l].columns())
-        writer.add(fmt::format("memory.{}.{}.{}", p, l, name), values);
-    }
-  }
+  for (const auto& [name, tensor] : memory) writer.add(name, tensor);
   for (const auto& [name, tensor] : feed) writer.add("feed." + name, tensor);
   make_folder(run / "checkpoints");
   const fs::path path = checkpoint_path(run, update);
@@ -325,12 +339,17 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
                      {"vocabulary", vocabulary.to_json()},
                      {"state", state}});
   // Files of later updates are damaged ones that were passed over when the run was resumed.
-  auto all = checkpoints_of(run);
-  const size_t later = std::find(all.begin(), all.end(), path) - all.begin();
   std::error_code ignored;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (i < later || i >= later + keep) fs::remove(all[i], ignored);
+  for (const fs::path& file : checkpoints_of(run))
+    if (file > path) fs::remove(file, ignored);
+  remove_older_checkpoints(run, path, keep);
   return path;
+}
+
+void remove_older_checkpoints(const fs::path& run, const fs::path& path, int64_t keep) {
+  std::error_code ignored;
+  for (const fs::path& file : checkpoints_of(run))
+    if (file <= path && keep-- <= 0) fs::remove(file, ignored);
 }
 
 }  // namespace lapse

@@ -48,7 +48,7 @@ class Checkpoint {
   void load_weights(Transformer& model, const std::string& method) const;
   /// Error if the optimiser is another one.
   void load_optimiser(Optimiser& optimiser) const;
-  /// Error if it is not of this model.
+  /// In the parts in which it was saved. Error if it is not of this model.
   std::vector<ModelMemory> memory(Transformer& model) const;
   Columns feed() const;  ///< Feed::tensors
 
@@ -57,7 +57,7 @@ class Checkpoint {
 
  private:
   void require_sizes(const MethodOptions& method) const;
-  MemoryTable table(const std::string& prefix, const at::Tensor& clock) const;
+  MemoryTable table(const std::string& prefix, const at::Tensor& clock, int64_t samples) const;
 
   fs::path path_;
   std::unique_ptr<SafetensorsFile> file_;
@@ -65,14 +65,20 @@ class Checkpoint {
   Vocabulary vocabulary_;
 };
 
+/// What a checkpoint holds of memory whose parts are number `first` and the next.
+Columns memory_tensors(const std::vector<ModelMemory>& parts, int64_t first);
+
 /// Writes beside and renames; then deletes all but the newest `keep` checkpoints of the folder. Returns the file's
 /// path.
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
-                          const Vocabulary& vocabulary, const Optimiser& optimiser,
-                          const std::vector<ModelMemory>& memory, const std::string& state, const Columns& feed = {});
+                          const Vocabulary& vocabulary, const Optimiser& optimiser, const Columns& memory,
+                          const std::string& state, const Columns& feed = {});
 
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);
+
+/// Deletes the checkpoints that are older than the newest `keep`, of which `path` is the first.
+void remove_older_checkpoints(const fs::path& run, const fs::path& path, int64_t keep);
 
 /// A run's checkpoints, newest first; empty if there is none. Error if their folder cannot be listed.
 std::vector<fs::path> checkpoints_of(const fs::path& run);

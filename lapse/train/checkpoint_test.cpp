@@ -42,7 +42,7 @@ struct Small {
   }
 
   fs::path write(const fs::path& run, int64_t update, int64_t keep = 2) {
-    return write_checkpoint(run, update, keep, config, vocabulary, *optimiser, memory, "{}");
+    return write_checkpoint(run, update, keep, config, vocabulary, *optimiser, memory_tensors(memory, 0), "{}");
   }
 };
 

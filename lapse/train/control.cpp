@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "lapse/train/actor_critic.h"
 #include "lapse/train/ends.h"
 #include "lapse/train/episodes.h"
@@ -13,17 +15,20 @@ constexpr uint64_t kValidationSeed = 1'000'003;  // other worlds than those of `
 
 class AgentsFeed : public Feed {
  public:
-  explicit AgentsFeed(const Config& config)
-      : config_(config), agents_(*config.environment(), config.train.batch, config.train.seed) {}
+  AgentsFeed(const Config& config, Group& group)
+      : config_(config),
+        group_(group),
+        agents_(*config.environment(), config.train.batch, config.train.seed,
+                share_of(config.train.batch, group.rank(), group.size())) {}
 
   Update update(Learner& learner, bool observe) override {
     auto played = agents_.play(learner.model(), learner.memory(), config_.train.block, config_.actor_critic.discount);
     Update made = learner.update(played.batch, observe);
-    const EpisodeSums& sums = played.episodes;
-    made.score.more.insert({{"episodes", sums.episodes},
-                            {"return", sums.reward},
-                            {"episode_score", sums.score},
-                            {"episode_steps", sums.steps}});
+    const EpisodeSums& own = played.episodes;
+    std::array<double, 4> sums = {own.episodes, own.reward, own.score, own.steps};
+    group_.sum(sums);
+    made.score.more.insert(
+        {{"episodes", sums[0]}, {"return", sums[1]}, {"episode_score", sums[2]}, {"episode_steps", sums[3]}});
     return made;
   }
 
@@ -33,6 +38,7 @@ class AgentsFeed : public Feed {
 
  private:
   const Config& config_;
+  Group& group_;
   Agents agents_;
 };
 
@@ -48,15 +54,16 @@ class ControlProblem : public Problem {
   }
   const char* unit() const override { return "step"; }
   std::unique_ptr<Objective> objective() const override { return actor_critic(config_.actor_critic); }
-  std::unique_ptr<Feed> feed() override { return std::make_unique<AgentsFeed>(config_); }
+  std::unique_ptr<Feed> feed(Group& group) override { return std::make_unique<AgentsFeed>(config_, group); }
   bool validates() const override { return true; }
   void require_validation() const override {}
 
-  EvaluationResult validate(Transformer& model) const override {
+  EvaluationResult validate(Transformer& model, Group& group) const override {
     const auto played = play_episodes(model, *config_.environment(),
                                       {.episodes = config_.actor_critic.validation_episodes,
                                        .seed = kValidationSeed,
-                                       .streams = config_.train.batch});
+                                       .streams = config_.train.batch,
+                                       .group = group});
     EvaluationResult result{.tokens = played.steps, .seconds = played.seconds, .layers = played.layers};
     result.stopped = played.stopped;
     for (const Episode& episode : played.episodes) {

@@ -5,9 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <vector>
 
 #include "lapse/core/error.h"
+#include "lapse/core/file.h"
+#include "lapse/ops/attention/ramp/ramp_attention.h"
 
 namespace lapse {
 namespace {
@@ -23,6 +26,27 @@ std::vector<at::Device> all_devices() {
   return all;
 }
 
+/// Of devices of one kind, which one is meant where no number is given: of several processes on a machine, which
+/// torchrun numbers, each has its own as far as they go.
+c10::DeviceIndex own_index(at::DeviceType type) {
+  const char* rank = std::getenv("LOCAL_RANK");
+  const c10::DeviceIndex count = c10::impl::getDeviceGuardImpl(type)->deviceCount();
+  return rank && count > 0 ? static_cast<c10::DeviceIndex>(std::atoi(rank) % count) : c10::DeviceIndex{0};
+}
+
+/// The operators' kernels for NVIDIA's GPUs, in a library of their own beside that of the operators.
+void load_cuda_operators() {
+  Dl_info here;
+  if (dladdr(reinterpret_cast<const void*>(&ramp_attention), &here) == 0) fail("where is liblapse_ops.so?");
+  const fs::path folder = fs::path(here.dli_fname).parent_path();
+  const fs::path kernels = folder / "lapse_kernels.bin", library = folder / "liblapse_cuda.so";
+  if (!fs::exists(kernels))
+    fail(fmt::format(
+        "a GPU needs {}, which is not there; make it with scripts/build.sh release cuda_kernels, or use cpu",
+        kernels.string()));
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
+}
+
 }  // namespace
 
 at::Device find_device(const std::string& name) {
@@ -31,8 +55,11 @@ at::Device find_device(const std::string& name) {
   std::vector<std::string> names;
   for (const at::Device& device : all_devices()) {
     names.push_back(device.str());
-    const bool first = device.index() == 0 && name == c10::DeviceTypeName(device.type(), /*lower_case=*/true);
-    if (first || name == names.back()) return device;
+    const bool unnumbered = name == c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+    const bool own = unnumbered && (device.is_cpu() || device.index() == own_index(device.type()));
+    if (!own && name != names.back()) continue;
+    if (device.is_cuda()) load_cuda_operators();
+    return device;
   }
   fail(fmt::format("there is no device \"{}\" here; use {}", name, fmt::join(names, " or ")));
 }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "lapse/core/testing.h"
 #include "lapse/ops/second_device_testing.h"
 
@@ -13,6 +15,13 @@ TEST(Device, IsFoundByName) {
   EXPECT_TRUE(find_device("cpu").is_cpu());
   EXPECT_EQ(find_device("second"), second_device());
   EXPECT_EQ(find_device("second:0"), second_device());
+}
+
+TEST(Device, EachProcessOfAMachineHasOneAsFarAsTheyGo) {
+  setenv("LOCAL_RANK", "3", 1);  // and there is one
+  EXPECT_EQ(find_device("second"), second_device());
+  EXPECT_TRUE(find_device("cpu").is_cpu());
+  unsetenv("LOCAL_RANK");
 }
 
 TEST(Device, ThatIsNotThereIsNamedWithThoseThatAre) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -18,15 +19,16 @@ namespace {
 
 using at::Tensor;
 
-/// Some streams, of which stream i plays the episodes first + i, first + i + stride, ...
+/// Some streams, of which stream i plays the episodes first + i, first + i + stride, ... before `end`.
 class Streams {
  public:
   Streams(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options, int64_t first,
-          int64_t count, int64_t stride)
+          int64_t count, int64_t stride, int64_t end)
       : model_(model),
         environment_(environment),
         options_(options),
         stride_(stride),
+        end_(end),
         environments_(environment.make(count, options.seed)),
         memory_(model.begin(count, Stored::projections)),
         players_(count),
@@ -85,7 +87,7 @@ class Streams {
 
   void begin(int64_t i, int64_t episode) {
     Player& player = players_[i];
-    player.episode = episode < options_.episodes ? episode : -1, player.now = {};
+    player.episode = episode < end_ ? episode : -1, player.now = {};
     const EpisodeDraws draws = episode_draws(environment_, options_.seed, player.episode);
     environments_->begin(i, draws.world);
     player.draws = draws.actions;
@@ -94,7 +96,7 @@ class Streams {
   Transformer& model_;
   const EnvironmentOptions& environment_;
   const EpisodeOptions& options_;
-  int64_t stride_;
+  int64_t stride_, end_;
   std::unique_ptr<Environments> environments_;
   ModelMemory memory_;
   std::vector<Player> players_;
@@ -112,37 +114,78 @@ EpisodeDraws episode_draws(const EnvironmentOptions& environment, uint64_t seed,
   return {stream("episode"), stream("action")};
 }
 
-EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  const int64_t streams = std::min(options.streams, options.episodes);
+namespace {
+
+/// What this rank played of all episodes.
+struct Played {
+  std::vector<std::optional<Episode>> episodes;
+  std::vector<LayerReport> layers;
+};
+
+Played play_share(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
+  const auto [from, own] = share_of(options.episodes, options.group.rank(), options.group.size());
+  const int64_t streams = std::min(options.streams, own);
   const int64_t groups = std::min<int64_t>(at::get_num_threads(), streams);
-  std::vector<std::optional<Episode>> episodes(options.episodes);
+  Played played{std::vector<std::optional<Episode>>(options.episodes), {}};
   std::vector<std::vector<LayerReport>> layers(groups);
   std::atomic<int64_t> done = 0;
   at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     for (int64_t g = begin; g < end; ++g) {
-      const int64_t first = streams * g / groups, count = streams * (g + 1) / groups - first;
-      Streams some(model, environment, options, first, count, streams);
+      const auto [first, count] = share_of(streams, g, groups);
+      Streams some(model, environment, options, from + first, count, streams, from + own);
       while (some.playing() && !interrupted()) {
-        some.step([&](int64_t number, const Episode& episode) { episodes[number] = episode, ++done; });
+        some.step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
         if (g == 0 && options.progress) options.progress(done);
       }
       layers[g] = std::move(some.layers);
     }
   });
-  EpisodesResult result;
-  for (const auto& episode : episodes)
-    if (episode) result.episodes.push_back(*episode), result.steps += episode->steps;
-  result.stopped = std::ssize(result.episodes) < options.episodes;
-  for (size_t l = 0; l < model.layers().size(); ++l) {
-    LayerReport sum;
-    for (const auto& of_group : layers) {
+  played.layers.resize(model.layers().size());
+  for (const auto& of_group : layers)
+    for (size_t l = 0; l < played.layers.size(); ++l) {
+      LayerReport& sum = played.layers[l];
       sum.memory_sum += of_group[l].memory_sum, sum.queries += of_group[l].queries;
       sum.memory_max = std::max(sum.memory_max, of_group[l].memory_max);
     }
-    result.layers.push_back({sum.memory_mean(), sum.memory_max});
+  return played;
+}
+
+/// What all ranks played, by sums over tables of which each fills its own lines.
+void join(Played& played, Group& group) {
+  if (group.alone()) return;
+  std::vector<double> table;
+  for (const auto& episode : played.episodes) {
+    const Episode e = episode.value_or(Episode{});
+    table.insert(table.end(), {episode ? 1. : 0., e.reward, e.score, static_cast<double>(e.steps)});
   }
+  group.sum(table);
+  for (size_t i = 0; i < played.episodes.size(); ++i)
+    if (const double* line = table.data() + 4 * i; line[0] > 0)
+      played.episodes[i] = Episode{line[1], line[2], std::llround(line[3])};
+  for (LayerReport& layer : played.layers) {
+    std::vector<double> most(group.size());
+    most[group.rank()] = layer.memory_max;
+    std::array<double, 2> sums = {static_cast<double>(layer.memory_sum), static_cast<double>(layer.queries)};
+    group.sum(sums), group.sum(most);
+    layer.memory_sum = sums[0], layer.queries = std::llround(sums[1]),
+    layer.memory_max = *std::ranges::max_element(most);
+  }
+}
+
+}  // namespace
+
+EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  Played played = play_share(model, environment, options);
+  join(played, options.group);
+  EpisodesResult result;
+  for (const auto& episode : played.episodes)
+    if (episode) result.episodes.push_back(*episode), result.steps += episode->steps;
+  result.stopped = std::ssize(result.episodes) < options.episodes;
+  for (const LayerReport& layer : played.layers)
+    result.layers.push_back(
+        {layer.memory_mean(), layer.memory_max, layer.memory_sum, static_cast<double>(layer.queries)});
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

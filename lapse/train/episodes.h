@@ -15,6 +15,7 @@ struct EpisodeOptions {
   uint64_t seed = 1;     ///< of worlds and draws: episode n is the same whatever else is played
   int64_t streams = 64;  ///< environments at a time
   std::function<void(int64_t done)> progress = {};  ///< after some episodes; may be empty
+  Group& group = solo();                            ///< whose ranks share the episodes; progress is then of the own
 };
 
 /// What episode number n draws from, whoever plays it.
@@ -37,7 +38,7 @@ struct EpisodesResult {
 };
 
 /// Plays so many episodes, each from empty memory. A step is read as soon as it is taken, with memory as it is for one
-/// query at a time.
+/// query at a time. Every rank has the result of all.
 EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options);
 
 /// A mean and the ends of its 95 % interval.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 
 #include "lapse/core/error.h"
@@ -112,7 +113,8 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   result_.tokens += block.tokens();
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
-    result_.layers[l] = {sizes_[l].memory_mean(), std::max(result_.layers[l].max, y.reports[l].memory_max)};
+    result_.layers[l] = {sizes_[l].memory_mean(), std::max(result_.layers[l].max, y.reports[l].memory_max),
+                         sizes_[l].memory_sum, static_cast<double>(sizes_[l].queries)};
   }
   if (each) *each = losses_of(block, found, y.reports);
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -126,21 +128,74 @@ EvaluationResult Evaluator::finish() {
   return std::move(result_);
 }
 
+namespace {
+
+/// A part's result as numbers, for `add`.
+std::vector<double> numbers_of(const EvaluationResult& part) {
+  const Score& score = part.score;
+  std::vector<double> all = {score.nats, part.seconds};
+  for (const int64_t count : {part.tokens, score.scored, score.bytes.all, score.bytes.unknown, score.right,
+                              score.answers, score.right_answers})
+    all.push_back(static_cast<double>(count));
+  for (const auto& layer : part.layers) all.insert(all.end(), {layer.sum, layer.queries, layer.max});
+  return all;
+}
+
+void add(EvaluationResult& all, const double* next) {
+  Score& score = all.score;
+  score.nats += *next++, all.seconds += *next++;
+  for (int64_t* count : {&all.tokens, &score.scored, &score.bytes.all, &score.bytes.unknown, &score.right,
+                         &score.answers, &score.right_answers})
+    *count += std::llround(*next++);
+  for (auto& layer : all.layers) {
+    layer.sum += *next++, layer.queries += *next++, layer.max = std::max(layer.max, *next++);
+    layer.mean = layer.queries > 0 ? layer.sum / layer.queries : 0;
+  }
+}
+
+/// Of all parts, on every rank. Each rank fills its own parts' lines of a table of zeros, so that sums over ranks are
+/// exact.
+EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) {
+  if (own.size() == 1 && group.alone()) return own[0];
+  std::vector<double> table;
+  const auto width = std::ssize(numbers_of(own[0])), count = std::ssize(own);
+  table.resize(width * count * group.size());
+  for (int64_t p = 0; p < count; ++p)
+    std::ranges::copy(numbers_of(own[p]), table.begin() + (group.rank() * count + p) * width);
+  group.sum(table);
+  EvaluationResult all;
+  all.layers.resize(own[0].layers.size());
+  for (int64_t p = 0; p < count * group.size(); ++p) add(all, table.data() + p * width);
+  all.seconds /= static_cast<double>(group.size());  // they read at the same time
+  all.nats = all.score.scored > 0 ? all.score.nats / static_cast<double>(all.score.scored) : 0;
+  return all;
+}
+
+}  // namespace
+
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
   const int64_t blocks = options.max_blocks > 0 ? std::min(options.max_blocks, source.blocks()) : source.blocks();
-  Evaluator evaluator(model, options.any_loss);
+  Group& group = options.group;
+  const auto [first, count] = share_of(options.parts, group.rank(), group.size());
+  std::vector<std::unique_ptr<Evaluator>> own;
+  for (int64_t p = 0; p < count; ++p) own.push_back(std::make_unique<Evaluator>(model, options.any_loss));
   bool stopped = false;
   TokenBlock block;
   TokenLosses losses;
   for (int64_t done = 0; done < blocks && !stopped && source.next(block); ++done) {
-    evaluator.read(block, options.each ? &losses : nullptr);
+    for (int64_t p = 0; p < count; ++p) {
+      const auto [from, size] = share_of(block.batch, first + p, options.parts);
+      if (size > 0) own[p]->read(block.part(from, size), options.each ? &losses : nullptr);
+    }
     if (options.each) options.each(block, losses);
-    if (options.progress) options.progress(done + 1, blocks, evaluator.score());
-    stopped = interrupted();
+    if (options.progress) options.progress(done + 1, blocks, own[0]->score());
+    stopped = group.any(interrupted());
   }
-  if (evaluator.score().scored == 0 && !stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
-  EvaluationResult result = evaluator.finish();
+  std::vector<EvaluationResult> parts;
+  for (auto& part : own) parts.push_back(part->finish());
+  EvaluationResult result = joined(parts, group);
   result.stopped = stopped;
+  if (result.score.scored == 0 && !stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "lapse/core/group.h"
 #include "lapse/data/source.h"
 #include "lapse/model/transformer.h"
 
@@ -20,7 +21,9 @@ struct EvaluationOptions {
   int64_t max_blocks = 0;  ///< 0: all
   bool any_loss = false;   ///< give back also a loss that is not finite; else it is an Error
   std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
-  std::function<void(const TokenBlock& block, const TokenLosses& losses)> each = {};  ///< likewise
+  std::function<void(const TokenBlock& block, const TokenLosses& losses)> each = {};  ///< likewise; of one part only
+  int64_t parts = 1;      ///< of each block's samples, a multiple of the group's size; read one after the other
+  Group& group = solo();  ///< whose ranks share them; progress is then of the own
 };
 
 struct EvaluationResult {
@@ -29,7 +32,8 @@ struct EvaluationResult {
   Score score;
   double seconds = 0;  ///< that the model took
   struct LayerMemory {
-    double mean = 0, max = 0;  ///< |C_t| over queries that are no padding
+    double mean = 0, max = 0;     ///< |C_t| over queries that are no padding
+    double sum = 0, queries = 0;  ///< of which the mean is made
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
@@ -59,7 +63,8 @@ class Evaluator {
   EvaluationResult result_;
 };
 
-/// Memory starts anew where the blocks say so. Error if nothing was scored, or the loss is not finite.
+/// Memory starts anew where the blocks say so. Every rank has the result of all: sums in the order of the parts, so
+/// that it does not depend on who read them. Error if nothing was scored, or the loss is not finite.
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& blocks, const EvaluationOptions& options = {});
 
 /// Whether any position of the first `max_blocks` blocks (0: of all) is scored.

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +13,15 @@ namespace {
 NamedTensors trained(NamedTensors parameters, const LearnerOptions& options) {
   if (options.trains) std::erase_if(parameters, [&](const auto& named) { return !options.trains(named.first); });
   return parameters;
+}
+
+/// What the numbers of each name add up to over the ranks, which have the same names.
+void sum(Group& group, std::map<std::string, double>& named) {
+  std::vector<double> numbers;
+  for (const auto& [_, number] : named) numbers.push_back(number);
+  group.sum(numbers);
+  auto next = numbers.begin();
+  for (auto& [_, number] : named) number = *next++;
 }
 
 /// What scalars of each name add up to, in one read: on a device each read waits until everything before it is done.
@@ -36,44 +47,52 @@ Learner::Learner(Transformer model, std::unique_ptr<Objective> objective, const 
 
 void Learner::restart() {
   memory_.clear();
-  for (int64_t p = 0; p < options_.parts; ++p)
+  for (int64_t p = 0; p < options_.parts / options_.group.size(); ++p)
     memory_.push_back(model_.begin(options_.batch / options_.parts, Stored::inputs));
 }
 
 Update Learner::update(const TokenBlock& block, bool observe) {
   if (block.restart) restart();
-  Update update = this->update(Batch(block), observe);
+  const auto [first, count] = share();
+  Update update = this->update(Batch(block).part(first, count), observe);
   update.score.bytes = block.bytes;
   return update;
 }
 
 Update Learner::update(const Batch& given, bool observe) {
-  const int64_t parts = options_.parts, size = given.input.size(0) / parts;
+  Group& group = options_.group;
+  const int64_t all = options_.parts, parts = all / group.size(), size = given.input.size(0) / parts;
   const BlockOptions how{.observe = observe, .exact = true, .bfloat16 = options_.bfloat16};
   const BlockDraws draws = model_.draw(draws_);
+  std::array<double, 2> counts = {
+      given.lengths.defined() ? given.lengths.sum().item<double>() : given.input.size(0) * given.input.size(1),
+      (given.target != kUnscored).sum().item<double>()};
+  group.sum(counts);
   Update update;
-  update.steps =
-      given.lengths.defined() ? given.lengths.sum().item<int64_t>() : given.input.size(0) * given.input.size(1);
-  update.score.scored = (given.target != kUnscored).sum().item<int64_t>();
+  update.steps = std::llround(counts[0]), update.score.scored = std::llround(counts[1]);
   const Batch batch = given.to(model_.device());
-  const PartOf of{static_cast<double>(update.score.scored) / static_cast<double>(parts),
+  const PartOf of{counts[1] / static_cast<double>(all),
                   std::min(1., static_cast<double>(updates_) / static_cast<double>(options_.updates))};
   NamedSums sums;
   optimiser_.zero_gradients();
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
-    own.seed = mix64(*draws.seed + p);  // dropout differs between parts, u and layer drop do not
+    own.seed = mix64(*draws.seed + group.rank() * parts + p);  // dropout differs between parts, u and layer drop do not
     PartLoss part = objective_->read(model_, memory_[p], batch.part(p * size, size), of, how, own);
-    (part.value / parts).backward();
+    (part.value / all).backward();
     sums.insert(sums.end(), {{"loss", part.loss}, {"cost", part.cost}});
     sums.insert(sums.end(), part.sums.begin(), part.sums.end());
     if (observe) update.reports.push_back(std::move(part.reports));
   }
+  const auto before = std::chrono::steady_clock::now();
+  optimiser_.sum_gradients(group);
+  update.exchange_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
   sums.emplace_back("gradient_norm", optimiser_.gradient_norm());
   auto read = numbers(sums);
   const auto take = [&](const char* name) { return read.contains(name) ? read.extract(name).mapped() : 0; };
-  update.loss = take("loss") / static_cast<double>(parts), update.cost = take("cost") / static_cast<double>(parts);
-  update.gradient_norm = take("gradient_norm");
+  update.gradient_norm = take("gradient_norm");  // of all ranks' gradients already
+  sum(group, read);
+  update.loss = take("loss") / static_cast<double>(all), update.cost = take("cost") / static_cast<double>(all);
   update.score.nats = take("nats"), update.score.right = std::llround(take("right"));
   update.score.more = std::move(read);
   optimiser_.clip(update.gradient_norm);

@@ -6,6 +6,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/model/transformer.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
@@ -31,13 +32,14 @@ double moments(const OptimiserConfig& optimiser) {
 ///   outputs    K · Output::computed: logits, probabilities, gradients
 ///
 /// Attention keeps nothing of queries × rows.
-double update_bytes(const Config& config, double outputs, double old) {
+double update_bytes(const Config& config, const Group& group, double outputs, double old) {
   const ModelConfig& m = config.model;
   const auto width = static_cast<double>(m.width), block = static_cast<double>(config.train.block);
-  const auto layers = static_cast<double>(m.layers), batch = static_cast<double>(config.train.batch);
+  const auto layers = static_cast<double>(m.layers), all = static_cast<double>(config.train.batch);
+  const double batch = all / static_cast<double>(group.size());
   const double heads = static_cast<double>(m.heads) * static_cast<double>(m.head_width());
   const double gates = m.activation == "relu" ? 1 : 3;
-  const double part = batch / static_cast<double>(config.train.parts);
+  const double part = all / static_cast<double>(parts_of(config.train, group));
   const double tables = 2 * layers * batch * old * width;
   const double rows = part * (old + block) * (width + 2 * heads);
   const double inner = gates * static_cast<double>(m.inner_width());
@@ -58,7 +60,7 @@ double outputs_of(const ModelConfig& model, const ModelEnds& ends) {
 
 }  // namespace
 
-MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends) {
+MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, const Group& group) {
   const ModelShape shape = shape_of(config.model, config.train.block);
   MemoryEstimate estimate;
   estimate.parameters = count_parameters(config.model, config.method(), ends, config.train.block);
@@ -67,8 +69,8 @@ MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends) {
   const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
   const double fixed = kProcess + estimate.weights;
   const double outputs = outputs_of(config.model, ends);
-  estimate.least = fixed + update_bytes(config, outputs, first);
-  estimate.most = fixed + update_bytes(config, outputs, std::max(first, longest));
+  estimate.least = fixed + update_bytes(config, group, outputs, first);
+  estimate.most = fixed + update_bytes(config, group, outputs, std::max(first, longest));
   return estimate;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lapse/core/group.h"
 #include "lapse/model/ends.h"
 #include "lapse/train/config.h"
 
@@ -16,8 +17,8 @@ struct MemoryEstimate {
   double least = 0, most = 0;  ///< of the whole process
 };
 
-/// Of a run whose model has these ends.
-MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends);
+/// Of a run whose model has these ends; of one process where several share the batch.
+MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, const Group& group = solo());
 
 /// Error, saying what would have to be smaller, if even the least is more than `available` bytes, those that the
 /// process has already included.

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "lapse/core/error.h"
@@ -57,15 +56,32 @@ Metrics::Metrics(const fs::path& run, int64_t update, bool validates)
 void Metrics::record(int64_t update, const std::string& split, const Json& values) {
   Json line = {{"update", update}, {"split", split}};
   line.update(values);
-  std::ofstream file(path_, std::ios::app);
-  file << line.dump() << '\n';
-  file.flush();
-  if (!file) fail(path_.string() + ": cannot write (is the disk full?)");
+  append_to_file(path_, line.dump() + "\n");
   add_scalars(board_, split, update, values);
   board_.flush();
 }
 
-Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
+Json summaries(const std::vector<std::vector<LayerReport>>& parts) {
+  Json all = Json::array();
+  for (const auto& part : parts) {
+    Json& layers = all.emplace_back(Json::array());
+    for (const auto& report : part) {
+      Json told = Json::object();
+      for (const auto& [name, values] : report.told) {
+        const at::Tensor real = values.masked_select(at::logical_not(values.isnan()));
+        told[name] = {real.to(at::kDouble).mean().item<double>(), real.max().item<double>()};
+      }
+      layers.push_back({{"memory_sum", report.memory_sum},
+                        {"queries", report.queries},
+                        {"memory_max", report.memory_max},
+                        {"deleted", report.deleted},
+                        {"told", told}});
+    }
+  }
+  return all;
+}
+
+Json summarise(const Json& parts) {
   Json layers = Json::array();
   for (size_t l = 0; !parts.empty() && l < parts[0].size(); ++l) {
     Json& layer = layers.emplace_back(Json::object());
@@ -73,15 +89,15 @@ Json summarise(const std::vector<std::vector<LayerReport>>& parts) {
     auto mean = [&](const std::string& name, double value) { layer[name] = layer.value(name, 0.0) + share * value; };
     auto max = [&](const std::string& name, double value) { layer[name] = std::max(layer.value(name, value), value); };
     LayerReport sizes;
-    for (const auto& part : parts) sizes.memory_sum += part[l].memory_sum, sizes.queries += part[l].queries;
+    for (const auto& part : parts)
+      sizes.memory_sum += part[l]["memory_sum"].get<double>(), sizes.queries += part[l]["queries"].get<int64_t>();
     layer["memory_mean"] = sizes.memory_mean();
     for (const auto& part : parts) {
-      max("memory_max", part[l].memory_max);
-      mean("deleted", part[l].deleted);
-      for (const auto& [name, values] : part[l].told) {
-        const at::Tensor real = values.masked_select(at::logical_not(values.isnan()));
-        mean(name + "_mean", real.to(at::kDouble).mean().item<double>());
-        max(name + "_max", real.max().item<double>());
+      max("memory_max", part[l]["memory_max"]);
+      mean("deleted", part[l]["deleted"]);
+      for (const auto& [name, values] : part[l]["told"].items()) {
+        mean(name + "_mean", values[0]);
+        max(name + "_max", values[1]);
       }
     }
   }

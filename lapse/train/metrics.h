@@ -25,9 +25,12 @@ class Metrics {
   TensorBoard board_;
 };
 
-/// Of one block, the last before the line (losses are means over all updates since the line before).
-/// Mean and maximum over the parts of a batch, per layer, as the JSON array "layers" of a metrics line: memory_mean,
-/// memory_max, deleted, and NAME_mean, NAME_max of what the method tells.
-nlohmann::ordered_json summarise(const std::vector<std::vector<LayerReport>>& parts);
+/// Of one block, the last before the line (losses are means over all updates since the line before): for each part of
+/// the batch, for each layer, sums, means and largest numbers of the memory and of what the method tells.
+nlohmann::ordered_json summaries(const std::vector<std::vector<LayerReport>>& parts);
+
+/// Mean and maximum over these summaries of all parts, per layer, as the JSON array "layers" of a metrics line:
+/// memory_mean, memory_max, deleted, and NAME_mean, NAME_max of what the method tells.
+nlohmann::ordered_json summarise(const nlohmann::ordered_json& parts);
 
 }  // namespace lapse

@@ -31,7 +31,7 @@ TEST(Metrics, PartsOfABatchAreSummarised) {
   a.told["span"] = at::tensor({1.f, 3.f}).view({1, 2});
   b.memory_sum = 102, b.queries = 4, b.memory_max = 40, b.deleted = 0.1,
   b.told["span"] = at::tensor({5.f, 7.f}).view({1, 2});
-  const auto layers = summarise({{a}, {b}});
+  const auto layers = summarise(summaries({{a}, {b}}));
   EXPECT_EQ(layers.dump(), R"([{"memory_mean":17.75,"memory_max":40.0,"deleted":0.3,"span_mean":4.0,"span_max":7.0}])");
 }
 

@@ -26,7 +26,7 @@ Optimiser::Optimiser(const OptimiserConfig& config, NamedTensors parameters)
   if (config.name == "sgd" && config.momentum > 0) names = {"momentum"};
   for (const char* name : names)
     for (const auto& [_, parameter] : parameters_) slots_[name].push_back(at::zeros_like(*parameter));
-  zero_gradients();
+  lay_out_gradients();
 }
 
 std::vector<Tensor> Optimiser::values() const {
@@ -41,12 +41,28 @@ std::vector<Tensor> Optimiser::gradients() const {
   return all;
 }
 
-// Every parameter always has a gradient, so that one that a block does not use moves by its moments alone.
-void Optimiser::zero_gradients() {
+// Every parameter always has a gradient, so that one that a block does not use moves by its moments alone. All lie in
+// one tensor, each at the beginning of a cache line, so that ranks add them up as they are.
+void Optimiser::lay_out_gradients() {
+  constexpr int64_t kLine = 16;
+  const auto lines = [](const Tensor& x) { return (x.numel() + kLine - 1) / kLine * kLine; };
+  int64_t size = 0, first = 0;
+  for (const auto& [name, parameter] : parameters_) size += lines(*parameter);
+  if (size == 0) return;
+  gradients_ = at::zeros({size}, parameters_[0].second->options()).detach();
   for (const auto& [name, parameter] : parameters_) {
-    if (!parameter->grad().defined()) parameter->mutable_grad() = at::zeros_like(*parameter).detach();
+    parameter->mutable_grad() = gradients_.narrow(0, first, parameter->numel()).view(parameter->sizes());
+    first += lines(*parameter);
   }
-  at::_foreach_zero_(gradients());
+}
+
+void Optimiser::zero_gradients() { gradients_.zero_(); }
+
+void Optimiser::sum_gradients(Group& group) {
+  if (group.alone()) return;
+  const Tensor here = gradients_.to(at::kCPU);
+  group.sum({here.mutable_data_ptr<float>(), static_cast<size_t>(here.numel())});
+  if (!here.is_same(gradients_)) gradients_.copy_(here);
 }
 
 Tensor Optimiser::gradient_norm() const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lapse/core/group.h"
 #include "lapse/forgetting/method.h"
 #include "lapse/train/config.h"
 
@@ -20,6 +21,8 @@ class Optimiser {
   Optimiser(const OptimiserConfig& config, NamedTensors parameters);
 
   void zero_gradients();
+  /// Replaces the gradients by their sums over the ranks, in the ranks' order.
+  void sum_gradients(Group& group);
   /// The global L2 norm of all gradients: a scalar.
   at::Tensor gradient_norm() const;
   /// Scales all gradients so that this norm of theirs is at most config.clip (0: leaves them).
@@ -34,10 +37,12 @@ class Optimiser {
   const NamedTensors& parameters() const { return parameters_; }
 
  private:
+  void lay_out_gradients();
   std::vector<at::Tensor> values() const, gradients() const;
 
   OptimiserConfig config_;
   NamedTensors parameters_;
+  at::Tensor gradients_;  // all of them: each parameter's is a view
   std::map<std::string, std::vector<at::Tensor>> slots_;
   int64_t steps_ = 0;
 };

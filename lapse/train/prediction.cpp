@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
@@ -53,7 +54,7 @@ class PredictionProblem : public Problem {
   std::unique_ptr<Objective> objective() const override {
     return config_.task() ? scored_task() : language_modelling();
   }
-  std::unique_ptr<Feed> feed() override { return std::make_unique<BlockFeed>(*source_, config_.train); }
+  std::unique_ptr<Feed> feed(Group&) override { return std::make_unique<BlockFeed>(*source_, config_.train); }
   bool validates() const override { return source_->has("valid"); }
 
   void require_validation() const override {
@@ -62,8 +63,12 @@ class PredictionProblem : public Problem {
       fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
   }
 
-  EvaluationResult validate(Transformer& model) const override {
-    return evaluate(model, *blocks(), {.max_blocks = config_.train.validation_blocks, .any_loss = true});
+  EvaluationResult validate(Transformer& model, Group& group) const override {
+    return evaluate(model, *blocks(),
+                    {.max_blocks = config_.train.validation_blocks,
+                     .any_loss = true,
+                     .parts = parts_of(config_.train, group),
+                     .group = group});
   }
 
   std::vector<Figure> figures(const Score& score) const override { return source_->figures(score); }

@@ -21,12 +21,13 @@ class Problem {
   virtual const char* unit() const = 0;      ///< what a timestep is: "token", "step"
 
   virtual std::unique_ptr<Objective> objective() const = 0;
-  virtual std::unique_ptr<Feed> feed() = 0;
+  virtual std::unique_ptr<Feed> feed(Group& group) = 0;  ///< of what a rank of the group learns from
 
   virtual bool validates() const = 0;  ///< whether there is something to validate on
   /// Error, which says how to mend, if a validation could say nothing.
   virtual void require_validation() const = 0;
-  virtual EvaluationResult validate(Transformer& model) const = 0;
+  /// Shared out in the group: every rank has the result of all.
+  virtual EvaluationResult validate(Transformer& model, Group& group) const = 0;
 
   /// The main figure first. What the score does not tell is left out.
   virtual std::vector<Figure> figures(const Score& score) const = 0;

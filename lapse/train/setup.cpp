@@ -7,17 +7,19 @@
 #include "lapse/train/device.h"
 #include "lapse/train/ends.h"
 #include "lapse/train/prediction.h"
+#include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
 
-LearnerOptions learner_options(const Config& config) {
+LearnerOptions learner_options(const Config& config, Group& group) {
   LearnerOptions options{.batch = config.train.batch,
-                         .parts = config.train.parts,
+                         .parts = parts_of(config.train, group),
                          .updates = config.train.updates,
                          .seed = static_cast<uint64_t>(config.train.seed),
                          .bfloat16 = config.train.precision == "bf16",
-                         .optimiser = config.optimiser};
+                         .optimiser = config.optimiser,
+                         .group = group};
   if (!config.train.from.empty()) options.optimiser.warmup = 0;
   return options;
 }
@@ -32,15 +34,15 @@ std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* fr
   return problem;
 }
 
-std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem) {
+std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem, Group& group) {
   Transformer model(config.model, config.method(), ends_of(config, problem.vocabulary()), config.train.block,
                     Random(config.train.seed, "weights"));
   model.to(find_device(config.train.device));
-  return std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config));
+  return std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config, group));
 }
 
-MemoryEstimate estimate_memory(const Config& config, const Problem& problem) {
-  return estimate_memory(config, ends_of(config, problem.vocabulary()));
+MemoryEstimate estimate_memory(const Config& config, const Problem& problem, const Group& group) {
+  return estimate_memory(config, ends_of(config, problem.vocabulary()), group);
 }
 
 }  // namespace lapse

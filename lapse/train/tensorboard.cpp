@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 
 #include "lapse/core/error.h"
 
@@ -100,8 +98,6 @@ uint32_t crc32c(std::string_view bytes) {
 TensorBoard::TensorBoard(const fs::path& folder, int64_t first_step) {
   make_folder(folder);
   path_ = new_path(folder);
-  file_.open(path_, std::ios::binary);
-  if (!file_) fail(fmt::format("{}: cannot create: {}", path_.string(), std::strerror(errno)));
   write(event(0, 3, "brain.Event:2"));
   if (first_step > 0) write(event(first_step, 7, field(1, kVarint, varint(1))));  // a SessionLog, START
   flush();
@@ -113,13 +109,13 @@ void TensorBoard::scalar(const std::string& tag, int64_t step, double value) {
 }
 
 void TensorBoard::flush() {
-  file_.flush();
-  if (!file_) fail(fmt::format("{}: cannot write; is the disk full?", path_.string()));
+  append_to_file(path_, waiting_);
+  waiting_.clear();
 }
 
 void TensorBoard::write(const std::string& message) {
   std::string length = little_endian<uint64_t>(message.size());
-  file_ << length << little_endian(masked_crc(length)) << message << little_endian(masked_crc(message));
+  waiting_ += length + little_endian(masked_crc(length)) + message + little_endian(masked_crc(message));
 }
 
 }  // namespace lapse

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -22,13 +21,14 @@ class TensorBoard {
   /// SessionLog START event.
   TensorBoard(const fs::path& folder, int64_t first_step);
 
+  /// Written by the next flush.
   void scalar(const std::string& tag, int64_t step, double value);
-  void flush();  ///< Error if the disk refuses
+  void flush();  ///< Error if the disk refuses, with the cause
 
  private:
   void write(const std::string& message);
   fs::path path_;
-  std::ofstream file_;
+  std::string waiting_;  // for flush
 };
 
 }  // namespace lapse

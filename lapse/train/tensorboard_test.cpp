@@ -157,7 +157,7 @@ TEST_F(TensorBoardTest, AFullDiskIsAnError) {
   }
   setrlimit(RLIMIT_FSIZE, &old_limit);
   std::signal(SIGXFSZ, old_handler);
-  EXPECT_THAT(message, HasSubstr("disk full"));
+  EXPECT_THAT(message, HasSubstr("File too large"));
   EXPECT_THAT(message, HasSubstr(folder_.path().string()));
 }
 

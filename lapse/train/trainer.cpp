@@ -19,6 +19,7 @@
 #include "lapse/train/resume.h"
 #include "lapse/train/run_lock.h"
 #include "lapse/train/setup.h"
+#include "lapse/train/shares.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {
@@ -31,30 +32,38 @@ struct Sums {
   double loss = 0, cost = 0, norm = 0;
   int64_t updates = 0;
   Score score;
-  double seconds = 0;
+  double seconds = 0, exchange = 0;
   int64_t timed = 0, steps = 0;
 };
 
 class Run {
  public:
-  Run(Config& config, std::unique_ptr<Problem> problem, const Checkpoint* resumed, const Checkpoint* tuned)
+  Run(Config& config, Group& group, std::unique_ptr<Problem> problem, const Checkpoint* resumed,
+      const Checkpoint* tuned)
       : config_(config),
+        group_(group),
         problem_(std::move(problem)),
-        learner_(make_learner(config, *problem_)),
-        feed_(problem_->feed()) {
+        learner_(make_learner(config, *problem_, group)),
+        feed_(problem_->feed(group)) {
     if (tuned) {
       tuned->load_weights(learner_->model(), config.method_name);
       tuned->load_optimiser(learner_->optimiser());
     }
     require_validation();
     if (resumed) resumed_ = true, restore(*resumed);
+    require_agreement(group, fmt::format("{}update = {}\nstreams = {}\n", config_to_toml(config.sections()), update(),
+                                         feed_->state().dump()));
   }
 
   /// To the end, recorded in `folder`.
   Outcome run(const fs::path& folder, bool quiet) {
     folder_ = folder;
-    metrics_.emplace(folder, update(), validation_due_);
-    write_file(folder / "config.toml", config_to_toml(config_.sections()));
+    if (group_.first()) {
+      metrics_.emplace(folder, update(), validation_due_);
+      write_file(folder / "config.toml", config_to_toml(config_.sections()));
+      // What a process left that was killed between writing one checkpoint and removing another.
+      if (resumed_) remove_older_checkpoints(folder, checkpoint_path(folder, update()), config_.train.keep);
+    }
     const int64_t total = config_.train.updates;
     progress_.emplace("train", "update", total, update(), quiet);
     if (!quiet) describe();
@@ -65,8 +74,9 @@ class Run {
       step();
       const int64_t every = config_.train.validate_every;
       validation_due_ = every > 0 && (update() % every == 0 || update() == total) && problem_->validates();
-      if (validation_due_ && !interrupted()) validate();
-      if (interrupted()) return leave();
+      bool stop = group_.any(interrupted());
+      if (validation_due_ && !stop) stop = !validate();
+      if (stop) return leave();
       const int64_t save_every = config_.train.checkpoint_every;
       if (update() == total || (save_every > 0 && update() % save_every == 0)) save();
       progress_->update(update(), note_ + valid_note_ + pace_);
@@ -86,7 +96,8 @@ class Run {
  private:
   void describe() {
     const at::Device device = learner_->model().device();
-    const std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
+    std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
+    if (!group_.alone()) where = fmt::format("{} processes, each with {}", group_.size(), where);
     progress_->print(fmt::format("{} parameters, {}; {}; run in {}", learner_->model().parameter_count(),
                                  problem_->describe(), where, folder_.string()));
     if (!resumed_) return;
@@ -120,10 +131,18 @@ class Run {
     sums_.loss += made.loss, sums_.cost += made.cost, sums_.norm += made.gradient_norm, ++sums_.updates;
     sums_.score += made.score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
-    sums_.steps += made.steps;
-    if (log) record(made.rate, summarise(made.reports));
+    sums_.steps += made.steps, sums_.exchange += made.exchange_seconds;
+    if (log) record(made.rate, layers_of(made.reports));
     const auto figures = problem_->figures(made.score);
     note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);
+  }
+
+  /// Of all ranks' parts, on rank 0.
+  Json layers_of(const std::vector<std::vector<LayerReport>>& own) const {
+    Json parts = Json::array();
+    for (const auto& text : group_.gather(summaries(own).dump()))
+      for (auto& part : parse_json(text, "what a rank tells of its memory")) parts.push_back(std::move(part));
+    return summarise(parts);
   }
 
   /// `bad`: the first update whose weights are suspect; a checkpoint from before it is good.
@@ -149,7 +168,11 @@ class Run {
                  {per_second(), static_cast<double>(sums_.steps) / sums_.seconds},
                  {"resident_memory", resident_memory()},
                  {"peak_memory", peak_memory()}});
-    metrics_->record(update(), "train", line);
+    if (!group_.alone()) {
+      line["exchange_ms_per_update"] = sums_.exchange / static_cast<double>(sums_.timed) * 1000;
+      line["memory_of_processes"] = memory_of_processes();
+    }
+    if (metrics_) metrics_->record(update(), "train", line);
     pace_ = fmt::format("  {:.3g} {}s/s", static_cast<double>(sums_.steps) / sums_.seconds, problem_->unit());
     double memory = 0;
     for (const auto& layer : layers) memory += layer["memory_mean"].get<double>() / static_cast<double>(layers.size());
@@ -157,9 +180,17 @@ class Run {
     sums_ = {};
   }
 
+  /// Resident bytes of each, by rank.
+  Json memory_of_processes() const {
+    std::vector<double> all(group_.size());
+    all[group_.rank()] = static_cast<double>(resident_memory());
+    group_.sum(all);
+    return all;
+  }
+
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
   bool validate() {
-    const auto result = problem_->validate(learner_->model());
+    const auto result = problem_->validate(learner_->model(), group_);
     if (result.stopped) return false;
     if (!std::isfinite(result.nats)) diverged(update(), "validation loss", result.nats, update());
     validation_due_ = false;
@@ -172,14 +203,21 @@ class Run {
     entry[tag] = value;
     for (const auto& figure : figures) line[figure.tag] = figure.value;
     line.update({{"layers", layers}, {per_second(), static_cast<double>(result.tokens) / result.seconds}});
-    metrics_->record(update(), "valid", line);
+    if (metrics_) metrics_->record(update(), "valid", line);
     history_.push_back(entry);
     valid_note_ = fmt::format("  valid {:.3f}", value);
     progress_->print(fmt::format("update {}: valid {:.4f} {}", update(), value, tag));
     return true;
   }
 
+  /// Rank 0 writes what all ranks hold.
   fs::path save() {
+    const auto& own = learner_->memory();
+    const auto memories = gather(group_, memory_tensors(own, group_.rank() * std::ssize(own)));
+    const Columns feed = gather_samples(group_, feed_->tensors());
+    if (!group_.first()) return {};
+    Columns memory;
+    for (const auto& of_rank : memories) memory.insert(of_rank.begin(), of_rank.end());
     const Json state = {{"update", update()},
                         {"streams", feed_->state()},
                         {"random", learner_->draws().counter()},
@@ -197,14 +235,15 @@ class Run {
                         {"validation_due", validation_due_},
                         {"history", history_}};
     return write_checkpoint(folder_, update(), config_.train.keep, config_, problem_->vocabulary(),
-                            learner_->optimiser(), learner_->memory(), state.dump(), feed_->tensors());
+                            learner_->optimiser(), memory, state.dump(), feed);
   }
 
   void restore(const Checkpoint& checkpoint) {
     const auto path = checkpoint.file().path().string();
     checkpoint.load_weights(learner_->model(), config_.method_name);
     checkpoint.load_optimiser(learner_->optimiser());
-    learner_->memory() = checkpoint.memory(learner_->model());
+    learner_->memory() =
+        share_of(in_parts(checkpoint.memory(learner_->model()), parts_of(config_.train, group_)), group_);
     const Json json = parse_json(checkpoint.state(), path + ", its state");
     const JsonObject state(json, path + ", its state");
     const JsonObject sums = state.object("sums");
@@ -236,11 +275,12 @@ class Run {
   }
 
   Config& config_;
+  Group& group_;
   fs::path folder_;
   std::unique_ptr<Problem> problem_;
   std::unique_ptr<Learner> learner_;
   std::unique_ptr<Feed> feed_;
-  std::optional<Metrics> metrics_;
+  std::optional<Metrics> metrics_;  // rank 0's
   std::optional<Progress> progress_;
 
   Sums sums_;
@@ -255,30 +295,36 @@ void begin_run(Config& config, const fs::path& folder, const std::function<void(
   require_trainable_here(config);
   const RunLock lock(folder);
   if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
-  Run(config, open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
+  Run(config, solo(), open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
 }
 
 Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
   require_trainable_here(config);
   use_threads(config.train.threads);
-  const RunLock lock(folder);
-  const bool begun = !checkpoints_of(folder).empty();
-  if (begun && !options.resume)
-    fail(folder.string() + ": there is a run in this folder; --resume continues it, or give another folder");
-  if (!begun) require_no_history(folder);
+  std::optional<RunLock> lock;
   std::optional<Checkpoint> resumed, tuned;
-  if (begun) {
-    resumed = Checkpoint::open(folder);
+  // Which checkpoint to go on from is decided by one rank: the others might already see the first that it writes.
+  const std::string newest = found_by_first(options.group, [&]() -> std::string {
+    lock.emplace(folder);
+    const bool begun = !checkpoints_of(folder).empty();
+    if (begun && !options.resume)
+      fail(folder.string() + ": there is a run in this folder; --resume continues it, or give another folder");
+    if (!begun) require_no_history(folder);
+    return begun ? Checkpoint::open(folder).path().string() : "";
+  });
+  if (!newest.empty()) {
+    resumed.emplace(fs::path(newest));
     require_same_run(*resumed, config);
     config.train.from = resumed->config().train.from;
   } else if (!config.train.from.empty()) {
     tuned = Checkpoint::open(config.train.from);
   }
   auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
-  require_memory(estimate_memory(config, *problem), resident_memory() + available_memory());
-  Run run(config, std::move(problem), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
+  const int64_t free = available_memory() / options.group.neighbours();
+  require_memory(estimate_memory(config, *problem, options.group), resident_memory() + free);
+  Run run(config, options.group, std::move(problem), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
   resumed.reset(), tuned.reset();  // whole files, no longer needed
-  return run.run(folder, options.quiet);
+  return run.run(folder, options.quiet || !options.group.first());
 }
 
 }  // namespace lapse

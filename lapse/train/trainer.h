@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "lapse/core/group.h"
 #include "lapse/model/transformer.h"
 #include "lapse/train/config.h"
 
@@ -11,6 +12,7 @@ namespace lapse {
 struct TrainerOptions {
   bool resume = false;
   bool quiet = false;
+  Group& group = solo();  ///< who trains together: each rank calls `train`, rank 0 writes
 };
 
 enum class Outcome { kFinished, kInterrupted };

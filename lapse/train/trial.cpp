@@ -49,7 +49,7 @@ Trial try_out(const Config& config, double seconds) {
               .available_memory = resident_memory() + available_memory()};
   if (seconds == 0 || trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
   const auto learner = make_learner(config, *problem);
-  const auto feed = problem->feed();
+  const auto feed = problem->feed(solo());
   auto times = times_of(*learner, *feed, config.train.updates, seconds);
   trial.updates = std::ssize(times);
   if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels

@@ -1,0 +1,31 @@
+// The command line of `lapse`: which verb it names, and with what.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+/// A verb lacks an argument, or has one of a wrong value. `main` exits with 2.
+class Misuse : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Every verb. The actions that `parse` gives refer to it.
+class Program {
+ public:
+  Program();
+  Program(const Program&) = delete;
+
+  /// What is asked for, which is not done yet: to print help is an action too. Error, or Misuse, with one line.
+  Action parse(int argc, const char* const* argv);
+
+ private:
+  CLI::App app_;
+  Action action_;
+};
+
+}  // namespace lapse

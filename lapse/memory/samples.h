@@ -1,0 +1,16 @@
+// Tables of some samples, and of several tables' samples together.
+#pragma once
+
+#include <vector>
+
+#include "lapse/memory/table.h"
+
+namespace lapse {
+
+/// The table's samples first ... first + count - 1.
+MemoryTable samples_of(const MemoryTable& table, int64_t first, int64_t count);
+
+/// The samples of all tables, one table's after the other's. Those that have rows have the same columns.
+MemoryTable joined(const std::vector<MemoryTable>& tables);
+
+}  // namespace lapse

@@ -1,0 +1,90 @@
+#include "lapse/observe/episode_player.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "lapse/core/error.h"
+#include "lapse/model/policy.h"
+
+namespace lapse {
+
+using at::Tensor;
+
+EpisodePlayer::EpisodePlayer(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy)
+    : model_(model),
+      environment_(environment),
+      seed_(seed),
+      greedy_(greedy),
+      world_(environment.make(1, seed)),
+      state_{model.begin(1, Stored::projections), episode_draws(environment, seed, 0).actions, {}} {
+  begin_episode();
+}
+
+void EpisodePlayer::begin_episode() {
+  const EpisodeDraws draws = episode_draws(environment_, seed_, state_.episodes);
+  state_.actions = draws.actions;
+  world_->begin(0, draws.world);
+}
+
+EpisodePlayer::State EpisodePlayer::save() const {
+  State state = state_;
+  state.world = world_->state(0);
+  return state;
+}
+
+// The world's state has its draws' counter, not their key, which the episode's number gives.
+void EpisodePlayer::restore(const State& state) {
+  state_ = state;
+  begin_episode();
+  world_->set_state(0, state.world);
+  state_.actions = state.actions;
+}
+
+Tensor EpisodePlayer::seen(std::vector<int32_t>& bits) const {
+  bits.resize(world_->shape().most_words);
+  world_->observe(0, 1, bits.data());
+  const Tensor input = at::empty({1, 1, std::ssize(bits)}, at::kLong);
+  std::ranges::copy(bits, input.mutable_data_ptr<int64_t>());
+  std::erase(bits, -1);
+  return input.to(model_.device());
+}
+
+Transformer::Result EpisodePlayer::read(const Tensor& input, BlockOptions how) {
+  if (state_.begins) how.begins = at::ones({1, 1}, at::TensorOptions(at::kBool).device(model_.device()));
+  return model_.forward(input, state_.memory, how);
+}
+
+std::vector<LayerReport> EpisodePlayer::look(const State& state, BlockOptions how) {
+  const at::NoGradGuard no_grad;
+  const State now = save();
+  restore(state);
+  std::vector<int32_t> bits;
+  auto reports = read(seen(bits), std::move(how)).reports;
+  restore(now);
+  return reports;
+}
+
+AgentStep EpisodePlayer::step(Observer& observer) {
+  const at::NoGradGuard no_grad;
+  AgentStep now;
+  const Tensor input = seen(now.bits);
+  const auto y = read(input, observer.wants());
+  observer.token({-1, y.reports, state_.memory});
+
+  const Tensor outputs = y.logits.flatten().to(at::kCPU).contiguous();
+  if (!outputs.isfinite().all().item<bool>())
+    fail("the policy is not finite: the model's weights are too large, as after a run that diverged");
+  const Policy said(outputs);
+  const int64_t actions = said.logits.numel();
+  const Tensor policy = at::softmax(said.logits, 0).to(at::kDouble);
+  now.policy.assign(policy.const_data_ptr<double>(), policy.const_data_ptr<double>() + actions);
+  now.value = said.value.item<double>();
+  const float* logits = outputs.const_data_ptr<float>();
+  now.action = greedy_ ? likeliest(logits, actions) : choose(logits, actions, state_.actions);
+  world_->step(0, 1, &now.action, &now.result);
+  state_.begins = now.result.end;
+  if (now.result.end) ++state_.episodes, begin_episode();
+  return now;
+}
+
+}  // namespace lapse

@@ -1,0 +1,133 @@
+#include "lapse/train/shares.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "lapse/core/error.h"
+#include "lapse/core/json.h"
+#include "lapse/memory/samples.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+/// A line of JSON, which says what the bytes behind it are.
+std::string packed(const Columns& tensors) {
+  Json header = Json::array();
+  std::string bytes;
+  for (const auto& [name, values] : tensors) {
+    const Tensor own = values.detach().to(at::kCPU).contiguous();
+    header.push_back({name, static_cast<int>(own.scalar_type()), own.sizes().vec()});
+    bytes.append(static_cast<const char*>(own.const_data_ptr()), own.nbytes());
+  }
+  return header.dump() + '\n' + bytes;
+}
+
+Columns unpacked(const std::string& bytes) {
+  const size_t line = bytes.find('\n');
+  const char* next = bytes.data() + line + 1;
+  Columns tensors;
+  for (const Json& entry : parse_json(bytes.substr(0, line), "the tensors of a rank")) {
+    const Tensor values =
+        at::empty(entry[2].get<std::vector<int64_t>>(), static_cast<at::ScalarType>(entry[1].get<int>()));
+    if (values.nbytes() > 0) std::memcpy(values.mutable_data_ptr(), next, values.nbytes());
+    next += values.nbytes();
+    tensors[entry[0]] = values;
+  }
+  return tensors;
+}
+
+/// The first line that two texts do not share: the other's, or ours where it has no more.
+std::string difference(const std::string& ours, const std::string& theirs) {
+  std::istringstream a(ours), b(theirs);
+  std::string left, right;
+  while (true) {
+    const bool more = static_cast<bool>(std::getline(a, left)), others = static_cast<bool>(std::getline(b, right));
+    if (!others) return more ? "nothing where rank 0 has " + left : "the same";
+    if (!more || left != right) return right + (more ? " where rank 0 has " + left : " where rank 0 has nothing");
+  }
+}
+
+}  // namespace
+
+int64_t parts_of(const TrainConfig& train, const Group& group) {
+  const int64_t size = group.size(), parts = std::max(train.parts, size);
+  if (parts % size != 0 || parts % train.parts != 0)
+    fail(fmt::format("train.parts = {} cannot be shared by {} processes; let one be a multiple of the other",
+                     train.parts, size));
+  if (train.batch % parts != 0)
+    fail(fmt::format("train.batch = {} does not divide into {} parts, one for each process at least", train.batch,
+                     parts));
+  return parts;
+}
+
+std::vector<ModelMemory> in_parts(const std::vector<ModelMemory>& memory, int64_t parts) {
+  if (std::ssize(memory) == parts) return memory;
+  std::vector<Tensor> clocks;
+  for (const auto& part : memory) clocks.push_back(part.clock);
+  const Tensor clock = at::cat(clocks);
+  const int64_t each = clock.size(0) / parts;
+  std::vector<ModelMemory> all(parts);
+  for (int64_t p = 0; p < parts; ++p)
+    all[p].clock = clock.narrow(0, p * each, each).clone(), all[p].stored = memory.at(0).stored;
+  for (size_t l = 0; l < memory.at(0).layers.size(); ++l) {
+    std::vector<MemoryTable> tables;
+    for (const auto& part : memory) tables.push_back(part.layers[l]);
+    const MemoryTable whole = joined(tables);
+    for (int64_t p = 0; p < parts; ++p) all[p].layers.push_back(samples_of(whole, p * each, each));
+  }
+  return all;
+}
+
+std::vector<ModelMemory> share_of(const std::vector<ModelMemory>& memory, const Group& group) {
+  const auto [first, count] = share_of(std::ssize(memory), group.rank(), group.size());
+  return {memory.begin() + first, memory.begin() + first + count};
+}
+
+std::vector<Columns> gather(Group& group, const Columns& tensors) {
+  if (group.alone()) return {tensors};
+  std::vector<Columns> all;
+  for (const auto& bytes : group.gather(packed(tensors))) all.push_back(unpacked(bytes));
+  return all;
+}
+
+Columns gather_samples(Group& group, const Columns& tensors) {
+  const auto ranks = gather(group, tensors);
+  if (ranks.size() == 1) return ranks[0];
+  Columns all;
+  for (size_t r = 0; r < ranks.size(); ++r)
+    for (const auto& [name, values] : ranks[r]) all[name] = r == 0 ? values : at::cat({all[name], values});
+  return all;
+}
+
+std::string found_by_first(Group& group, const std::function<std::string()>& find) {
+  Json said = Json::object();
+  if (group.first()) try {
+      said["found"] = find();
+    } catch (const Error& error) {
+      group.broadcast(Json{{"error", error.what()}}.dump());
+      throw;
+    }
+  said = parse_json(group.broadcast(said.dump()), "what rank 0 found");
+  if (said.contains("error")) fail("rank 0: " + said["error"].get<std::string>());
+  return said["found"];
+}
+
+void require_agreement(Group& group, const std::string& text) {
+  const auto all = group.gather(text);
+  found_by_first(group, [&]() -> std::string {
+    for (size_t r = 1; r < all.size(); ++r)
+      if (all[r] != all[0])
+        fail(fmt::format(
+            "rank {} is about to do something else: {}; give every process the same configuration and files", r,
+            difference(all[0], all[r])));
+    return {};
+  });
+}
+
+}  // namespace lapse
