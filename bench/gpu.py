@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+"""The attention kernels on an NVIDIA GPU: one script, one table, a few minutes. Needs PyTorch with Triton alone.
+
+  bench/gpu.py [--out FILE] [--minutes 8] [--only ramp|selective|decode] [--tune]
+
+First are the kernels right: against the formulas written out in float64. Then times, ours beside compiled FlexAttention
+(Triton backend; spans are a captured buffer and get gradients), FlashAttention through scaled_dot_product_attention (no
+spans: where nothing expires), and the formulas in eager PyTorch where they fit. Every time is the median of several runs
+of a CUDA graph, of the whole call: plans and masks that a call makes are in it, unless the column says so. --tune tries
+other tiles for the forward and backward kernels first. The JSON names the card, the versions and the peaks measured in
+this run.
+"""
+
+import argparse
+import functools
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+SMOKE = os.environ.get("LAPSE_GPU_SMOKE") == "1"  # a few numbers by the interpreter: whether this script runs at all
+if SMOKE:
+    import interpreted  # noqa: F401
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+
+from lapse.ops.attention.cuda import tiles  # noqa: E402
+from lapse.ops.attention.ramp.cuda import call as ramp  # noqa: E402
+from lapse.ops.attention.selective.cuda import call as selective  # noqa: E402
+
+DEVICE = "cpu" if SMOKE else "cuda"
+RAMP = 64.0
+table = []  # rows of what was measured
+
+
+# --- the formulas, written out ---------------------------------------------------------------------------------------
+def eager_ramp(q, k, v, start, time, row_span):
+    """One head dimension, equal row counts: q [B, K, H, D], k and v [B n, H, D]; ages from 1."""
+    B, K, H, D = q.shape
+    k, v = (x.view(B, -1, H, D).transpose(1, 2) for x in (k, v))
+    age = (start[:, None] + torch.arange(K, device=q.device))[:, :, None] - time.view(B, 1, -1)
+    m = (1 + (row_span.view(B, 1, -1) - age) / RAMP).clamp(0, 1)
+    visible = (age >= 1) & (m > 0)
+    logits = (q.transpose(1, 2) @ k.transpose(2, 3)) / math.sqrt(D)
+    a = torch.softmax(logits.masked_fill(~visible[:, None], -math.inf), 3).nan_to_num() * m[:, None]
+    a = a / (a.sum(3, keepdim=True) + 1e-8)
+    return (a.to(v.dtype) @ v).transpose(1, 2)
+
+
+def eager_selective(q, k, v):
+    """N queries before N rows, from a stream's beginning."""
+    B, N, H, D = q.shape
+    q, k, v = (x.reshape(B, N, H, D).transpose(1, 2) for x in (q, k, v))
+    logits = (q @ k.transpose(2, 3)).float() / math.sqrt(D)
+    causal = torch.ones(N, N, dtype=torch.bool, device=q.device).tril()
+    S = torch.relu(logits[:, 0]).masked_fill(~causal.tril(-1), 0)
+    S[:, :, 0] = 0
+    F = torch.cumsum(S, 1) - S
+    a = torch.softmax((logits - F[:, None]).masked_fill(~causal, -math.inf), 3)
+    return (a.to(v.dtype) @ v).transpose(1, 2), F
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
+    """Rows of a memory and of the block itself, the oldest `expired` of them at random gone for good; the rest fade out
+    somewhere within or after the block."""
+    draw = torch.Generator().manual_seed(seed)
+    counts = [rows if not ragged else max(K, rows - b * rows // B // 2) for b in range(B)]
+    N = sum(counts)
+    new = lambda *shape: torch.randn(*shape, generator=draw).to(dtype).to(DEVICE)
+    start = torch.full((B,), rows)
+    times = torch.cat([rows + K - torch.arange(n, 0, -1) for n in counts])
+    age = rows - times
+    spans = torch.rand(N, generator=draw) * 4 * rows + 2 * K
+    gone = (torch.rand(N, generator=draw) < expired) & (age > 0)
+    spans = torch.where(gone, torch.full((N,), -2 * RAMP), age.clamp(min=0) + spans)
+    offsets = torch.tensor([0, *counts]).cumsum(0)
+    offsets = offsets if SMOKE else offsets.pin_memory()
+    args = dict(q=new(B, K, H, D), k=new(N, H, D), v=new(N, H, D), offsets=offsets, start=start.to(DEVICE),
+                time=times.to(DEVICE))  # fmt: skip
+    pairs = sum(int((((times[o : o + n, None] < rows + torch.arange(K)) & (~gone)[o : o + n, None]).sum()))
+                for o, n in zip(offsets.tolist(), counts))  # fmt: skip
+    return args, spans.to(DEVICE), pairs
+
+
+# --- timing ----------------------------------------------------------------------------------------------------------
+def seconds(function, repeat=7):
+    """Of one call, from a CUDA graph of it; where it cannot be captured, from the stream."""
+    if SMOKE:
+        begin = time.perf_counter()
+        function()
+        return time.perf_counter() - begin
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            function()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            function()
+        run = graph.replay
+    except Exception:  # what is inside synchronises, or allocates in a way that a graph cannot hold
+        torch.cuda.synchronize()
+        run = function
+    run()
+    times = []
+    for _ in range(repeat):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / 1e3)
+    return statistics.median(times)
+
+
+def peak_bytes(function):
+    if SMOKE:
+        return 0
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    function()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def record(what, case, function, flops=0, size=0):
+    """A line of the table; an error, such as too little memory, is a line too."""
+    line = {"what": what, **case}
+    try:
+        line["bytes"] = peak_bytes(function)
+        line["ms"] = seconds(function) * 1e3
+        if flops:
+            line["tflops"] = flops / line["ms"] / 1e9
+        if size:
+            line["gbs"] = size / line["ms"] / 1e6
+    except Exception as error:
+        line["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
+        if not SMOKE:
+            torch.cuda.empty_cache()
+    table.append(line)
+    words = [f"{n} {x:.4g}" if isinstance(x, float) else f"{n} {x}" for n, x in line.items() if n != "what"]
+    print(f"{what:28}", "  ".join(words), flush=True)
+    return line.get("ms")
+
+
+# --- correctness -----------------------------------------------------------------------------------------------------
+def check_right():
+    """Errors against the formulas in float64, relative to the largest number."""
+    limits = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+    B, K, rows, H = (2, 33, 50, 2) if SMOKE else (2, 200, 1500, 3)
+    for dtype, limit in limits.items():
+        for D in (16,) if SMOKE else (64, 128):
+            args, spans, _ = ramp_inputs(B, K, rows, H, D, 0.5, dtype)
+            exact = {n: args[n].double().requires_grad_() for n in "qkv"}
+            exact_spans = spans.double().requires_grad_()
+            out = eager_ramp(**exact, start=args["start"], time=args["time"], row_span=exact_spans)
+            grad = torch.randn_like(out.float()).to(dtype)
+            out.backward(grad.double())
+            y = ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
+            again = [ramp.ramp_attention_backward(grad, torch.zeros(B, device=DEVICE), y[0], y[3], **args,
+                                                  row_span=spans, ramp=RAMP) for _ in range(2)]  # fmt: skip
+            pairs = [("out", y[0], out), *((n, g, exact[n].grad) for n, g in zip("qkv", again[0]))]
+            pairs.append(("span", again[0][3], exact_spans.grad))
+            worst = 0.0
+            for name, got, expected in pairs:
+                error = (got.double() - expected).abs().max().item() / max(1.0, expected.abs().max().item())
+                worst = max(worst, error)
+                assert error <= 3 * limit, f"ramp_attention {dtype} D {D}: {name} is off by {error:.3g}"
+            same = all(torch.equal(a, b) for a, b in zip(*again) if a is not None)
+            assert same, f"ramp_attention {dtype} D {D}: two runs differ"
+            N = 40 if SMOKE else 400
+            q, k, v = (torch.randn(B, N, H, D, device=DEVICE).to(dtype) for _ in range(3))
+            line = selective_arguments(B, N)
+            got = selective.selective_attention(q, k.flatten(0, 1), v.flatten(0, 1), **line)[0]
+            expected = eager_selective(q.double(), k.double(), v.double())[0]
+            error = (got.double() - expected).abs().max().item()
+            # A score that rounds to the other side of others changes F of all later queries: half precision says little.
+            assert error <= 10 * limit, f"selective_attention {dtype} D {D}: off by {error:.3g}"
+            table.append({"what": "right", "dtype": str(dtype), "D": D, "ramp_error": worst, "selective_error": error})
+            print(f"right: {dtype}, D {D}: ramp {worst:.2g}, selective {error:.2g}; gradients equal at two runs",
+            flush=True)
+
+
+def selective_arguments(B, N):
+    offsets = torch.arange(B + 1) * N
+    time_of = torch.arange(N).repeat(B).to(DEVICE)
+    return dict(offsets=offsets if SMOKE else offsets.pin_memory(), start=torch.zeros(B, dtype=torch.long,
+                device=DEVICE), time=time_of, first=time_of == 0)  # fmt: skip
+
+
+# --- what others do --------------------------------------------------------------------------------------------------
+@functools.cache
+def flex():
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    return torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
+
+
+def flex_ramp(args, spans):
+    """(forward, forward and backward, making the mask) by FlexAttention: m as a penalty log m, masked where m = 0."""
+    attention, block_mask = flex()
+    B, K, H, D = args["q"].shape
+    rows = args["k"].shape[0] // B
+    q = args["q"].transpose(1, 2).contiguous().requires_grad_()
+    k, v = (args[n].view(B, rows, H, D).transpose(1, 2).contiguous().requires_grad_() for n in "kv")
+    span = spans.view(B, rows).contiguous().requires_grad_()
+    ends = span.detach()  # a mask takes no buffer that has gradients
+    start, times = args["start"], args["time"].view(B, rows)
+
+    def seen(b, h, i, j):
+        age = start[b] + i - times[b, j]
+        return (age >= 1) & (ends[b, j] - age > -RAMP)
+
+    def faded(score, b, h, i, j):
+        age = start[b] + i - times[b, j]
+        return score + torch.log(torch.clamp(1 + (span[b, j] - age) / RAMP, 1e-8, 1.0))
+
+    make = lambda: block_mask(seen, B, None, K, rows, device=DEVICE)
+    mask = make()
+    forward = lambda: attention(q, k, v, score_mod=faded, block_mask=mask)
+    grad = torch.randn_like(q)
+
+    def both():
+        out = forward()
+        return torch.autograd.grad(out, (q, k, v, span), grad)
+
+    return lambda: torch.no_grad()(forward)(), both, make
+
+
+def ramp_cases():
+    """The most telling first: time may run out."""
+    B, K, H = (1, 20, 2) if SMOKE else (4, 1024, 16)
+    for rows in (40,) if SMOKE else (8192, 32768, 2048, 65536):
+        for D in (16,) if SMOKE else (64, 128):
+            for expired in (0.0, 0.5, 0.9, 0.99):
+                yield {"B": B, "K": K, "rows": rows, "H": H, "D": D, "expired": expired}
+
+
+def ramp_call(case, **more):
+    """Functions for forward, and for both passes; the inputs; the floating-point operations of the pairs seen."""
+    args, spans, pairs = ramp_inputs(**{**case, **more}, dtype=torch.bfloat16)
+    B, H, D = case["B"], case["H"], case["D"]
+    forward = lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
+    grad, zero = torch.randn_like(args["q"]), torch.zeros(B, device=DEVICE)
+
+    def both():
+        y = forward()
+        return ramp.ramp_attention_backward(grad, zero, y[0], y[3], **args, row_span=spans, ramp=RAMP)
+
+    return forward, both, args, spans, 4 * pairs * H * D
+
+
+def run_ramp(deadline):
+    for case in ramp_cases():
+        if time.time() > deadline:
+            return table.append({"what": "ramp", "error": "out of time; the rest was left out"})
+        forward, both, args, spans, flops = ramp_call(case)
+        record("ramp forward", case, forward, flops)
+        record("ramp both", case, both, 3.5 * flops)
+        B, K, rows, H, D, expired = case.values()
+        if expired == 0 and not SMOKE:
+            q = args["q"].transpose(1, 2).contiguous().requires_grad_()
+            k, v = (args[n].view(B, rows, H, D).transpose(1, 2).contiguous().requires_grad_() for n in "kv")
+            sdpa = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            grad = torch.randn_like(q)
+            full = 4 * B * K * rows * H * D  # every row: it has no causal form for these shapes
+            record("sdpa forward", case, lambda: torch.no_grad()(sdpa)(), full)
+            record("sdpa both", case, lambda: torch.autograd.grad(sdpa(), (q, k, v), grad), 3.5 * full)
+        if 2 * B * H * K * rows * 4 < 2e10:
+            plain = {n: args[n] for n in ("q", "k", "v", "start", "time")}
+            record("eager forward", case, lambda: torch.no_grad()(eager_ramp)(**plain, row_span=spans), flops)
+    if not SMOKE:
+        case = {"B": 8, "K": 1024, "rows": 8192, "H": 16, "D": 64, "expired": 0.5}
+        forward, both, _, _, flops = ramp_call(case, ragged=True)
+        record("ramp forward, ragged", case, forward, flops)
+        record("ramp both, ragged", case, both, 3.5 * flops)
+
+
+def run_flex(deadline):
+    """After all else, for each of its shapes compiles for a minute or so."""
+    torch._dynamo.config.recompile_limit = 1000
+    for case in () if SMOKE else ramp_cases():
+        if time.time() > deadline:
+            return table.append({"what": "flex", "error": "out of time; the rest was left out"})
+        _, _, args, spans, flops = ramp_call(case)
+        try:
+            one, two, make = flex_ramp(args, spans)
+        except Exception as error:
+            table.append({"what": "flex", **case, "error": str(error).splitlines()[0][:160]})
+            continue
+        record("flex mask", case, make)
+        for name, run, work in (("forward", one, flops), ("both", two, 3.5 * flops)):
+            other = record(f"flex {name}", case, run, work)
+            mine = next((x.get("ms") for x in table if x["what"] == f"ramp {name}" and case.items() <= x.items()), None)
+            if mine and other:
+                table.append({"what": f"ramp {name} over flex", **case, "times": other / mine})
+                print(f"  {name}: {other / mine:.2f} x compiled FlexAttention", flush=True)
+
+
+def run_selective(deadline):
+    H, D = (2, 16) if SMOKE else (8, 64)
+    for N in (40,) if SMOKE else (512, 1024, 2048, 4096, 8192):
+        if time.time() > deadline:
+            return table.append({"what": "selective", "error": "out of time; the rest was left out"})
+        B = 1 if SMOKE else 2
+        q, k, v = (torch.randn(B, N, H, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+        rest = selective_arguments(B, N)
+        case = {"B": B, "N": N, "H": H, "D": D}
+        forward = lambda: selective.selective_attention(q, k.flatten(0, 1), v.flatten(0, 1), **rest)
+
+        def both():
+            y = forward()
+            return selective.selective_attention_backward(q, y[1], y[0], y[3], q, k.flatten(0, 1), v.flatten(0, 1),
+            **rest)
+
+        ours = record("selective forward", case, forward)
+        record("selective both", case, both)
+        record("eager selective", case, lambda: torch.no_grad()(eager_selective)(q, k, v))
+        if SMOKE:
+            continue
+        attention, block_mask = flex()
+        heads = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+
+        def flex_forward():
+            F = eager_selective(q[:, :, :1], k[:, :, :1], v[:, :, :1])[1]
+            mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)
+            return attention(*heads, score_mod=lambda s, b, h, i, j: s - F[b, i, j], block_mask=mask)
+
+        theirs = record("flex selective, F in memory", case, lambda: torch.no_grad()(flex_forward)())
+        if ours and theirs:
+            table.append({"what": "selective forward over flex", **case, "times": theirs / ours})
+
+
+def run_decode(deadline):
+    H, D = (2, 16) if SMOKE else (16, 64)
+    for B in (1,) if SMOKE else (1, 32):
+        for rows in (50,) if SMOKE else (1024, 4096, 16384, 65536):
+            if time.time() > deadline:
+                return table.append({"what": "decode", "error": "out of time; the rest was left out"})
+            args, spans, _ = ramp_inputs(B, 1, rows, H, D, 0.0, torch.bfloat16)
+            size = 2 * B * rows * H * D * 2
+            case = {"B": B, "rows": rows, "H": H, "D": D}
+            ours = record("decode", case, lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP), size=size)
+            both = torch.cat([args["k"].flatten(), args["v"].flatten()])
+            read = record("read the rows", case, lambda: both.sum(dtype=torch.float32), size=size)
+            if ours and read:
+                table.append({"what": "decode over reading", **case, "times": ours / read})
+
+
+def tune():
+    """Times of some tiles for the plain bfloat16 kernels; prints, and keeps the quickest for the rest of the run."""
+    for D in (64, 128):
+        args, spans, _ = ramp_inputs(4, 1024, 8192, 16, D, 0.5, torch.bfloat16)
+        y = ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
+        grad, zero = torch.randn_like(args["q"]), torch.zeros(4, device=DEVICE)
+        forward = lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
+        backward = lambda: ramp.ramp_attention_backward(grad, zero, y[0], y[3], **args, row_span=spans, ramp=RAMP)
+        for kernel, run in (("ramp_forward", forward), ("ramp_backward_queries", backward), ("ramp_backward_rows",
+        backward)):
+            best = None
+            plain, extras = tiles._TILES[kernel]
+            for queries, rows, warps, stages in ((128, 64, 8, 3), (128, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 3),
+                                                 (64, 64, 8, 2), (64, 128, 8, 2), (32, 128, 8, 2), (32, 64, 4,
+                                                 2)):  # fmt: skip
+                candidate = tiles.Tile(queries, rows, warps, stages)
+                changed = list(plain)
+                changed[int(D > 64)] = candidate
+                tiles._TILES[kernel] = (tuple(changed), extras)
+                try:
+                    took = seconds(run)
+                except Exception:
+                    continue
+                table.append({"what": "tile", "kernel": kernel, "D": D, "tile": str(candidate), "ms": took * 1e3})
+                best = min(best, (took, changed), key=lambda x: x[0]) if best else (took, changed)
+            tiles._TILES[kernel] = (tuple(best[1]) if best else plain, extras)
+            print("tile:", kernel, D, tiles._TILES[kernel][0][int(D > 64)], flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "gpu.json")
+    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--only", choices=("ramp", "selective", "decode"))
+    parser.add_argument("--tune", action="store_true")
+    options = parser.parse_args()
+    if not SMOKE and not torch.cuda.is_available():
+        sys.exit("gpu: there is no NVIDIA GPU here that PyTorch can use")
+    begin = time.time()
+    deadline = begin + 60 * options.minutes
+    card = "interpreter" if SMOKE else torch.cuda.get_device_name()
+    info = {"card": card, "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda}
+    print(", ".join(f"{n} {x}" for n, x in info.items()), flush=True)
+    try:
+        check_right()
+        if not SMOKE:
+            a = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
+            info["bf16_peak_tflops"] = 2 * 8192**3 / seconds(lambda: a @ a) / 1e12
+            print(f"dense bfloat16 products: {info['bf16_peak_tflops']:.0f} TFLOP/s", flush=True)
+            if options.tune:
+                tune()
+        sections = {"ramp": run_ramp, "decode": run_decode, "selective": run_selective, "flex": run_flex}
+        for name, section in sections.items():
+            if options.only in (None, name) or (options.only == "ramp" and name == "flex"):
+                section(deadline)
+    finally:
+        for line in table:
+            if "tflops" in line and "bf16_peak_tflops" in info:
+                line["share_of_peak"] = line["tflops"] / info["bf16_peak_tflops"]
+        info["seconds"] = time.time() - begin
+        options.out.write_text(json.dumps({"machine": info, "table": table}, indent=1) + "\n")
+        print(f"{len(table)} lines in {options.out} after {info['seconds']:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+# How our files are compiled, and the operators' library, lapse_ops: of the program's build and of the Python package's
+# (python/CMakeLists.txt). Needs LapseTorch.cmake. LAPSE_WARNINGS: -Werror where warnings are to be errors.
+get_filename_component(lapse_root ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE ${CMAKE_CXX_COMPILE_OPTIONS_PIC})  # one precompiled header for libraries and programs
+
+find_program(CCACHE ccache)
+if(CCACHE)  # the sloppiness is what ccache asks for precompiled headers; several checkouts share what was compiled
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${lapse_root} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+endif()
+
+if(LAPSE_OPERATORS_ONLY)
+  find_package(hwy QUIET)
+else()
+  find_package(hwy REQUIRED)
+endif()
+
+# How our own files are compiled; libraries' headers are system headers and keep their warnings to themselves.
+add_library(lapse_options INTERFACE)
+target_compile_options(lapse_options INTERFACE -Wall -Wextra ${LAPSE_WARNINGS} -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fno-math-errno)
+target_compile_definitions(lapse_options INTERFACE HWY_SHARED_DEFINE)  # for one precompiled header: hwy's own
+target_include_directories(lapse_options INTERFACE ${lapse_root} ${CMAKE_BINARY_DIR})
+if(LAPSE_SANITIZE)
+  target_compile_options(lapse_options INTERFACE -fsanitize=${LAPSE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(lapse_options INTERFACE -fsanitize=${LAPSE_SANITIZE})
+  # To save time the sanitizers read vectors of 16, 8 and single numbers; for those of 4 the code is the same.
+  target_compile_definitions(lapse_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
+endif()
+
+file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
+list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
+if(NOT TARGET hwy::hwy)
+  set(OPS_SOURCES references_only.cpp options.cpp ramp/schema.cpp ramp/reference.cpp selective/schema.cpp selective/checks.cpp
+    selective/reference.cpp)
+  list(TRANSFORM OPS_SOURCES PREPEND ${lapse_root}/lapse/ops/attention/)
+endif()
+add_library(lapse_ops SHARED ${OPS_SOURCES})
+set_target_properties(lapse_ops PROPERTIES DEFINE_SYMBOL "")  # else others could not share its precompiled header
+target_link_libraries(lapse_ops PRIVATE lapse_options lapse_torch::openmp $<TARGET_NAME_IF_EXISTS:hwy::hwy> PUBLIC lapse_torch::torch_cpu lapse_torch::c10)
+target_include_directories(lapse_ops PUBLIC $<BUILD_INTERFACE:${lapse_root}> $<INSTALL_INTERFACE:include>)
+target_precompile_headers(lapse_ops PRIVATE <ATen/ATen.h>)

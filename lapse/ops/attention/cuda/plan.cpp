@@ -1,0 +1,98 @@
+#include "lapse/ops/attention/cuda/plan.h"
+
+#include <ATen/ATen.h>
+
+#include <bit>
+#include <cmath>
+
+namespace lapse::cuda {
+
+using at::Tensor;
+
+namespace {
+
+constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
+constexpr int64_t kChunk = 1024;                // CHUNK of rows.py
+constexpr int64_t kLines = 6;                   // LINES
+
+Tensor as_floats(const Tensor& x) { return x.to(at::kFloat).contiguous(); }
+
+}  // namespace
+
+int64_t blocks_of(int64_t n, int64_t size) { return std::max<int64_t>(1, (n + size - 1) / size); }
+int64_t kernel_width(int64_t width) { return width <= 64 ? 64 : width <= 128 ? 128 : 0; }
+
+std::string kernel_kind(const Tensor& q, int64_t width) {
+  const auto type = q.scalar_type();
+  const char* element = type == at::kFloat ? "fp32" : type == at::kBFloat16 ? "bf16" : type == at::kHalf ? "fp16" : "";
+  const int64_t padded = kernel_width(width);
+  return *element == '\0' || padded == 0 ? "" : std::string(element) + "." + std::to_string(padded);
+}
+
+/// Kernels read 16 bytes at a time, from where a tensor begins.
+Tensor widened(const Tensor& x, int64_t width) {
+  const int64_t more = width - x.size(-1);
+  const Tensor y = more > 0 ? at::constant_pad_nd(x, {0, more}) : x.contiguous();
+  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : y.clone();
+}
+
+double kept_scale(double dropout) { return 1 / (1 - dropout); }
+int64_t drop_threshold(double dropout) { return static_cast<int64_t>(std::ceil(dropout * (1 << 24))); }
+Tensor seed_on(const std::optional<Tensor>& seed, const Tensor& like) {
+  return seed ? seed->to(like.device()).contiguous() : at::zeros({1}, like.options().dtype(at::kLong));
+}
+
+SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
+  Kernels& kernels = Kernels::get();
+  const int64_t B = x.q.size(0), K = x.q.size(1), N = std::max<int64_t>(1, x.time.numel());
+  const auto floats = x.time.options().dtype(at::kFloat), ints = floats.dtype(at::kInt);
+  SeenRows seen;
+  const auto* offsets = x.offsets.const_data_ptr<int64_t>();
+  for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
+  const int64_t chunks = blocks_of(seen.most, kChunk);
+  seen.offsets = x.offsets.to(x.time.device(), /*non_blocking=*/true);
+  Tensor span = o.row_span    ? as_floats(*o.row_span)
+                : o.head_span ? as_floats(*o.head_span).amin(0, /*keepdim=*/true)
+                              : at::full({1}, INFINITY, floats);
+  const Tensor start = x.start.contiguous(), time = x.time.contiguous();
+  const Tensor until = x.until ? x.until->contiguous() : time;
+  const Tensor counts = at::empty({B, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
+  seen.count = at::empty({B}, ints);
+  seen.packed = at::empty({kLines, N}, ints);
+  seen.spans = at::empty({N}, floats);
+  Arguments arguments;
+  arguments.set("offsets", seen.offsets).set("start", start).set("time", time).set("until", until).set("span", span);
+  arguments.set("counts", counts).set("ramp_sums", ramp_sums).set("packed", seen.packed).set("spans", seen.spans);
+  arguments.set("count", seen.count).set("N", N).set("K", K).set("chunks", chunks).set("ramp", o.ramp);
+  arguments.set("steps", static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(K))));
+  arguments.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
+  arguments.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span.has_value()});
+  arguments.set("span_stride", int64_t{o.row_span.has_value()});
+  kernels.find("rows_count").launch({chunks, B}, arguments, x.q);
+  kernels.find("rows_pack").launch({chunks, B}, arguments, x.q);
+  seen.ramp_sum = ramp_sums.sum(1);
+  seen.span_row = o.row_span.has_value(), seen.span_head = o.head_span.has_value();
+  if (!o.row_span) seen.spans = o.head_span ? as_floats(*o.head_span) : span;
+  return seen;
+}
+
+Tensor plan_ranges(const SeenRows& seen, int64_t rows) {
+  const int64_t B = seen.count.size(0), blocks = blocks_of(seen.most, rows);
+  Tensor ranges = at::empty({B, blocks, 4}, seen.count.options());
+  Arguments arguments;
+  arguments.set("offsets", seen.offsets).set("packed", seen.packed).set("count", seen.count).set("ranges", ranges);
+  arguments.set("N", seen.stride()).set("blocks", blocks);
+  Kernels::get().find("block_ranges." + std::to_string(rows)).launch({blocks, B}, arguments, seen.count);
+  return ranges;
+}
+
+Lists plan_lists(const Tensor& ranges, int64_t K, int64_t queries) {
+  const int64_t B = ranges.size(0), blocks = ranges.size(1), query_blocks = (K + queries - 1) / queries;
+  Lists made{at::empty({B, query_blocks, blocks}, ranges.options()), at::empty({B, query_blocks, 2}, ranges.options())};
+  Arguments arguments;
+  arguments.set("ranges", ranges).set("lists", made.lists).set("counts", made.counts).set("K", K).set("blocks", blocks);
+  Kernels::get().find("block_lists." + std::to_string(queries)).launch({query_blocks, B}, arguments, ranges);
+  return made;
+}
+
+}  // namespace lapse::cuda

@@ -1,0 +1,36 @@
+// The plan of a call, made on the device by the kernels of rows.py.
+#pragma once
+
+#include "lapse/ops/attention/options.h"
+#include "lapse/ops/cuda/kernels.h"
+
+namespace lapse::cuda {
+
+/// The rows that some query sees.
+struct SeenRows {
+  at::Tensor packed, spans, offsets, count, ramp_sum;  ///< as rows.py says
+  int64_t span_row = 0, span_head = 0;                 ///< strides of spans
+  int64_t most = 0;                                    ///< rows of a sample, before any are left out
+  int64_t stride() const { return packed.size(1); }    ///< of the lines of `packed`
+};
+SeenRows plan_rows(const AttentionInputs& inputs, const CoreOptions& options);
+
+/// Ranges of queries of each block of so many rows.
+at::Tensor plan_ranges(const SeenRows& seen, int64_t rows);
+
+/// Which blocks of rows each block of so many queries reads.
+struct Lists {
+  at::Tensor lists, counts;
+};
+Lists plan_lists(const at::Tensor& ranges, int64_t K, int64_t queries);
+
+/// "bf16.64": the suffix of kernels for q's dtype and width; empty where none were compiled.
+std::string kernel_kind(const at::Tensor& q, int64_t width);
+int64_t kernel_width(int64_t width);  ///< that of the kernels, zeros behind; 0: none
+at::Tensor widened(const at::Tensor& x, int64_t width);
+int64_t blocks_of(int64_t n, int64_t size);  ///< at least one
+double kept_scale(double dropout);
+int64_t drop_threshold(double dropout);
+at::Tensor seed_on(const std::optional<at::Tensor>& seed, const at::Tensor& like);
+
+}  // namespace lapse::cuda

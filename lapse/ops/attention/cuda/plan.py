@@ -1,0 +1,75 @@
+"""The plan of a call, from Python: which rows some query sees, packed, and who reads which block of them."""
+
+import dataclasses
+import math
+
+import torch
+import triton
+
+from lapse.ops.attention.cuda import rows
+
+FOREVER = 1 << 62  # beyond every age
+LIST_CHUNK = 256
+
+
+@dataclasses.dataclass
+class Seen:
+    """The rows that some query sees; tensors as rows.py says, on the device."""
+
+    packed: torch.Tensor
+    spans: torch.Tensor  # [N] of packed rows with row spans, else [H], or one infinity
+    span_row: int  # strides of it
+    span_head: int
+    offsets: torch.Tensor
+    count: torch.Tensor
+    ramp_sum: torch.Tensor  # [B]
+    most: int  # rows of a sample, before any are left out
+
+    def blocks(self, size):
+        return max(1, triton.cdiv(self.most, size))
+
+
+def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ramp=1.0, min_age=1, max_age=FOREVER):
+    """offsets [B + 1] on the CPU; the rest on one device."""
+    device, N, B = time.device, time.numel(), start.numel()
+    new = lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device)
+    most = int((offsets[1:] - offsets[:-1]).max()) if B else 0
+    chunks = max(1, triton.cdiv(most, rows.CHUNK))
+    there = offsets.to(device, non_blocking=True)
+    span = torch.full((1,), math.inf, device=device)
+    if row_span is not None:
+        span = row_span.float().contiguous()
+    elif head_span is not None:
+        span = head_span.float().amin(0, keepdim=True)
+    counts, ramp_sums, count = new((B, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
+    packed, spans = new((rows.LINES, max(N, 1)), torch.int32), new(max(N, 1), torch.float32)
+    steps = K.bit_length()
+    flags = [int(until is not None), int(row_span is not None), int(row_span is not None)]
+    until = time if until is None else until.contiguous()
+    limits = [float(ramp), max(min_age, -FOREVER), min(max_age, FOREVER), *flags]
+    data = [there, start.contiguous(), time.contiguous(), until, span]
+    rows.rows_count[(chunks, B)](*data, counts, ramp_sums, K, steps, chunks, *limits, CHUNK=rows.CHUNK)
+    rows.rows_pack[(chunks, B)](*data, counts, packed, spans, count, packed.shape[1], K, steps, chunks, *limits,
+                                CHUNK=rows.CHUNK)  # fmt: skip
+    if row_span is None:
+        spans = span if head_span is None else head_span.float().contiguous()
+    return Seen(packed, spans, flags[1], int(head_span is not None), there, count, ramp_sums.sum(1), most)
+
+
+def plan_ranges(seen, size):
+    """[B, blocks, 4]: rows.block_ranges of blocks of so many rows."""
+    B, blocks = seen.count.numel(), seen.blocks(size)
+    ranges = torch.empty((B, blocks, 4), dtype=torch.int32, device=seen.count.device)
+    rows.block_ranges[(blocks, B)](seen.offsets, seen.packed, seen.count, ranges, seen.packed.shape[1], blocks,
+    ROWS=size)
+    return ranges
+
+
+def plan_lists(ranges, K, size):
+    """For blocks of so many queries: [B, blocks of queries, blocks] the row blocks each reads, and how many."""
+    B, blocks, _ = ranges.shape
+    query_blocks = triton.cdiv(K, size)
+    lists = torch.empty((B, query_blocks, blocks), dtype=torch.int32, device=ranges.device)
+    counts = torch.empty((B, query_blocks, 2), dtype=torch.int32, device=ranges.device)
+    rows.block_lists[(query_blocks, B)](ranges, lists, counts, K, blocks, QUERIES=size, CHUNK=LIST_CHUNK)
+    return lists, counts

@@ -1,0 +1,157 @@
+"""Kernels that find which rows each block of queries reads: the plan of a call, made on the device.
+
+Rows that no query of the block sees are left out first, so that everything after costs what the surviving rows cost. Of
+the others, packed per sample in their order, each block of ROWS rows has a range of queries that see it, and each block
+of queries a list of the row blocks it reads. Nothing of the size of queries x rows is made but these lists, one number
+for each pair of blocks. All depends on the inputs alone, and nothing is added by atomics.
+"""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.tiles import entry
+
+FAR = tl.constexpr(1 << 30)  # beyond every block; sums of two fit 32 bits
+CHUNK = 1024  # rows that one program packs
+
+# Lines of the packed rows, [LINES, N] int32; sample b's are at offsets[b] ... offsets[b] + count[b] - 1 of each line.
+INDEX = tl.constexpr(0)  # row of the table
+AGE = tl.constexpr(1)  # at the block's first query
+FIRST = tl.constexpr(2)  # the first and the last query that sees the row
+LAST = tl.constexpr(3)
+FULL = tl.constexpr(4)  # the last query with m = 1
+FADING = tl.constexpr(5)  # queries with 0 < m < 1
+LINES = 6
+
+
+@triton.jit
+def _narrow(x):
+    return tl.minimum(tl.maximum(x, -FAR), FAR).to(tl.int32)
+
+
+@triton.jit
+def _ranges(rows, valid, begin, time, until, span, K, steps, ramp, min_age, max_age, has_until, row_spans, span_stride):
+    """Of each row: age, first, last and full query, the sum of r = span - a on the ramp with its count, and whether
+    any query sees the row. `span` with stride 0 is the smallest of the heads' spans, which says when all are full."""
+    age = begin - tl.load(time + rows, mask=valid, other=0)
+    first = tl.maximum(min_age - age, 0)
+    last = tl.minimum(max_age - age, K - 1)
+    end = tl.load(until + rows, mask=valid & (has_until != 0), other=0)
+    ended = (has_until != 0) & (end <= begin + last)
+    last = tl.where(ended, tl.maximum(end, begin) - 1 - begin, last)
+    e = tl.load(span + rows * span_stride, mask=valid, other=0.0)
+    # The last query that m > 0 allows. m falls with age: a search that agrees with ramp_sees() to the bit.
+    fades, gone = tl.full(rows.shape, -1, tl.int64), tl.zeros(rows.shape, tl.int64) + K
+    for _ in range(steps):
+        middle = fades + (gone - fades) // 2
+        sees = e - (age + middle).to(tl.float32) > -ramp
+        fades, gone = tl.where(sees & (middle > fades), middle, fades), tl.where(sees, gone, middle)
+    last = tl.where((row_spans != 0) & (has_until == 0), tl.minimum(last, fades), last)
+    seen = valid & (first <= last) & (e == e)
+    whole = tl.floor(tl.minimum(tl.maximum(e, -1073741824.0), 1073741824.0)).to(tl.int64) - age
+    begins = tl.maximum(first, whole + 1)
+    count = tl.where(seen & (row_spans != 0), tl.maximum(tl.minimum(last, fades) - begins + 1, 0), 0).to(tl.float32)
+    ramp_sum = count * (e - (age + begins).to(tl.float32)) - count * (count - 1) / 2
+    return age, first, last, whole, count, tl.where(count > 0, ramp_sum, 0.0), seen
+
+
+@entry
+def rows_count(offsets, start, time, until, span, counts, ramp_sums, K, steps, chunks, ramp, min_age, max_age,
+               has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
+    """How many rows of each chunk some query sees, and the sum of r over them. Grid: chunks, samples."""
+    c, b = tl.program_id(0), tl.program_id(1)
+    rows = tl.load(offsets + b) + c * CHUNK + tl.arange(0, CHUNK)
+    valid = rows < tl.load(offsets + b + 1)
+    _, _, _, _, _, ramp_sum, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps, ramp, min_age,
+                                            max_age, has_until, row_spans, span_stride)  # fmt: skip
+    tl.store(counts + b * chunks + c, tl.sum(seen.to(tl.int32), 0))
+    tl.store(ramp_sums + b * chunks + c, tl.sum(ramp_sum, 0))
+
+
+@entry
+def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N, K, steps, chunks, ramp, min_age,
+              max_age, has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
+    """The seen rows of each chunk, behind those of the chunks before it. Grid: chunks, samples."""
+    c, b = tl.program_id(0), tl.program_id(1)
+    base = tl.load(offsets + b)
+    rows = base + c * CHUNK + tl.arange(0, CHUNK)
+    valid = rows < tl.load(offsets + b + 1)
+    age, first, last, whole, fading, _, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps,
+                                                       ramp, min_age, max_age, has_until, row_spans,
+                                                       span_stride)  # fmt: skip
+    before = 0
+    for i in range(0, c, CHUNK):
+        others = i + tl.arange(0, CHUNK)
+        before += tl.sum(tl.load(counts + b * chunks + others, mask=others < c, other=0), 0)
+    ones = seen.to(tl.int32)
+    to = base + before + tl.cumsum(ones, 0) - 1
+    tl.store(packed + INDEX * N + to, rows.to(tl.int32), mask=seen)
+    tl.store(packed + AGE * N + to, _narrow(age), mask=seen)
+    tl.store(packed + FIRST * N + to, _narrow(first), mask=seen)
+    tl.store(packed + LAST * N + to, _narrow(last), mask=seen)
+    tl.store(packed + FULL * N + to, _narrow(whole), mask=seen)
+    tl.store(packed + FADING * N + to, fading.to(tl.int32), mask=seen)
+    e = tl.load(span + rows * span_stride, mask=valid, other=0.0)
+    tl.store(spans + to, e, mask=seen)
+    if c == chunks - 1:
+        tl.store(count + b, before + tl.sum(ones, 0))
+
+
+@entry
+def block_ranges(offsets, packed, count, ranges, N, blocks, ROWS: tl.constexpr):
+    """Of each block of rows: the first and the last query that sees any, and those from and to which all see every
+    row with m = 1. Grid: blocks, samples."""
+    j, b = tl.program_id(0), tl.program_id(1)
+    rows = j * ROWS + tl.arange(0, ROWS)
+    valid = rows < tl.load(count + b)
+    at = tl.load(offsets + b) + rows
+    first = tl.load(packed + FIRST * N + at, mask=valid, other=FAR)
+    last = tl.load(packed + LAST * N + at, mask=valid, other=-1)
+    whole = tl.load(packed + FULL * N + at, mask=valid, other=-1)
+    to = ranges + (b * blocks + j) * 4
+    tl.store(to, tl.min(first, 0))
+    tl.store(to + 1, tl.max(last, 0))
+    tl.store(to + 2, tl.max(first, 0))  # FAR where the block is not full
+    tl.store(to + 3, tl.min(tl.minimum(last, whole), 0))
+
+
+@entry
+def block_lists(ranges, lists, counts, K, blocks, QUERIES: tl.constexpr, CHUNK: tl.constexpr):
+    """The row blocks that each block of queries reads: whole ones from the front of its list, others from the back.
+    Grid: blocks of queries, samples."""
+    a, b = tl.program_id(0), tl.program_id(1)
+    line = b * tl.num_programs(0) + a
+    begin = a * QUERIES
+    end = tl.minimum(begin + QUERIES, K) - 1
+    to = lists + line * blocks
+    whole_count, part_count = 0, 0
+    for i in range(0, blocks, CHUNK):
+        j = i + tl.arange(0, CHUNK)
+        valid = j < blocks
+        at = ranges + (b * blocks + j) * 4
+        reads = valid & (tl.load(at, mask=valid, other=0) <= end) & (tl.load(at + 1, mask=valid, other=-1) >= begin)
+        whole = reads & (tl.load(at + 2, mask=valid, other=0) <= begin) & (tl.load(at + 3, mask=valid, other=0) >= end)
+        ones, others = whole.to(tl.int32), (reads & (whole == 0)).to(tl.int32)
+        tl.store(to + whole_count + tl.cumsum(ones, 0) - 1, j, mask=ones != 0)
+        tl.store(to + blocks - part_count - tl.cumsum(others, 0), j, mask=others != 0)
+        whole_count += tl.sum(ones, 0)
+        part_count += tl.sum(others, 0)
+    tl.store(counts + line * 2, whole_count)
+    tl.store(counts + line * 2 + 1, part_count)
+
+
+@triton.jit
+def mix64(x):
+    """mix64 of core/random.h."""
+    x = x.to(tl.uint64) + 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+@triton.jit
+def kept(seed, query, row, threshold):
+    """Whether dropout keeps the weight of (query of all heads, row of the table): the same draws on every device."""
+    counter = (query.to(tl.uint64) << 32) + row.to(tl.uint64)
+    bits = (mix64(counter + mix64(tl.load(seed))) ^ 0x8000000000000000) >> 40
+    return bits.to(tl.int32) >= threshold

@@ -1,0 +1,69 @@
+"""How large the kernels' tiles are: the one table, for the calls from Python and for what is compiled ahead of time."""
+
+import dataclasses
+import functools
+import os
+
+import torch
+import triton
+
+# Numbers of the kernels. None is compiled in: a call's lengths differ from one to the next.
+_NUMBERS = (
+    "N K H G P A B a blocks chunks steps scale select_scale ramp epsilon kept_scale cap min_age max_age has_until row_spans "
+    "span_stride span_row span_head has_logit bias_age threshold has_lse select_stride_q select_stride_k own mask_self relu "
+    "shift queries_blocks has_masking budget part_rows"
+).split()
+entry = functools.partial(triton.jit, do_not_specialize=_NUMBERS)  # a kernel that is launched, not called by others
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    queries: int
+    rows: int
+    warps: int
+    stages: int
+    precision: str = "ieee"  # of products in float32: never plain TF32
+
+
+def _single(queries, rows, warps, stages):
+    """float32: products of three parts in TF32 each, whose error is a few of float32's roundings."""
+    return Tile(queries, rows, warps, stages, "tf32x3")
+
+
+# Kernel -> plain and with extras, each: half precision at D <= 64 and D <= 128, float32 at both. Chosen by what the
+# compiler says (no spills, or few, on sm_80 and sm_90), not yet by a clock.
+_TILES = {
+    "ramp_forward": (
+        (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), _single(64, 32, 8, 2), _single(32, 32, 8, 2)),
+        (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+    ),
+    "ramp_decode": (  # as many heads as share a key, at least 16, instead of queries
+        (Tile(16, 64, 4, 3), Tile(16, 64, 4, 3), _single(16, 64, 4, 2), _single(16, 32, 4, 2)),
+        (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
+    ),
+    "ramp_received": (
+        (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+        (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+    ),
+    "ramp_backward_queries": (
+        (Tile(64, 64, 8, 3), Tile(64, 64, 8, 3), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+        (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(32, 32, 8, 2), _single(32, 16, 8, 2)),
+    ),
+    "ramp_backward_rows": (
+        (Tile(32, 128, 8, 2), Tile(32, 64, 8, 2), _single(32, 32, 8, 2), _single(16, 32, 8, 2)),
+        (Tile(32, 64, 8, 2), Tile(32, 64, 8, 2), _single(32, 32, 8, 2), _single(16, 16, 4, 2)),
+    ),
+}
+# All kernels of one call of selective_attention share their blocks of queries, at whose beginnings F is kept.
+_SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1))
+
+
+def tile(kernel, dtype, D, extras=False):
+    """The tile of a kernel. Interpreted ones are small, so that tests of few numbers still have several."""
+    if INTERPRETED:
+        return Tile(32, 16, 4, 1)
+    if kernel.startswith("selective"):
+        t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
+        return dataclasses.replace(t, stages=1) if extras else t  # else the tables by age are buffered too
+    return _TILES[kernel][bool(extras)][2 * (dtype == torch.float32) + (D > 64)]

@@ -1,0 +1,226 @@
+"""ramp_attention, backward: a pass over queries for dq and one over rows for dk, dv and the columns' sums.
+
+With c = dO . out (less the gradient of the log-sum-exp), Z' = Z + eps, and a = exp(logit - lse):
+
+  d(m a) = (dO . v - c) / Z'       dspan = a d(m a) / R on the ramp       dlogit = a (m d(m a) - c eps / Z')
+
+Each sum is one program's, in a fixed order: no atomics, the same gradients at every run.
+"""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.rows import FADING
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import (
+    LOG2E, across, ages_of, dropped, extra_logits, fade_of, row_block, visible_in)  # fmt: skip
+
+
+@triton.jit
+def _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row, span_head, query,
+               SPAN: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr):  # fmt: skip
+    """Of a tile: the weights a' before dropout, the gradient of the logits, and of the spans where they fade."""
+    _, lse_of = across(query, lse, TURNED)
+    _, c_of = across(query, c, TURNED)
+    if MASKED:
+        s = tl.where(visible, s, float("-inf"))
+    a = tl.exp2(s - lse_of)
+    weight = a
+    d = dp - c_of
+    dspan = a
+    if SPAN:
+        _, share_of = across(query, share, TURNED)
+        d = d * share_of
+        rest = c_of * (epsilon * share_of)
+        if MASKED:
+            fade = fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, TURNED)
+            dspan = tl.where((fade > 0) & (fade < 1), a * d, 0.0) / ramp
+            weight = a * fade
+            d = d * fade
+        weight = weight * share_of
+        d = d - rest
+    return weight, a * d, dspan
+
+
+@triton.jit
+def _query_step(state, q_block, dout, lse, c, share, j, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
+                dbias, offset, count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row, span_head, P,
+                has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr, ROWS: tl.constexpr,
+                SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    dq, young, old = state
+    at, inside, index = row_block(packed, offset, count, j, N, ROWS, MASKED)
+    lanes = tl.arange(0, D)
+    rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
+    keys = tl.load(k + rows)
+    s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * scale
+    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
+    visible, age = 0, 0  # of a whole tile nobody asks
+    if MASKED:
+        visible = visible_in(packed, at, inside, query, N, False)
+        age = ages_of(packed, at, inside, query, N, False)
+    if EXTRAS:
+        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
+                         query, False)  # fmt: skip
+        if threshold > 0:
+            dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    _, ds, _ = _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row,
+                          span_head, query, SPAN, MASKED, False)  # fmt: skip
+    dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
+    if EXTRAS:
+        # Ages of the rows that a query sees differ: each place is written once.
+        if P > 0:
+            near = visible & (age >= 1) & (age <= P)
+            tl.store(dby_age + line[:, None] * P + (age - 1), ds.to(dby_age.dtype.element_ty), mask=near)
+        if A > 0:
+            column = age - bias_age
+            tl.store(dbias + line[:, None] * A + column, ds, mask=visible & (column >= 1) & (column <= A - 2))
+            young += tl.sum(tl.where(column <= 0, ds, 0.0), 1)
+            old += tl.sum(tl.where(column >= tl.maximum(A - 1, 1), ds, 0.0), 1)
+    return dq, young, old
+
+
+@entry
+def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, lists, list_counts, out,
+                          stats, grad_out, grad_lse, grad_q, sums, dby_age, dbias, N, K, H, G, blocks, scale, ramp,
+                          epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, has_lse,
+                          D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
+                          EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dq without what comes from positions; c, lse and 1 / Z' into `sums` [3, B, H, K], which the pass over rows reads. dby_age
+    [B K H, P] and dbias [B K H, A]: gradients of the logits by age, zero before. Grid: blocks of queries, heads,
+    samples."""
+    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    line = (b.to(tl.int64) * K + query) * H + h
+    inside = query < K
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    q_block = tl.load(q + place, mask=inside[:, None], other=0.0)
+    dout = tl.load(grad_out + place, mask=inside[:, None], other=0.0)
+    o = tl.load(out + place, mask=inside[:, None], other=0.0)
+    c = tl.sum(dout.to(tl.float32) * o.to(tl.float32), 1)
+    c -= tl.load(grad_lse + line, mask=inside & (has_lse != 0), other=0.0)
+    lse = tl.load(stats + line * 2, mask=inside, other=0.0) * LOG2E
+    lse = tl.where(lse == float("-inf"), 0.0, lse)
+    Z = tl.load(stats + line * 2 + 1, mask=inside, other=1.0) + epsilon
+    share = 1 / tl.where(Z > 0, Z, 1.0)
+    plane = tl.num_programs(2) * H * K
+    to = sums + (b * H + h) * K + query
+    tl.store(to, c, mask=inside)
+    tl.store(to + plane, lse, mask=inside)
+    tl.store(to + 2 * plane, share, mask=inside)
+    offset = tl.load(offsets + b)
+    rows_count = tl.load(count + b)
+    block = b * tl.num_programs(0) + a
+    whole = tl.load(list_counts + block * 2)
+    part = tl.load(list_counts + block * 2 + 1)
+    list_at = lists + block.to(tl.int64) * blocks
+    dq = tl.zeros([QUERIES, D], tl.float32)
+    young = tl.zeros([QUERIES], tl.float32)
+    old = tl.zeros([QUERIES], tl.float32)
+    for i in range(0, whole):
+        dq, young, old = _query_step(
+            (dq, young, old), q_block, dout, lse, c, share, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
+            bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
+            span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS,
+            PRECISION)  # fmt: skip
+    for i in range(blocks - part, blocks):
+        dq, young, old = _query_step(
+            (dq, young, old), q_block, dout, lse, c, share, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
+            bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
+            span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True,
+            PRECISION)  # fmt: skip
+    tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=inside[:, None])
+    if EXTRAS:
+        if A > 0:
+            tl.store(dbias + line * A, tl.where(A == 1, young + old, young), mask=inside)
+            tl.store(dbias + line * A + A - 1, old, mask=inside & (A > 1))
+
+
+@triton.jit
+def _row_step(state, keys, values, a, at, inside, index, q, packed, spans, by_age, logit, bias, seed, grad_out, sums,
+              h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
+              kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
+              EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    dk, dv, dspan, dlogit = state
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    real = query < K
+    line = (b.to(tl.int64) * K + query) * H + h
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    q_block = tl.load(q + place, mask=real[:, None], other=0.0)
+    dout = tl.load(grad_out + place, mask=real[:, None], other=0.0)
+    plane = tl.num_programs(2) * H * K
+    of = sums + (b * H + h) * K + query
+    c = tl.load(of, mask=real, other=0.0)
+    lse = tl.load(of + plane, mask=real, other=0.0)
+    share = tl.load(of + 2 * plane, mask=real, other=0.0)
+    s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
+    dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
+    visible, age = 0, 0  # of a whole tile nobody asks
+    if MASKED:
+        visible = visible_in(packed, at, inside, query, N, True)
+        age = ages_of(packed, at, inside, query, N, True)
+    if EXTRAS:
+        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
+                         query, True)  # fmt: skip
+        if threshold > 0:
+            dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
+    weight, ds, fading = _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row,
+                                    span_head, query, SPAN, MASKED, True)  # fmt: skip
+    if SPAN and MASKED:
+        dspan += tl.sum(fading, 1)
+    if EXTRAS:
+        dlogit += tl.sum(ds, 1)
+        if threshold > 0:
+            weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
+    dv = tl.dot(weight.to(dout.dtype), dout, dv, input_precision=PRECISION)
+    dk = tl.dot(ds.to(q_block.dtype), q_block, dk, input_precision=PRECISION)
+    return dk, dv, dspan, dlogit
+
+
+@entry
+def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, ranges, grad_out,
+                       grad_ramp_sum, sums, grad_k, grad_v, grad_span, grad_logit, N, K, H, G, blocks, scale, ramp,
+                       epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
+                       QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr,
+                       PRECISION: tl.constexpr):  # fmt: skip
+    """dk and dv of a block of rows, for all heads that share its keys; grad_span and grad_logit [N, H]. All are zero
+    before. Grid: blocks of rows, key heads, samples."""
+    j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows_count = tl.load(count + b)
+    if j * ROWS < rows_count:
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
+        keys = tl.load(k + place)
+        values = tl.load(v + place)
+        range_at = ranges + (b * blocks + j) * 4
+        begin = tl.load(range_at) // QUERIES
+        end = tl.load(range_at + 1) // QUERIES + 1
+        # Whole tiles: from the first block of queries that begins with all rows in full sight to the last that ends so.
+        whole = tl.minimum((tl.load(range_at + 2) + QUERIES - 1) // QUERIES, end)
+        last_whole = tl.load(range_at + 3)
+        whole_end = tl.maximum(tl.where(last_whole >= K - 1, end, (last_whole + 1) // QUERIES), whole)
+        dk = tl.zeros([ROWS, D], tl.float32)
+        dv = tl.zeros([ROWS, D], tl.float32)
+        fading = tl.load(packed + FADING * N + at, mask=inside, other=0).to(tl.float32) * tl.load(grad_ramp_sum + b)
+        for h in range(g * (H // G), (g + 1) * (H // G)):
+            dspan = tl.zeros([ROWS], tl.float32)
+            dlogit = tl.zeros([ROWS], tl.float32)
+            for a in range(whole, whole_end):
+                dk, dv, dspan, dlogit = _row_step(
+                    (dk, dv, dspan, dlogit), keys, values, a, at, inside, index, q, packed, spans, by_age, logit,
+                    bias, seed, grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row,
+                    span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, EXTRAS,
+                    PRECISION)  # fmt: skip
+            for i in range(begin, end - (whole_end - whole)):
+                a = tl.where(i < whole, i, i + (whole_end - whole))
+                dk, dv, dspan, dlogit = _row_step(
+                    (dk, dv, dspan, dlogit), keys, values, a, at, inside, index, q, packed, spans, by_age, logit,
+                    bias, seed, grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row,
+                    span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, True,
+                    PRECISION)  # fmt: skip
+            if SPAN:
+                dspan += tl.where(h == 0, fading, 0.0)
+                tl.store(grad_span + index * H + h, dspan, mask=inside)
+            if EXTRAS:
+                tl.store(grad_logit + index * H + h, dlogit, mask=inside & (has_logit != 0))
+        tl.store(grad_k + place, (dk * (scale / LOG2E)).to(grad_k.dtype.element_ty), mask=inside[:, None])
+        tl.store(grad_v + place, dv.to(grad_v.dtype.element_ty), mask=inside[:, None])

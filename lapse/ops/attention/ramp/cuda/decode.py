@@ -1,0 +1,121 @@
+"""ramp_attention of one query per sample, before long rows: one launch. The rows are shared out among programs, each of
+which leaves its sums; the last of a sample's key head to finish joins them, always in the order of the rows."""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import LOG2E
+
+
+@triton.jit
+def _step(q_block, rows, valid, begin, k, v, time, until, spans, position, logit, bias, h, heads, g, N, H, G, scale,
+          ramp, min_age, max_age, has_until, row_spans, span_row, span_head, P, has_logit, A, bias_age, D: tl.constexpr,
+          EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Logits [heads, rows], -inf where a row is not seen; m; and the sum of r on the ramp."""
+    age = begin - tl.load(time + rows, mask=valid, other=0)
+    seen = valid & (age >= min_age) & (age <= max_age)
+    seen = seen & ((has_until == 0) | (tl.load(until + rows, mask=valid & (has_until != 0), other=0) > begin))
+    place = spans + rows[None, :] * span_row + h[:, None] * span_head
+    real = heads[:, None] & valid[None, :]
+    remaining = tl.load(place, mask=real, other=0.0) - age.to(tl.float32)[None, :]
+    fade = tl.minimum(tl.maximum(remaining / ramp + 1, 0.0), 1.0)
+    lasts = tl.load(spans + rows * span_row, mask=valid, other=0.0) - age.to(tl.float32)
+    seen = seen & ((row_spans == 0) | (has_until != 0) | (lasts > -ramp))
+    fading = seen & (row_spans != 0) & (lasts > -ramp) & (lasts < 0)
+    lanes = tl.arange(0, D)[None, :]
+    keys = tl.load(k + (rows * G + g)[:, None] * D + lanes, mask=seen[:, None], other=0.0)
+    if EXTRAS:
+        near = seen & (age >= 1) & (age <= P)
+        by_age = tl.load(position + (age - 1)[:, None] * D + lanes, mask=near[:, None], other=0.0)
+    s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
+    if EXTRAS:
+        if P > 0:
+            s += tl.dot(q_block, tl.trans(by_age), input_precision=PRECISION)
+    s = s * scale
+    if EXTRAS:
+        if has_logit != 0:
+            s += tl.load(logit + rows[None, :] * H + h[:, None], mask=heads[:, None] & seen[None, :], other=0.0) * LOG2E
+        if A > 0:
+            column = tl.minimum(tl.maximum(age - bias_age, 0), A - 1)
+            s += tl.load(bias + h[:, None] * A + column[None, :], mask=real, other=0.0) * LOG2E
+    values = tl.load(v + (rows * G + g)[:, None] * D + lanes, mask=seen[:, None], other=0.0)
+    s = tl.where(seen[None, :], s, float("-inf"))
+    return s, tl.where(seen[None, :], fade, 0.0), values, tl.sum(tl.where(fading, lasts, 0.0), 0)
+
+
+@entry
+def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bias, partial, arrived, out, ramp_sums,
+                stats, N, H, G, part_rows, scale, ramp, epsilon, min_age, max_age, has_until, row_spans, span_row,
+                span_head, P, has_logit, A, bias_age, D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
+                EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """q [B, 1, H, D]; HEADS at least H / G. partial [B, G, parts, HEADS D + 3 HEADS + 1]; arrived [B, G], zero before
+    and after. Grid: parts, key heads, samples; `part_rows`, a multiple of ROWS, for each part."""
+    part, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    parts = tl.num_programs(0)
+    group = H // G
+    lane = tl.arange(0, HEADS)
+    heads = lane < group
+    h = g * group + lane
+    place = (b * H + h)[:, None] * D + tl.arange(0, D)[None, :]
+    q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
+    first, end = tl.load(offsets + b), tl.load(offsets + b + 1)
+    begin = tl.load(start + b)
+    acc = tl.zeros([HEADS, D], tl.float32)
+    largest = tl.full([HEADS], float("-inf"), tl.float32)
+    total = tl.zeros([HEADS], tl.float32)
+    masked = tl.zeros([HEADS], tl.float32)
+    ramp_sum = 0.0
+    for i in range(0, part_rows, ROWS):
+        rows = first + part * part_rows + i + tl.arange(0, ROWS)
+        s, fade, values, on_ramp = _step(q_block, rows, rows < end, begin, k, v, time, until, spans, position, logit,
+                                         bias, h, heads, g, N, H, G, scale, ramp, min_age, max_age, has_until,
+                                         row_spans, span_row, span_head, P, has_logit, A, bias_age, D, EXTRAS,
+                                         PRECISION)  # fmt: skip
+        most = tl.maximum(largest, tl.max(s, 1))
+        base = tl.where(most == float("-inf"), 0.0, most)
+        e = tl.exp2(s - base[:, None])
+        shrink = tl.exp2(largest - base)
+        weight = e * fade
+        total = total * shrink + tl.sum(e, 1)
+        masked = masked * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
+        ramp_sum += on_ramp
+        largest = most
+
+    size = HEADS * D + 3 * HEADS + 1
+    line = b * G + g
+    mine = partial + (line * parts + part) * size
+    inner = lane[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(mine + inner, acc)
+    tl.store(mine + HEADS * D + lane, largest)
+    tl.store(mine + HEADS * D + HEADS + lane, total)
+    tl.store(mine + HEADS * D + 2 * HEADS + lane, masked)
+    tl.store(mine + HEADS * D + 3 * HEADS, ramp_sum)
+    tl.debug_barrier()
+    if tl.atomic_add(arrived + line, 1, sem="acq_rel") == parts - 1:
+        acc = tl.zeros([HEADS, D], tl.float32)
+        largest = tl.full([HEADS], float("-inf"), tl.float32)
+        total = tl.zeros([HEADS], tl.float32)
+        masked = tl.zeros([HEADS], tl.float32)
+        ramp_sum = 0.0
+        for i in range(0, parts):
+            of = partial + (line * parts + i) * size
+            its = tl.load(of + HEADS * D + lane, cache_modifier=".cg")
+            most = tl.maximum(largest, its)
+            base = tl.where(most == float("-inf"), 0.0, most)
+            old, new = tl.exp2(largest - base), tl.exp2(its - base)
+            total = total * old + tl.load(of + HEADS * D + HEADS + lane, cache_modifier=".cg") * new
+            masked = masked * old + tl.load(of + HEADS * D + 2 * HEADS + lane, cache_modifier=".cg") * new
+            acc = acc * old[:, None] + tl.load(of + inner, cache_modifier=".cg") * new[:, None]
+            ramp_sum += tl.load(of + HEADS * D + 3 * HEADS, cache_modifier=".cg")
+            largest = most
+        weight = masked + epsilon * total
+        acc = acc / tl.where(weight > 0, weight, 1.0)[:, None]
+        tl.store(out + place, acc.to(out.dtype.element_ty), mask=heads[:, None])
+        sees = total > 0
+        tl.store(stats + (b * H + h) * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=heads)
+        tl.store(stats + (b * H + h) * 2 + 1, masked / tl.where(sees, total, 1.0), mask=heads)
+        if g == 0:
+            tl.store(ramp_sums + b, ramp_sum)
+        tl.store(arrived + line, 0)

@@ -1,0 +1,96 @@
+"""ramp_attention, forward: one program for a block of queries of one head, over the row blocks of its list.
+
+The softmax runs online in base 2. With total = sum e, masked = sum m e (e without m), out = sum m e v / (masked + eps
+total): the division by Z + eps, with Z = masked / total, put off to the end.
+"""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, fade_of, row_block, visible_in
+
+
+@triton.jit
+def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N, K,
+          H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
+          ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
+          PRECISION: tl.constexpr):  # fmt: skip
+    acc, largest, total, masked = state
+    at, inside, index = row_block(packed, offset, count, j, N, ROWS, MASKED)
+    lanes = tl.arange(0, D)
+    rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
+    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
+    if MASKED:
+        visible = visible_in(packed, at, inside, query, N, False)
+        age = ages_of(packed, at, inside, query, N, False)
+        if EXTRAS:
+            s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
+                             query, False)  # fmt: skip
+        s = tl.where(visible, s, float("-inf"))
+        most = tl.maximum(largest, tl.max(s, 1))
+        base = tl.where(most == float("-inf"), 0.0, most)  # nothing seen yet: every weight is 0
+    else:
+        most = tl.maximum(largest, tl.max(s, 1))
+        base = most
+    e = tl.exp2(s - base[:, None])
+    shrink = tl.exp2(largest - base)
+    total = total * shrink + tl.sum(e, 1)
+    if SPAN:
+        if MASKED:
+            e = e * fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, False)
+        masked = masked * shrink + tl.sum(e, 1)
+    if EXTRAS:
+        if threshold > 0:
+            e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    values = tl.load(v + rows)
+    acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
+    return acc, most, total, masked
+
+
+@entry
+def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, lists, list_counts, out, stats, N,
+                 K, H, G, blocks, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
+                 kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
+                 EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Grid: blocks of queries, heads, samples. q [B, K, H, D], k and v [N, G, D], contiguous; `scale` in units of
+    log 2; stats [B, K, H, 2]: log-sum-exp, Z."""
+    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    line = (b.to(tl.int64) * K + query) * H + h
+    inside = query < K
+    lanes = tl.arange(0, D)
+    q_block = tl.load(q + line[:, None] * D + lanes[None, :], mask=inside[:, None], other=0.0)
+    offset = tl.load(offsets + b)
+    rows_count = tl.load(count + b)
+    block = b * tl.num_programs(0) + a
+    whole = tl.load(list_counts + block * 2)
+    part = tl.load(list_counts + block * 2 + 1)
+    acc = tl.zeros([QUERIES, D], tl.float32)
+    largest = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    masked = tl.zeros([QUERIES], tl.float32)
+    list_at = lists + block.to(tl.int64) * blocks
+    for i in range(0, whole):
+        acc, largest, total, masked = _step(
+            (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
+            seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
+            A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+    for i in range(blocks - part, blocks):
+        acc, largest, total, masked = _step(
+            (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
+            seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
+            A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+    sees = total > 0
+    if SPAN:
+        weight = masked + epsilon * total
+    else:
+        weight = total
+    acc = acc / tl.where(weight > 0, weight, 1.0)[:, None]
+    tl.store(out + line[:, None] * D + lanes[None, :], acc.to(out.dtype.element_ty), mask=inside[:, None])
+    tl.store(stats + line * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=inside)
+    if SPAN:
+        Z = masked / tl.where(sees, total, 1.0)
+    else:
+        Z = sees.to(tl.float32)
+    tl.store(stats + line * 2 + 1, Z, mask=inside)

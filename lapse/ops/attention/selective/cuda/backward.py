@@ -1,0 +1,259 @@
+"""selective_attention, backward. With d = a (dO . v - c), the gradient of logit - F, and
+
+  dF_ti = -sum over heads of d_ti - [F < cap] dM_t / cap        dS_ti = sum of dF_ji over the queries j after t
+
+four passes: over rows and over queries for what is as in any softmax, and twice again for dS, which needs all heads of
+a tile: `choice_rows` goes through the blocks of queries from the last to the first, its running sum over later queries
+kept for `choice_queries` at each. Nothing is added by atomics.
+"""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, row_block, visible_in
+from lapse.ops.attention.selective.cuda.masking import masking_of, scores_of, selecting
+
+
+@triton.jit
+def _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query, b, h, K, H,
+             G, P, A, bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
+             PRECISION: tl.constexpr):  # fmt: skip
+    """a, and the gradient d of logit - F, of head h in a tile."""
+    rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
+    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
+    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
+    if EXTRAS:
+        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, 0, bias, A, bias_age, scale, query,
+                         False)  # fmt: skip
+        if threshold > 0:
+            dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    weight = tl.exp2(tl.where(visible, s - F, float("-inf")) - lse[:, None])
+    return weight, weight * (dp - c[:, None])
+
+
+@triton.jit
+def _of_queries(q, grad_out, sums, query, b, h, K, H, D: tl.constexpr):
+    """What a pass reads of a block of queries of one head."""
+    real = query < K
+    line = (b.to(tl.int64) * K + query) * H + h
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    of = sums + (b * H + h) * K + query
+    lse = tl.load(of + tl.num_programs(2) * H * K, mask=real, other=0.0)
+    return (line, tl.load(q + place, mask=real[:, None], other=0.0), tl.load(grad_out + place, mask=real[:, None],
+            other=0.0), lse, tl.load(of, mask=real, other=0.0))  # fmt: skip
+
+
+@entry
+def selective_dots(out, stats, grad_out, sums, K, H, D: tl.constexpr, QUERIES: tl.constexpr):
+    """c = dO . out and lse in units of log 2, into sums [2, B, H, K]. Grid: blocks of queries, heads, samples."""
+    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    real = query < K
+    line = (b.to(tl.int64) * K + query) * H + h
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    dout = tl.load(grad_out + place, mask=real[:, None], other=0.0).to(tl.float32)
+    c = tl.sum(dout * tl.load(out + place, mask=real[:, None], other=0.0).to(tl.float32), 1)
+    lse = tl.load(stats + line, mask=real, other=0.0) * LOG2E
+    to = sums + (b * H + h) * K + query
+    tl.store(to, c, mask=real)
+    tl.store(to + tl.num_programs(2) * H * K, tl.where(lse == float("-inf"), 0.0, lse), mask=real)
+
+
+@triton.jit
+def _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age):
+    """Gradients by age of a tile: stored where a column belongs to one row, else the sums of both ends."""
+    if P > 0:
+        near = visible & (age >= 1) & (age <= P)
+        tl.store(dby_age + line[:, None] * P + (age - 1), d.to(dby_age.dtype.element_ty), mask=near)
+    column = age - bias_age
+    tl.store(dbias + line[:, None] * A + column, d, mask=visible & (column >= 1) & (column <= A - 2))
+    return tl.sum(tl.where(column <= 0, d, 0.0), 1), tl.sum(tl.where(column >= tl.maximum(A - 1, 1), d, 0.0), 1)
+
+
+@triton.jit
+def _store_ends(dbias, line, A, young, old, real):
+    tl.store(dbias + line * A, tl.where(A == 1, young + old, young), mask=real & (A > 0))
+    tl.store(dbias + line * A + A - 1, old, mask=real & (A > 1))
+
+
+@entry
+def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+                               lists, list_counts, prefix, grad_out, sums, grad_q, dby_age, dbias, N, K, H, G, blocks,
+                               select_stride_q, select_stride_k, select_scale, own, mask_self, relu, shift, P, A,
+                               bias_age, scale, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
+                               ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dq without what comes from S and from positions. Grid: blocks of queries, heads, samples."""
+    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
+    chooser = selecting(select_q, select_stride_q, query, b, K, D)
+    offset = tl.load(offsets + b)
+    rows_count = tl.load(count + b)
+    block = b * tl.num_programs(0) + a
+    list_at = lists + block.to(tl.int64) * blocks
+    whole = tl.load(list_counts + block * 2)
+    part = tl.load(list_counts + block * 2 + 1)
+    dq = tl.zeros([QUERIES, D], tl.float32)
+    young = tl.zeros([QUERIES], tl.float32)
+    old = tl.zeros([QUERIES], tl.float32)
+    for i in range(0, whole + part):
+        j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
+        visible = visible_in(packed, at, inside, query, N, False)
+        age = ages_of(packed, at, inside, query, N, False)
+        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
+                         b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+        F = masking_of(S, prefix, a, at, inside, N, shift)
+        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query,
+                        b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+        keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :])
+        dq = tl.dot(d.to(keys.dtype), keys, dq, input_precision=PRECISION)
+        if EXTRAS:
+            left, right = _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age)
+            young += left
+            old += right
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=(query < K)[:, None])
+    if EXTRAS:
+        _store_ends(dbias, line, A, young, old, query < K)
+
+
+@entry
+def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+                            ranges, prefix, grad_out, sums, grad_k, grad_v, N, K, H, G, blocks, select_stride_q,
+                            select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
+                            threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
+                            EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dk and dv without what comes from S; zero before. Grid: blocks of rows, key heads, samples."""
+    j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows_count = tl.load(count + b)
+    if j * ROWS < rows_count:
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        range_at = ranges + (b * blocks + j) * 4
+        dk = tl.zeros([ROWS, D], tl.float32)
+        dv = tl.zeros([ROWS, D], tl.float32)
+        for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
+            query = a * QUERIES + tl.arange(0, QUERIES)
+            chooser = selecting(select_q, select_stride_q, query, b, K, D)
+            visible = visible_in(packed, at, inside, query, N, False)
+            age = ages_of(packed, at, inside, query, N, False)
+            S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
+                             query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
+                             PRECISION)  # fmt: skip
+            F = masking_of(S, prefix, a, at, inside, N, shift)
+            for h in range(g * (H // G), (g + 1) * (H // G)):
+                line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
+                weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index,
+                                     line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
+                                     EXTRAS, PRECISION)  # fmt: skip
+                if EXTRAS:
+                    if threshold > 0:
+                        weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+                dv = tl.dot(tl.trans(weight.to(dout.dtype)), dout, dv, input_precision=PRECISION)
+                dk = tl.dot(tl.trans(d.to(q_block.dtype)), q_block, dk, input_precision=PRECISION)
+        place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
+        tl.store(grad_k + place, (dk * (scale / LOG2E)).to(grad_k.dtype.element_ty), mask=inside[:, None])
+        tl.store(grad_v + place, dv.to(grad_v.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias, kinds, seed,
+            prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k, select_scale, own, mask_self,
+            relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
+            ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dS of a tile where it passes on, and dF summed over its queries. later [rows]: dF of the queries after it."""
+    S, opens = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
+                         b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+    F = masking_of(S, prefix, a, at, inside, N, shift)
+    dM = tl.load(grad_memory + b.to(tl.int64) * K + query, mask=query < K, other=0.0)
+    dF = tl.where(visible & (F < cap), dM[:, None] * (-LOG2E / cap), 0.0)
+    for h in range(0, H):
+        line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
+        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query,
+                        b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+        dF -= d
+    whole = tl.sum(dF, 0)
+    upto = tl.cumsum(dF, 0)
+    dS = (later + whole)[None, :] - upto + tl.where(shift != 0, 0.0, dF)
+    return tl.where(opens, dS, 0.0), whole
+
+
+@entry
+def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count, ranges,
+                          prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_k, N, K, H, G, blocks,
+                          select_stride_q, select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age,
+                          scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
+                          EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """grad_select_k [N, D], zero before, and grad_prefix [blocks of queries, N]: dF summed over the queries after each
+    block that reads the row. Grid: blocks of rows, 1, samples."""
+    j, b = tl.program_id(0), tl.program_id(2)
+    rows_count = tl.load(count + b)
+    if j * ROWS < rows_count:
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        range_at = ranges + (b * blocks + j) * 4
+        begin = tl.load(range_at) // QUERIES
+        end = tl.load(range_at + 1) // QUERIES + 1
+        later = tl.zeros([ROWS], tl.float32)
+        dk = tl.zeros([ROWS, D], tl.float32)
+        for i in range(0, end - begin):
+            a = end - 1 - i
+            query = a * QUERIES + tl.arange(0, QUERIES)
+            tl.store(grad_prefix + a * N + at, later, mask=inside)
+            chooser = selecting(select_q, select_stride_q, query, b, K, D)
+            visible = visible_in(packed, at, inside, query, N, False)
+            age = ages_of(packed, at, inside, query, N, False)
+            dS, whole = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit,
+                                bias, kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
+                                select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
+                                cap, threshold, kept_scale, D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
+            later += whole
+            dk = tl.dot(tl.trans(dS.to(chooser.dtype)), chooser, dk, input_precision=PRECISION)
+        place = index[:, None] * D + tl.arange(0, D)[None, :]
+        tl.store(grad_select_k + place, dk * (select_scale / LOG2E), mask=inside[:, None])
+
+
+@entry
+def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+                             lists, list_counts, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_q,
+                             dby_age, dbias, N, K, H, G, blocks, select_stride_q, select_stride_k, select_scale, own,
+                             mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
+                             D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, EXTRAS: tl.constexpr,
+                             PRECISION: tl.constexpr):  # fmt: skip
+    """grad_select_q [B, K, D], and dby_age and dbias [B K, P or A] of head 0 where it selects. Grid: blocks of queries,
+    1, samples."""
+    a, b = tl.program_id(0), tl.program_id(2)
+    query = a * QUERIES + tl.arange(0, QUERIES)
+    line = b.to(tl.int64) * K + query
+    chooser = selecting(select_q, select_stride_q, query, b, K, D)
+    offset = tl.load(offsets + b)
+    rows_count = tl.load(count + b)
+    block = b * tl.num_programs(0) + a
+    list_at = lists + block.to(tl.int64) * blocks
+    whole_count = tl.load(list_counts + block * 2)
+    part = tl.load(list_counts + block * 2 + 1)
+    dq = tl.zeros([QUERIES, D], tl.float32)
+    young = tl.zeros([QUERIES], tl.float32)
+    old = tl.zeros([QUERIES], tl.float32)
+    for i in range(0, whole_count + part):
+        j = tl.load(list_at + tl.where(i < whole_count, i, blocks - part + i - whole_count))
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
+        visible = visible_in(packed, at, inside, query, N, False)
+        age = ages_of(packed, at, inside, query, N, False)
+        later = tl.load(grad_prefix + a * N + at, mask=inside, other=0.0)
+        dS, _ = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias,
+                        kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,
+                        select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
+                        D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
+        keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
+        dq = tl.dot(dS.to(keys.dtype), keys, dq, input_precision=PRECISION)
+        if EXTRAS:
+            if own == 0:
+                left, right = _by_age(dS, visible, age, line, dby_age, dbias, P, A, bias_age)
+                young += left
+                old += right
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(grad_select_q + place, dq * (select_scale / LOG2E), mask=(query < K)[:, None])
+    if EXTRAS:
+        if own == 0:
+            _store_ends(dbias, line, A, young, old, query < K)

@@ -1,0 +1,206 @@
+"""selective_attention, its backward pass and selective_prune by the Triton kernels, from Python (ramp/cuda/call.py)."""
+
+import dataclasses
+import math
+
+import torch
+import triton
+
+from lapse.ops.attention.cuda.plan import FOREVER, plan_lists, plan_ranges, plan_rows
+from lapse.ops.attention.cuda.rows import CHUNK, FAR
+from lapse.ops.attention.cuda.tiles import tile
+from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
+
+LOG2E = math.log2(math.e)
+
+
+@dataclasses.dataclass
+class Options:
+    """SelectiveOptions of the library, and `until`."""
+
+    masking: torch.Tensor = None
+    until: torch.Tensor = None
+    first: torch.Tensor = None
+    select_q: torch.Tensor = None
+    select_k: torch.Tensor = None
+    position: torch.Tensor = None
+    seed: torch.Tensor = None
+    age_bias: torch.Tensor = None
+    bias_age: int = 0
+    scale: float = None
+    max_age: int = FOREVER
+    dropout: float = 0.0
+    cap: float = 1.0
+    shift: bool = True
+    mask_first: bool = False
+    mask_self: bool = False
+    relu: bool = True
+
+
+class Call:
+    """What the passes share: contiguous inputs of one width, the plan, F at the blocks' beginnings, the arguments."""
+
+    def __init__(self, q, k, v, offsets, start, time, options):
+        o = self.options = options
+        self.width = q.shape[3]
+        self.select_width = self.width if o.select_q is None else o.select_q.shape[2]
+        self.D = max(16, triton.next_power_of_2(max(self.width, self.select_width)))
+        self.q, self.k, self.v = (self.widened(x) for x in (q, k, v))
+        self.B, self.K, self.H = q.shape[:3]
+        self.N, self.G = k.shape[:2]
+        self.scale = (o.scale or 1 / math.sqrt(self.width)) * LOG2E
+        self.own = o.select_q is not None
+        self.select_q, self.select_k, self.select_scale = self.q, self.k, self.scale
+        if self.own:
+            self.select_q, self.select_k = (self.widened(x.to(q.dtype)) for x in (o.select_q, o.select_k))
+            self.select_scale = LOG2E / math.sqrt(self.select_width)
+        self.P = 0 if o.position is None else o.position.shape[0]
+        self.A = 0 if o.age_bias is None else o.age_bias.shape[1]
+        self.extras = self.P > 0 or self.A > 0 or o.dropout > 0
+        self.by_age = self.q
+        if self.P > 0:
+            self.by_age = self.q.flatten(0, 2) @ self.widened(o.position).to(q.dtype).t()
+        self.seen = plan_rows(offsets, start, time, o.until, self.K, min_age=0, max_age=o.max_age)
+        self.settings = tile("selective", q.dtype, self.D, self.extras)
+        self.ranges = plan_ranges(self.seen, self.settings.rows)
+        self.blocks = self.ranges.shape[1]
+        self.query_blocks = triton.cdiv(self.K, self.settings.queries)
+        self.kinds = torch.ones(max(self.N, 1), dtype=torch.int32, device=q.device)
+        if o.first is not None and not o.mask_first:
+            self.kinds = (~o.first).int()
+
+    def new(self, *shape, dtype=torch.float32):
+        return torch.zeros(shape, dtype=dtype, device=self.q.device)
+
+    def widened(self, x):
+        return torch.nn.functional.pad(x, (0, self.D - x.shape[-1])).contiguous()
+
+    def constants(self):
+        s = self.settings
+        return dict(D=self.D, QUERIES=s.queries, ROWS=s.rows, EXTRAS=self.extras, PRECISION=s.precision,
+                    num_warps=s.warps, num_stages=s.stages)  # fmt: skip
+
+    def tables(self):
+        bias = self.options.age_bias
+        return self.by_age, self.seen.spans, self.seen.spans if bias is None else bias.float().contiguous(), self.kinds
+
+    def selection(self):
+        o = self.options
+        stride_q, stride_k = (self.D, self.D) if self.own else (self.H * self.D, self.G * self.D)
+        return [stride_q, stride_k, self.select_scale, int(self.own), int(o.mask_self), int(o.relu)]
+
+    def by_ages(self):
+        return [self.P, self.A, self.options.bias_age]
+
+    def numbers(self, cap=True):
+        """Those of the kernels that attend."""
+        o = self.options
+        caps = [o.cap * LOG2E] if cap else []
+        return [self.seen.packed.shape[1], self.K, self.H, self.G, self.blocks, *self.selection(), int(o.shift),
+                *self.by_ages(), self.scale, *caps, math.ceil(o.dropout * (1 << 24)), 1 / (1 - o.dropout)]  # fmt: skip
+
+    def inputs(self):
+        """Their tensors up to the offsets."""
+        seed = self.seen.count if self.options.seed is None else self.options.seed
+        return [self.q, self.k, self.v, self.select_q, self.select_k, self.seen.packed, *self.tables(), seed,
+                self.seen.offsets, self.seen.count]  # fmt: skip
+
+    def masking(self):
+        """F at the beginning of each block of queries, and F after the call for each row of the table."""
+        s, o, N = self.seen, self.options, self.seen.packed.shape[1]
+        prefix = torch.empty((self.query_blocks + 1, N), dtype=torch.float32, device=self.q.device)
+        masking.selective_sums[(self.blocks, self.query_blocks, self.B)](
+            self.select_q, self.select_k, s.packed, *self.tables(), s.offsets, s.count, self.ranges, prefix, N, self.K,
+            self.H, self.blocks, *self.selection(), *self.by_ages(), **self.constants())  # fmt: skip
+        after = self.new(self.N)
+        given = after
+        if o.masking is not None:
+            given = o.masking.float().contiguous()
+            owned = torch.arange(self.N, device=after.device)
+            owned = (owned >= s.offsets[0]) & (owned < s.offsets[-1])
+            after = torch.where(owned, given, 0)
+        chunk = CHUNK // 4
+        masking.selective_prefix[(max(1, triton.cdiv(s.most, chunk)), self.B)](
+            s.packed, given, s.offsets, s.count, prefix, after, N, int(o.masking is not None), self.query_blocks,
+            ROWS=chunk)  # fmt: skip
+        return prefix, after
+
+
+def selective_attention(q, k, v, offsets, start, time, **options):
+    """out, memory, masking, stats, as selective_attention.h says."""
+    c = Call(q, k, v, offsets, start, time, Options(**options))
+    prefix, after = c.masking()
+    out, memory, stats = torch.empty_like(c.q), c.new(c.B, c.K), c.new(c.B, c.K, c.H)
+    lists, counts = plan_lists(c.ranges, c.K, c.settings.queries)
+    forward.selective_forward[(c.query_blocks, c.H, c.B)](*c.inputs(), lists, counts, prefix, out, memory, stats,
+                                                          *c.numbers(), **c.constants())  # fmt: skip
+    return out[..., : c.width], memory, after, stats
+
+
+def selective_attention_backward(grad_out, grad_memory, out, stats, q, k, v, offsets, start, time, **options):
+    """Gradients of q, k, v, select_q, select_k, position, age_bias; None where an input is absent."""
+    o = Options(**options)
+    c = Call(q, k, v, offsets, start, time, o)
+    prefix, _ = c.masking()
+    N, lines = c.seen.packed.shape[1], c.B * c.K
+    grad_out, out, stats = c.widened(grad_out.to(q.dtype)), c.widened(out), stats.float().contiguous()
+    grad_memory = grad_memory.float().contiguous()
+    sums = c.new(2, c.B, c.H, c.K)
+    constants = c.constants()
+    backward.selective_dots[(c.query_blocks, c.H, c.B)](out, stats, grad_out, sums, c.K, c.H, D=c.D,
+                                                        QUERIES=c.settings.queries)  # fmt: skip
+    lists, counts = plan_lists(c.ranges, c.K, c.settings.queries)
+    grad_q, grad_k, grad_v = torch.empty_like(c.q), torch.zeros_like(c.k), torch.zeros_like(c.v)
+    dby_age, dbias = c.new(lines * c.H, c.P, dtype=q.dtype), c.new(lines * c.H, c.A)
+    backward.selective_backward_queries[(c.query_blocks, c.H, c.B)](
+        *c.inputs(), lists, counts, prefix, grad_out, sums, grad_q, dby_age, dbias, *c.numbers(cap=False),
+        **constants)  # fmt: skip
+    backward.selective_backward_rows[(c.blocks, c.G, c.B)](
+        *c.inputs(), c.ranges, prefix, grad_out, sums, grad_k, grad_v, *c.numbers(cap=False), **constants)  # fmt: skip
+
+    # What comes from S.
+    grad_prefix = torch.empty((c.query_blocks, N), dtype=torch.float32, device=q.device)
+    grad_select_q, grad_select_k = c.new(c.B, c.K, c.D), c.new(c.N, c.D)
+    first_by_age, first_bias = c.new(lines, c.P, dtype=q.dtype), c.new(lines, c.A)
+    backward.selective_choice_rows[(c.blocks, 1, c.B)](
+        *c.inputs(), c.ranges, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_k, *c.numbers(),
+        **constants)  # fmt: skip
+    backward.selective_choice_queries[(c.query_blocks, 1, c.B)](
+        *c.inputs(), lists, counts, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_q, first_by_age,
+        first_bias, *c.numbers(), **constants)  # fmt: skip
+    if not c.own:
+        grad_q[:, :, 0] += grad_select_q
+        grad_k[:, 0] += grad_select_k
+        dby_age.view(lines, c.H, c.P)[:, 0] += first_by_age
+        dbias.view(lines, c.H, c.A)[:, 0] += first_bias
+
+    position = None
+    if o.position is not None:
+        scale = c.scale / LOG2E
+        grad_q += (dby_age @ c.widened(o.position).to(q.dtype)).view_as(grad_q) * scale
+        position = ((dby_age.t() @ c.q.flatten(0, 2))[:, : c.width] * scale).to(o.position.dtype)
+    bias = None if o.age_bias is None else dbias.view(lines, c.H, c.A).sum(0).to(o.age_bias.dtype)
+    of = lambda x, like: None if like is None else x[..., : c.select_width].to(like.dtype)
+    return (*(x[..., : c.width] for x in (grad_q, grad_k, grad_v)), of(grad_select_q, o.select_q),
+            of(grad_select_k, o.select_k), position, bias)  # fmt: skip
+
+
+def selective_prune(q, k, v, offsets, start, time, *, budget, **options):
+    """Until when each row is seen, as selective_attention.h says."""
+    o = Options(**options)
+    o.dropout = 0.0
+    c = Call(q, k, v, offsets, start, time, o)
+    s, N = c.seen, c.seen.packed.shape[1]
+    until = torch.full_like(time, 2**63 - 1) if o.until is None else o.until.clone()
+    spared = c.new(max(c.N, 1), dtype=torch.int32) if o.first is None else o.first.int()
+    given = s.spans if o.masking is None else o.masking.float().contiguous()
+    scores = torch.empty((c.settings.queries, N), dtype=torch.float32, device=q.device)
+    sums, ends = c.new(N), torch.full((N,), FAR.value, dtype=torch.int32, device=q.device)
+    for a in range(c.query_blocks):
+        prune.selective_scores[(c.blocks, 1, c.B)](
+            c.select_q, c.select_k, s.packed, *c.tables(), s.offsets, s.count, scores, N, c.K, c.H, a, *c.selection(),
+            *c.by_ages(), **c.constants())  # fmt: skip
+        prune.selective_drop[(c.B,)](
+            s.packed, spared, given, s.offsets, start.contiguous(), s.count, scores, sums, ends, until, N, c.K, a,
+            budget, int(o.masking is not None), QUERIES=c.settings.queries, CHUNK=CHUNK)  # fmt: skip
+    return until

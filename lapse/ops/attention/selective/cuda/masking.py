@@ -1,0 +1,88 @@
+"""F of selective_attention, without queries x rows: pass one keeps it at the beginning of each block of queries, one
+number for each row and block; every tile of pass two makes it anew from there.
+
+Numbers are in units of log 2, as the logits are: `prefix` [blocks of queries + 1, N], line a is F of the packed rows
+before block a. S comes from `select_q` and `select_k`, rows of `select_stride_q` and `select_stride_k` numbers, which
+without an embedding of their own are head 0 of q and k.
+"""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.rows import INDEX
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, row_block, visible_in
+
+
+@triton.jit
+def selecting(select_q, select_stride_q, query, b, K, D: tl.constexpr):
+    """The queries of S, [queries, D]."""
+    line = b.to(tl.int64) * K + query
+    place = line[:, None] * select_stride_q + tl.arange(0, D)[None, :]
+    return tl.load(select_q + place, mask=(query < K)[:, None], other=0.0)
+
+
+@triton.jit
+def scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query, b, K, H, P, A,
+              bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
+              PRECISION: tl.constexpr):  # fmt: skip
+    """S of a tile, and where it passes a gradient on."""
+    keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
+    choice = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * select_scale
+    if EXTRAS:
+        if own == 0:
+            choice = extra_logits(choice, visible, age, (b.to(tl.int64) * K + query) * H, index, 0, H, by_age, P,
+                                  logit, 0, bias, A, bias_age, select_scale, query, False)  # fmt: skip
+    opens = visible & (tl.load(kinds + index) != 0)[None, :] & ((age > 0) | (mask_self != 0))
+    opens = opens & ((choice > 0) | (relu == 0))
+    return tl.where(opens, choice, 0.0), opens
+
+
+@triton.jit
+def masking_of(S, prefix, a, at, inside, N, shift):
+    """F of a tile of block a."""
+    before = tl.load(prefix + a * N + at, mask=inside, other=0.0)
+    sums = tl.cumsum(S, 0)
+    return before[None, :] + (sums - tl.where(shift != 0, S, 0.0))
+
+
+@entry
+def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offsets, count, ranges, prefix, N, K, H,
+                   blocks, select_stride_q, select_stride_k, select_scale, own, mask_self, relu, P, A, bias_age,
+                   D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, EXTRAS: tl.constexpr,
+                   PRECISION: tl.constexpr):  # fmt: skip
+    """S summed over each block of queries, into the line after it. Grid: blocks of rows, blocks of queries, samples."""
+    j, a, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    rows_count = tl.load(count + b)
+    if j * ROWS < rows_count:
+        query = a * QUERIES + tl.arange(0, QUERIES)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        sums = tl.zeros([ROWS], tl.float32)
+        range_at = ranges + (b * blocks + j) * 4
+        if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
+            visible = visible_in(packed, at, inside, query, N, False)
+            age = ages_of(packed, at, inside, query, N, False)
+            q_block = selecting(select_q, select_stride_q, query, b, K, D)
+            S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
+                             query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
+                             PRECISION)  # fmt: skip
+            sums = tl.sum(S, 0)
+        tl.store(prefix + (a + 1) * N + at, sums, mask=inside)
+
+
+@entry
+def selective_prefix(packed, masking, offsets, count, prefix, received, N, has_masking, queries_blocks,
+                     ROWS: tl.constexpr):  # fmt: skip
+    """The sums become F, and F after the block goes to `received` [rows of the table]. Grid: chunks, samples."""
+    b = tl.program_id(1)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    valid = rows < tl.load(count + b)
+    at = tl.load(offsets + b) + rows
+    index = tl.load(packed + INDEX * N + at, mask=valid, other=0)
+    F = tl.load(masking + index, mask=valid & (has_masking != 0), other=0.0) * LOG2E
+    tl.store(prefix + at, F, mask=valid)
+    for a in range(0, queries_blocks):
+        to = prefix + (a + 1) * N + at
+        F += tl.load(to, mask=valid, other=0.0)
+        tl.store(to, F, mask=valid)
+    tl.store(received + index, F / LOG2E, mask=valid)

@@ -1,0 +1,98 @@
+"""What is compiled ahead of time: every kernel's variants, with the types of its parameters. A parameter's name means the
+same in every kernel, and so has one type; the C++ side passes arguments by the same names (kernels.h)."""
+
+import dataclasses
+import inspect
+
+import torch
+
+from lapse.ops.attention.cuda import rows
+from lapse.ops.attention.cuda.plan import LIST_CHUNK
+from lapse.ops.attention.cuda.tiles import tile
+from lapse.ops.attention.ramp.cuda import backward, decode, forward, received
+from lapse.ops.attention.selective.cuda import backward as selective_backward
+from lapse.ops.attention.selective.cuda import forward as selective_forward
+from lapse.ops.attention.selective.cuda import masking, prune
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WIDTHS = (64, 128)  # of heads; narrower ones are padded
+ROWS = (16, 32, 64, 128)  # of the blocks that the tiles ask for
+DECODE_HEADS = (16, 32)  # that share a key
+
+_TYPES = {
+    "*{}": "q k v out grad_out grad_q grad_k grad_v by_age dby_age select_q select_k position",
+    "*fp32": "spans span logit bias stats sums grad_lse grad_ramp_sum grad_span grad_logit dbias ramp_sums received "
+    "partial masking memory grad_memory prefix grad_prefix grad_select_q grad_select_k scores",
+    "*i64": "offsets start time until seed",
+    "*i32": "packed count counts ranges lists list_counts arrived kinds spared ends",
+    "i64": "min_age max_age",
+    "fp32": "scale select_scale ramp epsilon kept_scale cap",
+}  # all else is i32
+_TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """One compiled kernel. `name` is what the C++ side asks for."""
+
+    kernel: object
+    name: str
+    element: str
+    constants: tuple  # of (name, value)
+    warps: int
+    stages: int
+
+    def parameters(self):
+        """(name, type) in order; "constexpr" for constants."""
+        fixed = dict(self.constants)
+        names = inspect.signature(self.kernel.fn).parameters
+        return [(n, "constexpr" if n in fixed else _TYPE_OF.get(n, "i32").format(self.element)) for n in names]
+
+
+def _attention(kernel, name, element, width, extras, spans=None, **more):
+    t = tile(name, DTYPES[element], width, extras)
+    constants = {"D": width, "ROWS": t.rows, "PRECISION": t.precision, **more}
+    if "QUERIES" in kernel.arg_names:
+        constants["QUERIES"] = t.queries
+    if "EXTRAS" in kernel.arg_names:
+        constants["EXTRAS"] = extras
+    label = f"{name}.{element}.{width}"
+    if spans is not None:
+        constants["SPAN"] = spans
+    label += f".{more['HEADS']}" if more else ".extras" if extras else ".spans" if spans else ""
+    constants = {n: v for n, v in constants.items() if n in kernel.arg_names}
+    return Variant(kernel, label, element, tuple(constants.items()), t.warps, t.stages)
+
+
+def _plans():
+    one = lambda kernel, name, **constants: Variant(kernel, name, "fp32", tuple(constants.items()), 4, 1)
+    yield one(rows.rows_count, "rows_count", CHUNK=rows.CHUNK)
+    yield one(rows.rows_pack, "rows_pack", CHUNK=rows.CHUNK)
+    for size in ROWS:
+        yield one(rows.block_ranges, f"block_ranges.{size}", ROWS=size)
+        yield one(rows.block_lists, f"block_lists.{size}", QUERIES=size, CHUNK=LIST_CHUNK)
+    yield one(masking.selective_prefix, "selective_prefix", ROWS=rows.CHUNK // 4)
+    for size in (16, 32, 64):
+        yield one(prune.selective_drop, f"selective_drop.{size}", QUERIES=size, CHUNK=rows.CHUNK)
+
+
+def variants():
+    """All of them."""
+    yield from _plans()
+    for element in DTYPES:
+        for width in WIDTHS:
+            for kernel, name in ((forward.ramp_forward, "ramp_forward"),
+                                 (backward.ramp_backward_queries, "ramp_backward_queries"),
+                                 (backward.ramp_backward_rows, "ramp_backward_rows")):  # fmt: skip
+                for spans, extras in ((False, False), (True, False), (True, True)):
+                    yield _attention(kernel, name, element, width, extras, spans)
+            yield _attention(received.ramp_received, "ramp_received", element, width, True)
+            for heads in DECODE_HEADS:
+                yield _attention(decode.ramp_decode, "ramp_decode", element, width, True, HEADS=heads)
+            yield _attention(selective_backward.selective_dots, "selective_dots", element, width, False)
+            for kernel in (masking.selective_sums, selective_forward.selective_forward,
+                           selective_backward.selective_backward_queries, selective_backward.selective_backward_rows,
+                           selective_backward.selective_choice_rows, selective_backward.selective_choice_queries,
+                           prune.selective_scores):  # fmt: skip
+                for extras in (False, True):
+                    yield _attention(kernel, kernel.fn.__name__, element, width, extras)

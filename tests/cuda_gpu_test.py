@@ -1,0 +1,65 @@
+"""On a GPU: PyTorch's operators go to liblapse_cuda.so and its compiled kernels, right by the references on the CPU, by
+autograd's rules and by PyTorch's own opcheck."""
+
+import os
+import pathlib
+import sys
+import unittest
+
+import torch
+
+if not torch.cuda.is_available():
+    sys.exit(77)  # skipped
+os.environ["LAPSE_GPU"] = "1"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARIES = pathlib.Path(os.environ.get("LAPSE_OPERATORS", ROOT / "build" / "release"))
+os.environ["LAPSE_OPS"] = str(LIBRARIES / "liblapse_ops.so")
+
+import ramp_triton_test as ramp  # noqa: E402
+import selective_triton_test as selective  # noqa: E402
+
+torch.ops.load_library(LIBRARIES / "liblapse_cuda.so")
+
+
+def with_gradients(args):
+    return {n: x.detach().requires_grad_() if torch.is_tensor(x) and x.is_floating_point() and n != "masking" else x
+            for n, x in args.items()}  # fmt: skip
+
+
+class Compiled(unittest.TestCase):
+    assert_near = ramp.Kernels.assert_near
+
+    def check(self, operator, args, tolerance, outputs):
+        """Two outputs and every gradient of a weighted sum of them."""
+        results = []
+        for given in (with_gradients(ramp.doubled(args)), with_gradients(ramp.there(args))):
+            y = operator(**given)
+            weights = [torch.sin(torch.arange(x.numel(), dtype=torch.float64)).view(x.shape).to(x) for x in y[:2]]
+            sum((x * w).sum() for x, w in zip(y[:2], weights)).backward()
+            leaves = {n: x.grad for n, x in given.items() if torch.is_tensor(x) and x.requires_grad}
+            results.append({**dict(zip(outputs, y)), **leaves})
+        for name, expected in results[0].items():
+            self.assert_near(results[1][name], expected, tolerance, name)
+
+    def test_ramp_attention(self):
+        for name in ramp.CASES:
+            for dtype in ramp.TOLERANCE:
+                with self.subTest(name, dtype=dtype):
+                    self.check(torch.ops.lapse.ramp_attention, ramp.make(name, dtype), 4 * ramp.TOLERANCE[dtype],
+                               ("out", "ramp_sum"))  # fmt: skip
+
+    def test_selective_attention(self):
+        for name in selective.CASES:
+            with self.subTest(name):
+                self.check(torch.ops.lapse.selective_attention, selective.make(name, torch.float32),
+                           8 * selective.TOLERANCE[torch.float32], ("out", "memory"))  # fmt: skip
+
+    def test_opcheck(self):
+        args = with_gradients(ramp.there(ramp.make("row spans, positions", torch.float32)))
+        torch.library.opcheck(torch.ops.lapse.ramp_attention.default, (), args)
+        args = with_gradients(ramp.there(selective.make("own selection", torch.float32)))
+        torch.library.opcheck(torch.ops.lapse.selective_attention.default, (), args)
+
+
+if __name__ == "__main__":
+    unittest.main()

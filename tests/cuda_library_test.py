@@ -1,0 +1,185 @@
+"""liblapse_cuda.so without a GPU: its calls go to a mock of NVIDIA's driver, which runs the kernel that each launch
+names by Triton's interpreter, on the memory that the launch points to. So what the library plans, allocates, passes
+and adds is compared with the references, number by number; what is left for a GPU is the compiled code itself."""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import interpreted  # noqa: F401
+import torch
+import ramp_triton_test as ramp
+import selective_triton_test as selective
+
+from lapse.ops.cuda import signature
+
+BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ramp.ROOT / "build" / "release"))
+VARIANTS = {v.name: v for v in signature.variants()}
+CTYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
+DTYPES = signature.DTYPES | {"i64": torch.int64, "i32": torch.int32}
+
+mock = ctypes.CDLL(BUILD / "mock" / "libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint, ctypes.c_uint,
+                          ctypes.POINTER(ctypes.c_void_p))  # fmt: skip
+launches = []  # names, grids and numbers of what was launched
+failures = []
+
+
+def value_at(address, kind):
+    """An argument as Triton takes it: of a tensor only the address matters."""
+    if not kind.startswith("*"):
+        return CTYPES[kind].from_address(address).value
+    pointer = ctypes.c_void_p.from_address(address).value
+    one = torch.empty(0, dtype=DTYPES[kind[1:]])
+    if pointer is None:
+        return one
+    size = one.element_size()
+    return torch.frombuffer((ctypes.c_byte * size).from_address(pointer), dtype=one.dtype)
+
+
+def run(name, grid, threads, shared, arguments):
+    """One launch, by the interpreter."""
+    try:
+        variant = VARIANTS[name.decode()]
+        kinds = [(n, k) for n, k in variant.parameters() if k != "constexpr"]
+        values = {n: value_at(arguments[i], k) for i, (n, k) in enumerate(kinds)}
+        scratch = [ctypes.c_void_p.from_address(arguments[len(kinds) + i]).value for i in range(2)]
+        assert scratch == [None, None] and threads == 32 * variant.warps
+        launches.append((variant.name, tuple(grid[:3]), {n: x for n, x in values.items() if not torch.is_tensor(x)}))
+        variant.kernel[tuple(grid[:3])](**values, **dict(variant.constants))
+        return 0
+    except BaseException as error:  # noqa: BLE001: ctypes would print it and go on
+        failures.append(error)
+        return 1
+
+
+callback = LAUNCH(run)
+
+
+def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=()):
+    """A file as build_kernels.py writes it, with names instead of code. sm_80 alone has PTX."""
+    lines, code = [], b""
+    for arch in archs:
+        for v in VARIANTS.values():
+            if v.name in skip:
+                continue
+            constants, text = dict(v.constants), image(v.name).encode() + b"\0"
+            words = [v.name, arch, v.name.split(".")[0], 32 * v.warps, 50000, constants.get("QUERIES", 0)]
+            words += [constants.get("ROWS", 0), len(code), len(text), len(code), len(text) if arch == 80 else 0]
+            lines.append(" ".join(map(str, words + [f"{n}:{k}" for n, k in v.parameters() if k != "constexpr"])) + "\n")
+            code += text
+    index = "".join(lines).encode()
+    path.write_bytes(b"LAPSEGPU" + len(index).to_bytes(8, "little") + index + code)
+
+
+FOLDER = tempfile.TemporaryDirectory()
+KERNELS = pathlib.Path(FOLDER.name) / "lapse_kernels.bin"
+write_kernels(KERNELS, skip=("selective_dots.fp16.64",))
+shutil.copy(BUILD / "liblapse_cuda.so", FOLDER.name)
+torch.ops.load_library(pathlib.Path(FOLDER.name) / "liblapse_cuda.so")
+ctypes.c_void_p.in_dll(mock, "mock_launch").value = ctypes.cast(callback, ctypes.c_void_p).value
+CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
+
+
+def on_cuda(operator, args):
+    """The kernel that tensors of a GPU would go to, with these."""
+    failures.clear()
+    launches.clear()
+    schema = getattr(torch.ops.lapse, operator).default
+    order = [a.name for a in schema._schema.arguments if not a.kwarg_only]
+    given = [args[n] if n in args else a.default_value for n, a in
+             ((a.name, a) for a in schema._schema.arguments) if n in order]  # fmt: skip
+    extra = {n: x for n, x in args.items() if n not in order}
+    result = schema.redispatch(CUDA, *given, **extra)
+    if failures:
+        raise failures[0]
+    return result
+
+
+class Library(unittest.TestCase):
+    assert_near = ramp.Kernels.assert_near
+
+    def compare(self, got, expected, tolerance, what):
+        for i, (x, y) in enumerate(zip(got, expected, strict=True)):
+            self.assert_near(x, y.double(), tolerance, f"{what}, tensor {i}")
+
+    def check(self, operator, args, grads, tolerance):
+        reference = getattr(torch.ops.lapse, operator)
+        expected = reference(**ramp.doubled(args))
+        self.compare(on_cuda(operator, args), expected, tolerance, operator)
+        passed = {n: x for n, x in args.items() if n != "received"}
+        saved = dict(out=expected[0], stats=expected[3])
+        single = {n: x.to(args["q"].dtype if n == "out" else torch.float32) for n, x in saved.items()}
+        backward = operator + "_backward"
+        want = getattr(torch.ops.lapse, backward)(**ramp.doubled(grads), **saved, **ramp.doubled(passed))
+        self.compare(on_cuda(backward, grads | single | passed), want, 4 * tolerance, backward)
+
+    def test_ramp_attention(self):
+        for name in ("row spans, positions", "head spans", "later rows, bias by age", "row spans, dropout"):
+            with self.subTest(name):
+                args = ramp.make(name, torch.float32)
+                grad, grad_sum = ramp.gradients_of(args, torch.float32)
+                self.check("ramp_attention", args | {"received": True}, dict(grad_out=grad, grad_ramp_sum=grad_sum),
+                4e-6)
+
+    def test_ramp_attention_of_one_query_is_one_launch(self):
+        args = ramp.make("row spans, positions", torch.bfloat16)
+        args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+        got = on_cuda("ramp_attention", args)
+        self.assertEqual([name for name, _, _ in launches], ["ramp_decode.bf16.64.16"])
+        self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, "one query")
+
+    def test_selective_attention(self):
+        for name in ("from a stream's beginning", "own selection"):
+            with self.subTest(name):
+                args = selective.make(name, torch.float32)
+                shape = args["q"].shape
+                draw = torch.Generator().manual_seed(1)
+                grads = dict(grad_out=torch.randn(shape, generator=draw), grad_memory=torch.randn(shape[:2],
+                generator=draw))
+                self.check("selective_attention", args, grads, 8e-6)
+
+    def test_selective_prune(self):
+        args = selective.make("ragged", torch.float32)
+        got = on_cuda("selective_prune", args | {"budget": 11})
+        self.assertTrue(torch.equal(got, torch.ops.lapse.selective_prune(**ramp.doubled(args), budget=11)))
+
+    def test_kernels_are_loaded_once(self):
+        args = ramp.make("no spans", torch.float32)
+        on_cuda("ramp_attention", args)
+        loads = ctypes.c_int.in_dll(mock, "mock_loads").value
+        on_cuda("ramp_attention", args)
+        self.assertEqual(ctypes.c_int.in_dll(mock, "mock_loads").value, loads)
+        self.assertEqual(ctypes.c_int.in_dll(mock, "mock_shared").value, 50000)
+        names = [name for name, _, _ in launches]
+        self.assertEqual(names, ["rows_count", "rows_pack", "block_ranges.16", "block_lists.32",
+        "ramp_forward.fp32.64"])
+
+    def test_what_the_kernels_do_not_take_runs_the_reference(self):
+        args = ramp.doubled(ramp.make("row spans, positions", torch.float32))
+        self.compare(on_cuda("ramp_attention", args), torch.ops.lapse.ramp_attention(**args), 1e-12, "float64")
+        self.assertEqual(launches, [])
+
+    def test_errors_are_the_drivers(self):
+        args = ramp.make("no spans", torch.float32)
+        failing = LAUNCH(lambda *_: 700)
+        launch = ctypes.c_void_p.in_dll(mock, "mock_launch")
+        launch.value = ctypes.cast(failing, ctypes.c_void_p).value
+        try:
+            with self.assertRaisesRegex(RuntimeError, r"CUDA: launching a kernel: a mock's error \(700\)"):
+                on_cuda("ramp_attention", args)
+        finally:
+            launch.value = ctypes.cast(callback, ctypes.c_void_p).value
+        args = selective.make("ragged", torch.float16)
+        y = on_cuda("selective_attention", args)
+        grads = dict(grad_out=y[0], grad_memory=y[1], out=y[0], stats=y[3])
+        with self.assertRaisesRegex(RuntimeError,
+        "no kernel selective_dots.fp16.64 for sm_90; make all: scripts/build.sh"):
+            on_cuda("selective_attention_backward", grads | args)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,33 @@
+"""Triton's kernels on the CPU, interpreted: imported before anything that imports Triton."""
+
+import os
+import pathlib
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import triton.runtime.interpreter as interpreter  # noqa: E402
+
+_patch = interpreter._patch_lang_tensor
+
+
+def _patched(tensor, scope):
+    """Scalars are arrays of one element there, which numpy 2.4 no longer turns into a number by itself."""
+    _patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+
+interpreter._patch_lang_tensor = _patched
+
+_dot = interpreter.InterpreterBuilder.create_dot
+
+
+def _dot_of_numbers(self, a, b, *rest):
+    """bfloat16 is kept as the integers of its bits, which are no factors."""
+    if a.dtype.name == "bf16":
+        a, b = (self.cast_impl(x, interpreter.tl.float32) for x in (a, b))
+    return _dot(self, a, b, *rest)
+
+
+interpreter.InterpreterBuilder.create_dot = _dot_of_numbers

@@ -1,0 +1,70 @@
+"""The kernels as NVIDIA's assembler sees them: some of each kind are compiled here for sm_80 and sm_90, and what all of
+them took when they were last compiled (bench/gpu_kernels.json) stays within what the processors have."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECORD = ROOT / "bench" / "gpu_kernels.json"
+SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program can ask for
+SHARED_OF_86 = 99 << 10  # sm_86 and sm_89 run sm_80's code
+# Bytes that a thread may keep in memory for want of registers. In half precision few; float32's products of three parts
+# need many more.
+SPILLED = {"bf16": 384, "fp16": 384, "fp32": 1300}
+NAMES = ["rows_pack", "block_lists.64", "ramp_forward.bf16.64", "ramp_backward_rows.bf16.128.spans",
+         "ramp_decode.bf16.64.16", "selective_forward.fp16.128.extras",
+         "ramp_backward_queries.fp32.64.spans"]  # fmt: skip
+
+
+class Build(unittest.TestCase):
+    def check(self, kernel):
+        element = next((e for e in SPILLED if f".{e}." in kernel["name"]), "fp32")
+        what = f"{kernel['name']} for sm_{kernel['arch']}"
+        self.assertLessEqual(kernel["spilled"], SPILLED[element], what)
+        self.assertLessEqual(kernel["registers"], 255, what)
+        self.assertLessEqual(kernel["registers"] * kernel["threads"], 65536, what)
+        self.assertLessEqual(kernel["shared"], SHARED[kernel["arch"]], what)
+        if kernel["arch"] == 80:
+            self.assertLessEqual(kernel["shared"], SHARED_OF_86, what)
+
+    def test_some_of_each_kind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "kernels.bin"
+            script = ROOT / "lapse" / "ops" / "cuda" / "build_kernels.py"
+            done = subprocess.run([sys.executable, "-B", script, out, "--jobs", "2", "--only", *NAMES],
+                                  capture_output=True, text=True)  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            kernels = json.loads((out.parent / "kernels.bin.json").read_text())["kernels"]
+            code = out.read_bytes()
+        self.assertEqual({k["arch"] for k in kernels}, {80, 90})
+        for kernel in kernels:
+            with self.subTest(kernel["name"], arch=kernel["arch"]):
+                self.check(kernel)
+        length = int.from_bytes(code[8:16], "little")
+        lines, rest = code[16 : 16 + length].decode().splitlines(), code[16 + length :]
+        self.assertEqual(len(lines), len(kernels))
+        for line in lines:
+            words = line.split()
+            offset, size, ptx, ptx_size = map(int, words[7:11])
+            self.assertEqual(rest[offset : offset + 4], b"\x7fELF", line)
+            self.assertEqual(len(rest[offset : offset + size]), size)
+            self.assertEqual(ptx_size > 0, words[1] == "80", line)
+            self.assertTrue(ptx_size == 0 or b".target sm_80" in rest[ptx : ptx + ptx_size])
+
+    def test_all_when_they_were_last_compiled(self):
+        kernels = json.loads(RECORD.read_text())["kernels"]
+        sys.path.insert(0, str(ROOT))
+        from lapse.ops.cuda.signature import variants
+
+        self.assertEqual({(k["name"], k["arch"]) for k in kernels}, {(v.name, a) for v in variants() for a in (80, 90)})
+        for kernel in kernels:
+            with self.subTest(kernel["name"], arch=kernel["arch"]):
+                self.check(kernel)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,202 @@
+"""The Triton kernels of ramp_attention against the reference: interpreted on the CPU, or on a GPU where LAPSE_GPU=1.
+
+Errors are relative to the largest number of each tensor. The reference computes in float64 from the same inputs, so a
+tolerance is some roundings of the kernels' precision: 2^-24 (float32, sums of some hundred), 2^-9 (bfloat16) and 2^-12
+(float16) for weights and gradients rounded before a product.
+"""
+
+import math
+import os
+import pathlib
+import sys
+import unittest
+
+GPU = os.environ.get("LAPSE_GPU") == "1"
+if not GPU:
+    import interpreted  # noqa: F401
+else:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+import torch  # noqa: E402
+
+from lapse.ops.attention.ramp.cuda import call  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+torch.ops.load_library(os.environ.get("LAPSE_OPS", str(ROOT / "build" / "release" / "liblapse_ops.so")))
+DEVICE = torch.device("cuda" if GPU else "cpu")
+NEVER = 2**63 - 1
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+SPARE = 3  # rows behind the last sample's, of which nothing is read
+
+CASES = {
+    "one of everything": dict(rows=(1,), K=1, H=1, D=1),
+    "row spans, ragged": dict(spans="row", rows=(61, 7, 0), K=37, G=1),
+    "row spans, primes": dict(spans="row", rows=(83, 41), K=31, H=3, D=7, P=5),
+    "row spans, positions": dict(spans="row", rows=(53, 70), K=34, P=11),
+    "row spans, all expired": dict(spans="row", rows=(20, 33), K=9, shift=-400.0),
+    "row spans, until": dict(spans="row", rows=(50, 66), K=33, until=True, P=4),
+    "row spans, dropout": dict(spans="row", rows=(40, 21), K=19, dropout=0.3),
+    "head spans": dict(spans="head", rows=(64, 35), K=33, H=4, G=2, P=6, min_age=0, max_age=29, logit=True),
+    "no spans": dict(rows=(48, 77), K=48, G=1, H=3),
+    "no spans, window": dict(rows=(90, 64), K=40, max_age=17, P=17, until=True),
+    "empty memory": dict(rows=(0, 0), K=5),
+    "later rows, bias by age": dict(rows=(45, 33), K=33, min_age=-(2**63), bias=9, bias_age=-4, scale=1.0),
+    "one column of bias": dict(rows=(20,), K=17, bias=1, bias_age=2, logit=True),
+}
+
+
+def make(name, dtype):
+    """Arguments of the case, by name; of float32 where the operator lets another dtype be."""
+    c = dict(H=2, D=16, G=None, P=0, spans=None, shift=0.0) | CASES[name]
+    draw = torch.Generator().manual_seed(sum(map(ord, name)))
+    rows, K, H, D = c["rows"], c["K"], c["H"], c["D"]
+    G, B, N = c["G"] or H, len(rows), sum(rows) + SPARE
+    normal = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)
+    uniform = lambda *shape: torch.rand(*shape, generator=draw)
+    starts = torch.tensor([1000 * (b + 1) for b in range(B)])
+    times = [starts[b] + K - torch.arange(n, 0, -1) - torch.arange(n, 0, -1) // 7 * (b % 2) for b, n in enumerate(rows)]
+    args = dict(q=normal(B, K, H, D), k=normal(N, G, D), v=normal(N, G, D),
+                offsets=torch.tensor((0, *rows)).cumsum(0), start=starts,
+                time=torch.cat([*times, torch.zeros(SPARE, dtype=torch.long)]), ramp=7.0)  # fmt: skip
+    if c["spans"] == "row":  # some long gone, some for ever, the corners of the ramp left out
+        args["row_span"] = torch.floor(uniform(N) * 2 * max(rows)) - max(rows) / 4 + 0.37 + c["shift"]
+    if c["spans"] == "head":
+        args["head_span"] = uniform(H) * 30 + 0.4
+    if c["P"]:
+        args["position"] = normal(c["P"], D).float()
+    if c.get("logit"):
+        args["logit"] = torch.randn(N, H, generator=draw)
+    if c.get("until"):
+        ends = args["time"] + torch.randint(1, 2 * max(rows), (N,), generator=draw)
+        args["until"] = torch.where(uniform(N) < 0.3, torch.full((N,), NEVER), ends)
+    if c.get("dropout"):
+        args |= dict(dropout=c["dropout"], seed=torch.tensor([5]))
+    if c.get("bias"):
+        args |= dict(age_bias=torch.randn(H, c["bias"], generator=draw), bias_age=c["bias_age"])
+    return args | {n: c[n] for n in ("min_age", "max_age", "scale") if n in c}
+
+
+def gradients_of(args, dtype):
+    draw = torch.Generator().manual_seed(3)
+    grad = torch.randn(args["q"].shape, generator=draw).to(dtype)
+    return grad, torch.randn(args["q"].shape[0], generator=draw)
+
+
+def doubled(args):
+    return {n: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for n, x in args.items()}
+
+
+def there(args):
+    return {n: x.to(DEVICE) if torch.is_tensor(x) and n != "offsets" else x for n, x in args.items()}
+
+
+class Kernels(unittest.TestCase):
+    def assert_near(self, got, expected, tolerance, what):
+        self.assertEqual(tuple(got.shape), tuple(expected.shape), what)
+        got, expected = got.detach().cpu().double(), expected.detach()
+        infinite = torch.isinf(expected)
+        self.assertTrue(torch.equal(got[infinite], expected[infinite]), what)
+        error = (got - expected)[~infinite].abs().max().item() if (~infinite).any() else 0.0
+        largest = max(1.0, expected[~infinite].abs().max().item()) if (~infinite).any() else 1.0
+        self.assertLessEqual(error / largest, tolerance, what)
+
+    def check(self, name, dtype):
+        args = make(name, dtype)
+        reference = doubled(args)
+        expected = torch.ops.lapse.ramp_attention(**reference, received=True)
+        got = call.ramp_attention(**there(args), received=True)
+        for which, x, y in zip(("out", "ramp_sum", "received", "stats"), got, expected, strict=True):
+            self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
+
+        grad, grad_sum = gradients_of(args, dtype)
+        out, stats = expected[0], expected[3]
+        lse = None if "row_span" in args or "head_span" in args else torch.cos(torch.arange(stats[..., 0].numel()))
+        if lse is not None:
+            lse = lse.view(stats.shape[:3]).double() * (stats[..., 1] > 0)
+        expected = torch.ops.lapse.ramp_attention_backward(grad.double(), grad_sum.double(), out, stats, **reference,
+                                                           grad_lse=lse)  # fmt: skip
+        move = lambda x: None if x is None else x.to(DEVICE)
+        got = call.ramp_attention_backward(move(grad), move(grad_sum), move(out.to(dtype)), move(stats.float()),
+                                           grad_lse=move(lse), **there(args))  # fmt: skip
+        names = "q k v row_span head_span position logit age_bias".split()
+        for which, x, y in zip(names, got, expected, strict=True):
+            if x is None:
+                self.assertEqual(y.numel(), 0)
+            else:
+                self.assert_near(x, y, 2 * TOLERANCE[dtype], f"{name}, gradient of {which}")
+
+    def test_float32(self):
+        for name in CASES:
+            with self.subTest(name):
+                self.check(name, torch.float32)
+
+    def test_one_query(self):
+        """By the kernel that shares out the rows: every case with its last query alone."""
+        for name in CASES:
+            for dtype in (torch.float32,) if "primes" not in name else TOLERANCE:
+                args = make(name, dtype)
+                if "dropout" in args:
+                    continue
+                args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+                with self.subTest(name, dtype=dtype):
+                    expected = torch.ops.lapse.ramp_attention(**doubled(args))
+                    for which, x, y in zip("out ramp_sum received stats".split(), call.ramp_attention(**there(args)),
+                    expected):
+                        self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
+
+    def test_half_precision(self):
+        halves = (torch.bfloat16, torch.float16)
+        for name, dtypes in {"row spans, primes": halves, "row spans, dropout": halves[:1],
+        "head spans": halves[1:]}.items():
+            for dtype in dtypes:
+                with self.subTest(name, dtype=dtype):
+                    self.check(name, dtype)
+
+    def test_the_same_at_every_run_and_from_any_strides(self):
+        args = there(make("row spans, positions", torch.float32))
+        out, _, _, stats = call.ramp_attention(**args)
+        grad, grad_sum = (x.to(DEVICE) for x in gradients_of(args, torch.float32))
+        strided = dict(args)
+        for name in ("q", "k", "v"):
+            strided[name] = args[name].transpose(0, 1).contiguous().transpose(0, 1)
+        expanded = grad[:, :1, :1].expand_as(grad)
+        first = call.ramp_attention_backward(expanded, grad_sum, out, stats, **args)
+        second = call.ramp_attention_backward(expanded.contiguous(), grad_sum, out, stats, **strided)
+        for x, y in zip(first, second, strict=True):
+            self.assertTrue(x is y is None or torch.equal(x, y))
+
+    def test_unseen_rows_are_not_read(self):
+        args = make("row spans, positions", torch.float32)
+        start = args["start"].repeat_interleave(args["offsets"].diff())
+        gone = args["row_span"][:-SPARE] - (start - args["time"][:-SPARE]).clamp(min=1) <= -args["ramp"]
+        unseen = torch.cat([gone, torch.ones(SPARE, dtype=torch.bool)])
+        self.assertGreater(int(unseen.sum()), SPARE)
+        out, ramp_sum, _, stats = call.ramp_attention(**there(args))
+        grad, grad_sum = (x.to(DEVICE) for x in gradients_of(args, torch.float32))
+        for name in ("k", "v", "row_span"):
+            args[name] = args[name].masked_fill(unseen.view(-1, *[1] * (args[name].dim() - 1)), math.nan)
+        again = call.ramp_attention(**there(args))
+        self.assertTrue(torch.equal(out, again[0]) and torch.equal(ramp_sum, again[1]))
+        gradients = call.ramp_attention_backward(grad, grad_sum, out, stats, **there(args))
+        for gradient in gradients[1:4]:
+            self.assertEqual(gradient[unseen].abs().sum().item(), 0)
+            self.assertTrue(torch.isfinite(gradient).all())
+
+    def test_many_blocks(self):
+        """More rows than a program packs, and lists of more blocks than a program looks at."""
+        args = make("no spans", torch.float32)
+        rows, K = 4500, 1 + SPARE % 2
+        draw = torch.Generator().manual_seed(1)
+        normal = lambda *shape: torch.randn(*shape, generator=draw)
+        args |= dict(q=normal(1, K, 1, 16), k=normal(rows, 1, 16), v=normal(rows, 1, 16), offsets=torch.tensor([0,
+                     rows]), start=torch.tensor([rows]), time=torch.arange(rows),
+                     row_span=normal(rows) * 3000 + 0.3)  # fmt: skip
+        expected = torch.ops.lapse.ramp_attention(**doubled(args))
+        for which, x, y in zip(("out", "ramp_sum"), call.ramp_attention(**there(args)), expected):
+            self.assert_near(x, y, 4e-6, which)
+
+
+if __name__ == "__main__":
+    if GPU and not torch.cuda.is_available():
+        sys.exit(77)  # skipped
+    unittest.main()
