@@ -1,0 +1,43 @@
+"""Loads the operators' library and with it torch.ops.lapse.*. Import this before using them."""
+
+import os
+import pathlib
+
+import torch
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+
+
+def library_path() -> pathlib.Path:
+    """The library beside this file, or the one that the environment's LAPSE_OPS names (for work on the operators)."""
+    return pathlib.Path(os.environ.get("LAPSE_OPS") or FOLDER / "liblapse_ops.so")
+
+
+def check_torch() -> None:
+    """ImportError unless this torch is of the minor version that the library was compiled for: others have another ABI."""
+    try:
+        from lapse._built_for import TORCH
+    except ImportError:  # not installed: LAPSE_OPS says what fits
+        return
+    found = ".".join(torch.__version__.split(".")[:2])
+    if found != TORCH and not os.environ.get("LAPSE_OPS"):
+        raise ImportError(
+            f"lapse was built for torch {TORCH}, and this is torch {torch.__version__}: pip install 'torch=={TORCH}.*', or "
+            "build lapse again: pip install --no-cache-dir --force-reinstall --no-deps ."
+        )
+
+
+def load() -> None:
+    """Registers torch.ops.lapse.*; once per process, whoever loaded it."""
+    if hasattr(torch.ops.lapse, "ramp_attention"):
+        return
+    check_torch()
+    path = library_path()
+    if not path.is_file():
+        raise ImportError(
+            f"lapse: no library {path}: install the package (pip install .), or let LAPSE_OPS name liblapse_ops.so"
+        )
+    torch.ops.load_library(str(path))
+
+
+load()

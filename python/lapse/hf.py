@@ -1,0 +1,252 @@
+"""Forgetting for decoders of `transformers` (5.20 or later).
+
+    cache = lapse.hf.Cache(model, method="tova", budget=512)
+    model.generate(**inputs, past_key_values=cache)
+
+Importing this registers the attention implementation "lapse". With a `Cache` it reads the rows that the method left, and no
+others; with any other cache, or none, it is the "sdpa" of `transformers`. `Cache` switches the model to it.
+
+Rows are freed, not hidden: each layer's storage follows what the layer holds. Times are counted from each sequence's first
+real token, so that a sequence is read alike alone and in a batch with padding on its left.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
+from transformers import cache_utils, masking_utils
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from lapse.hf_training import cost, forget, restore
+from lapse.memory import Memory
+from lapse.methods import ALIASES, Reading, Settings, make_method
+from lapse.table import NEVER
+
+__all__ = ["Cache", "NAME", "attention", "cost", "forget", "restore"]
+NAME = "lapse"
+_UNREAD = ("softcap", "position_bias", "s_aux")  # what attention may be told that changes logits, and is not read here
+
+
+class Mask:
+    """What the mask interface gives each layer: which of the keys are padding; and, for other caches, the mask itself."""
+
+    def __init__(self, **arguments: Any):
+        self._arguments = arguments
+        # A pattern beside causal and sliding ones: packed sequences, blocks, functions of the model's own.
+        self.custom = bool(arguments.get("use_vmap")) or not arguments.get("allow_is_causal_skip", True)
+
+    @functools.cached_property
+    def valid(self) -> Tensor | None:
+        """[B, keys] bool, false where there is padding; None: there is none."""
+        given = self._arguments.get("attention_mask")
+        if given is None:
+            return None
+        first, keys = self._arguments.get("kv_offset", 0), self._arguments["kv_length"]
+        given = given[:, first : first + keys].bool()
+        if given.shape[1] != keys:
+            raise ValueError(f"lapse: attention_mask must have all {first + keys} tokens so far, got {self._width()}")
+        return None if bool(given.all()) else given
+
+    def _width(self) -> int:
+        return self._arguments["attention_mask"].shape[1]
+
+    @functools.cached_property
+    def dense(self) -> Tensor | None:
+        """What "sdpa" would get."""
+        return masking_utils.sdpa_mask(**self._arguments)
+
+
+def attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Mask | Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **named: Any,
+) -> tuple[Tensor, None]:
+    """The attention interface: query [B, H, T, D], key and value [B, G, T, D] as `Cache.update` gave them. Returns
+    [B, T, H, D]."""
+    layer = getattr(key, "lapse_layer", None)
+    forgetting = getattr(module, "lapse_forgetting", None)
+    if layer is None and forgetting is None:
+        dense = attention_mask.dense if isinstance(attention_mask, Mask) else attention_mask
+        return sdpa_attention_forward(module, query, key, value, dense, dropout=dropout, scaling=scaling, **named)
+    changed = [name for name in _UNREAD if named.get(name) is not None]
+    if changed:
+        raise ValueError(
+            f"lapse: {type(module).__name__} changes attention by {', '.join(changed)}, which lapse.hf does not read"
+        )
+    if dropout > 0 and layer is not None:
+        raise ValueError("lapse: lapse.hf.Cache is for reading; call model.eval() first")
+    if isinstance(attention_mask, Tensor) or (attention_mask is not None and attention_mask.custom):
+        raise ValueError(
+            "lapse: with lapse.hf.Cache attention_mask must be [B, tokens], or absent: masks of other shapes are not read"
+        )
+    valid = None if attention_mask is None else attention_mask.valid
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    if layer is not None:
+        span = forgetting.spans(module) if forgetting else None
+        return layer.read(q, k, v, Reading(scale=scaling), valid, **({} if span is None else {"span": span})), None
+    assert forgetting is not None
+    window = named.get("sliding_window")
+    age = NEVER if window is None else window - 1
+    return forgetting.attend(module, q, k, v, valid, scale=scaling, max_age=age, dropout=dropout), None
+
+
+class CacheLayer(cache_utils.CacheLayerMixin):
+    """One layer of a `Cache`: its memory."""
+
+    is_croppable = True  # once `activate_past_recording` was called
+    supports_early_init = False
+
+    def __init__(self, settings: Settings, method: str, is_sliding: bool):
+        super().__init__()
+        self.settings, self.name, self.is_sliding = settings, method, is_sliding
+        self.record_past = False
+        self.reset()
+
+    def reset(self) -> None:
+        self.memory = Memory(make_method(self.name, self.settings))
+        self._waiting = False
+        if self.record_past:
+            self.memory.record()
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """The new keys and values as they came; the attention interface finds this layer by them."""
+        if self._waiting:
+            raise RuntimeError(
+                'lapse: the model did not read its cache by attn_implementation="lapse"; does it use AttentionInterface?'
+            )
+        if torch.is_grad_enabled() and key_states.requires_grad:
+            raise RuntimeError("lapse: lapse.hf.Cache keeps no gradients: call the model within torch.no_grad()")
+        self._follow()
+        self.is_initialized = self._waiting = True
+        setattr(key_states, "lapse_layer", self)
+        return key_states, value_states
+
+    def read(
+        self, q: Tensor, k: Tensor, v: Tensor, reading: Reading, valid: Tensor | None, **described: Tensor
+    ) -> Tensor:
+        self._waiting = False
+        if self.name != "expire_span":
+            described = {}
+        elif not described:
+            raise ValueError("lapse: expire_span is for models that lapse.hf.forget made predict spans")
+        return self.memory.read(q, k, v, reading, valid, **described)
+
+    def get_seq_length(self) -> int:
+        return self.memory.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """The mask covers the new tokens: which rows they read is the memory's affair."""
+        return query_length, self.memory.seen
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def activate_past_recording(self) -> None:
+        """From now on `crop` takes tokens back exactly; until it is called nothing is given back."""
+        if not self.record_past:
+            self.memory.record()
+        self.record_past = True
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Takes the newest -tokens_to_remove tokens back."""
+        if tokens_to_remove > 0:
+            raise ValueError(f"crop takes a negative number: so many tokens are removed; got {tokens_to_remove}")
+        self._follow()
+        self.memory.crop(-tokens_to_remove)
+
+    def _follow(self) -> None:
+        """`generate` ends recording by `record_past` alone."""
+        if self.memory.recording and not self.record_past:
+            self.memory.record(False)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.memory.select(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero().flatten()
+        self.memory.select(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        streams = torch.arange(len(self.memory.next), device=self.memory.next.device)
+        self.memory.select(streams.repeat_interleave(repeats))
+
+    def offload(self) -> None:
+        raise NotImplementedError("lapse: lapse.hf.Cache is not offloaded")
+
+
+class Cache(cache_utils.Cache):
+    """A cache for `generate` and `model(..., past_key_values=...)` whose rows are forgotten.
+
+    method: "local" (window), "sink_window" (sinks), "h2o", "tova", "strided", "local_global", "selective_attention"
+        (untrained: a tool for study), or "full"; of a model that `forget` made forget, by default its own; else "tova". The
+        rules, with their papers, are in docs/equations.md, "Baselines".
+    budget: how many rows a layer holds for a query, its own included; one number, or one for each layer. Sliding layers of
+        the model hold no more than their window.
+    options: `sinks` (4) of sink_window, `window`, `every` (4) of local_global, `stride`, `max_span` of strided (as many
+        positions as the model has).
+
+    ValueError where the model has layers that are no attention, or the budget does not fit.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | PreTrainedConfig,
+        method: str | None = None,
+        budget: int | Sequence[int] = 0,
+        **options: Any,
+    ):
+        told = getattr(model if isinstance(model, PreTrainedConfig) else model.config, "lapse", None)
+        method = method or (told["method"] if told else "tova")
+        if told and method == told["method"] == "expire_span":
+            options.setdefault("ramp", told["ramp"])
+        config = model.config if isinstance(model, PreTrainedModel) else model
+        if config.is_encoder_decoder:
+            raise ValueError("lapse: lapse.hf.Cache is for decoders; this model has an encoder")
+        if isinstance(model, PreTrainedModel):
+            model.set_attn_implementation(NAME)
+        elif config._attn_implementation != NAME:
+            raise ValueError('lapse: the model must be made with attn_implementation="lapse", or given itself')
+        config = config.get_text_config(decoder=True)
+        kinds, named = cache_utils.get_layer_types_and_kwargs(config)
+        unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+        if unknown:
+            raise ValueError(f"lapse: layers of the type {', '.join(unknown)} are not read by lapse.hf.Cache")
+        budgets = [budget] * len(kinds) if isinstance(budget, int) else list(budget)
+        if len(budgets) != len(kinds):
+            raise ValueError(f"lapse: {len(budgets)} budgets, but the model has {len(kinds)} layers")
+        if ALIASES.get(method, method) == "strided":
+            options.setdefault("max_span", getattr(config, "max_position_embeddings", NEVER) - 1)
+        layers: list[Any] = []
+        for i, (kind, more) in enumerate(zip(kinds, named)):
+            window = more["sliding_window"] if kind == "sliding_attention" else NEVER
+            settings = Settings(i, len(kinds), budgets[i], max_age=window - 1, options=options)
+            layers.append(CacheLayer(settings, method, kind == "sliding_attention"))
+        super().__init__(layers=layers)
+
+    def rows(self) -> list[list[int]]:
+        """For each layer and sequence, how many rows the next token can read beside its own."""
+        return [memory.rows().tolist() for memory in self.memories()]
+
+    def nbytes(self) -> int:
+        """Bytes of storage of all layers, with their spare rows."""
+        return sum(memory.nbytes() for memory in self.memories())
+
+    def memories(self) -> list[Memory]:
+        """Each layer's memory."""
+        return [layer.memory for layer in self.layers if isinstance(layer, CacheLayer)]
+
+
+AttentionInterface.register(NAME, attention)
+AttentionMaskInterface.register(NAME, Mask)

@@ -1,0 +1,144 @@
+"""Fine-tuning models of `transformers` so that they forget: what lapse.hf.forget does to their attention."""
+
+import json
+import math
+import pathlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lapse import ops
+from lapse.table import DEAD, NEVER
+
+SPAN = "lapse_span"  # the name of the modules that predict spans
+TRAINED = ("selective_attention", "expire_span")
+
+
+@dataclass
+class Forgetting:
+    """What is asked of every layer; config.json of a saved model keeps it as "lapse"."""
+
+    method: str = "selective_attention"
+    memory_loss: float = 0.0  # epsilon (selective attention, Sec. 4)
+    cap: float = 1.0  # tau
+    max_span: int = 1024  # L (Expire-Span, Eq. 3)
+    ramp: float = 32.0  # R (Eq. 5)
+    loss: float = 1e-6  # alpha (Eq. 7)
+    divisor: float = 1.0  # c (Eq. 8)
+    initial_fraction: float = 0.9  # p: spans begin at p L, so that at first little is forgotten
+
+
+class LayerForgetting:
+    """One layer's: it sees what the layer reads, and keeps what the last call cost."""
+
+    def __init__(self, told: Forgetting, module: nn.Module, layers: int):
+        self.told, self.layers = told, layers
+        self.cost: Tensor | None = None
+        self._hidden: Tensor | None = None
+        if told.method == "expire_span":
+            module.register_forward_pre_hook(self._see, with_kwargs=True)
+
+    def _see(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        self._hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+
+    def spans(self, module: nn.Module) -> Tensor | None:
+        """e = L sigmoid((w x + b) / c) of the tokens that the layer is reading: [B, T]; None without spans."""
+        if self.told.method != "expire_span":
+            return None
+        assert self._hidden is not None  # `_see` comes before
+        logit = getattr(module, SPAN)(self._hidden.to(getattr(module, SPAN).weight.dtype)).squeeze(-1)
+        return self.told.max_span * torch.sigmoid(logit / self.told.divisor)
+
+    def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, **named: Any) -> Tensor:
+        """q [B, T, H, D], k and v [B, T, G, D]: whole sequences, with gradients. Returns [B, T, H, D]."""
+        B, T = q.shape[:2]
+        if k.shape[1] != T:
+            raise ValueError("lapse: this model was told to forget: read on with past_key_values=lapse.hf.Cache(model)")
+        steps = torch.arange(T, device=q.device).expand(B, T)
+        if valid is None:
+            start, last = torch.zeros(B, dtype=torch.long, device=q.device), torch.full((B,), T - 1, device=q.device)
+        else:  # padding on either side is no token: times begin after it, and nothing is read from it or by it
+            start = -(valid.cumsum(1) == 0).sum(1)
+            last = (steps * valid).amax(1) + start
+        time = steps + start[:, None]
+        until = torch.where(time < 0, DEAD, (last + 1)[:, None])
+        rows = {"start": start, "time": time, "max_age": named.pop("max_age"), "scale": named.pop("scale"), **named}
+        told = self.told
+        if told.method == "selective_attention":
+            selected = ops.selective_attention(q, k, v, first=time == 0, until=until, cap=told.cap, **rows)
+            read = (last + 1).clamp(max=rows["max_age"] + 1 if rows["max_age"] < NEVER else NEVER)
+            self.cost = (selected.memory.amax(1) / read).mean() * (told.memory_loss / self.layers)
+            return selected.out
+        span = self.spans(module)
+        assert span is not None
+        until = torch.minimum(until, ops.ramp_until(time, span, told.ramp))
+        y = ops.ramp_attention(q, k, v, row_span=span, ramp=told.ramp, min_age=0, until=until, **rows)
+        steps_read = (last + 1).to(y.ramp_sum.dtype)
+        self.cost = (y.ramp_sum / steps_read).mean() * (told.loss / told.ramp)
+        return y.out
+
+
+def _attentions(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules that read by the attention interface."""
+    return [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int) and hasattr(m, "scaling")]
+
+
+def forget(model: PreTrainedModel, method: str = "selective_attention", **options: Any) -> PreTrainedModel:
+    """Makes a model's attention forget, to be fine-tuned in the usual training code; returns the model.
+
+    method: "selective_attention" (options memory_loss, cap), which has no weights, or "expire_span" (max_span, ramp, loss,
+    divisor, initial_fraction), which gives each layer a predictor of spans. Add `lapse.hf.cost(model)` to the loss.
+    `save_pretrained` writes all of it; `lapse.hf.restore` reads it again. Tokens attend themselves, as in these models.
+    """
+    from lapse.hf import NAME
+
+    if method not in TRAINED:
+        raise ValueError(f"lapse: {method!r} is not trained; lapse.hf.forget takes {' or '.join(TRAINED)}")
+    told = Forgetting(method, **options)
+    modules = _attentions(model)
+    if not modules:
+        raise ValueError(f"lapse: {type(model).__name__} has no attention that AttentionInterface reads")
+    for module in modules:
+        if method == "expire_span" and not hasattr(module, SPAN):
+            weight = next(module.parameters())
+            predictor = nn.Linear(
+                model.config.get_text_config().hidden_size, 1, device=weight.device, dtype=weight.dtype
+            )
+            odds = math.log(told.initial_fraction / (1 - told.initial_fraction))
+            nn.init.zeros_(predictor.weight)
+            nn.init.constant_(predictor.bias, told.divisor * odds)
+            module.add_module(SPAN, predictor)
+        setattr(module, "lapse_forgetting", LayerForgetting(told, module, len(modules)))
+    model.config.lapse = asdict(told)
+    model.set_attn_implementation(NAME)
+    return model
+
+
+def cost(model: PreTrainedModel) -> Tensor:
+    """What the last call adds to the loss: epsilon / (layers n) max_t M_t (Sec. 4), or Eq. 7; the sum over layers."""
+    found = [getattr(m, "lapse_forgetting", None) for m in _attentions(model)]
+    costs = [x.cost for x in found if isinstance(x, LayerForgetting) and x.cost is not None]
+    if not costs:
+        raise RuntimeError("lapse: no cost: call lapse.hf.forget(model) and then the model first")
+    return torch.stack(costs).sum()
+
+
+def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedModel:
+    """Makes a model that `from_pretrained(folder)` gave forget as it was told before it was saved there."""
+    from safetensors.torch import load_file
+
+    told = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("lapse")
+    if told is None:
+        raise ValueError(f"{folder}: this model was not told to forget (lapse.hf.forget)")
+    forget(model, **told)
+    saved: dict[str, Tensor] = {}
+    for file in pathlib.Path(folder).glob("*.safetensors"):
+        saved |= {name: x for name, x in load_file(file).items() if f".{SPAN}." in name}
+    missing, unexpected = model.load_state_dict(saved, strict=False)
+    missing = [name for name in missing if f".{SPAN}." in name]
+    if missing or unexpected:
+        raise ValueError(f"{folder}: spans do not fit the model: {', '.join(missing + unexpected)}")
+    return model

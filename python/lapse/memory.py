@@ -1,0 +1,162 @@
+"""One layer's memory of keys and values, and the rule that forgets: what caches and trained models read through."""
+
+import torch
+from torch import Tensor
+
+from lapse.methods import Method, Reading
+from lapse.table import DEAD, Table
+
+
+class Memory:
+    """Streams [B] that are read block by block, or token by token, with the same numbers.
+
+    Padding on the left of a stream is no token: it is not read, and times begin after it.
+    """
+
+    def __init__(self, method: Method):
+        self.method = method
+        self.table = Table()
+        self.next = torch.zeros(0, dtype=torch.long)  # [B]: the time of each stream's next token; nothing read: []
+        self.seen = 0  # tokens of each stream so far, padding included
+        self._padded = False  # whether any stream began with padding
+        self._log: list[dict[str, Tensor]] | None = None  # states after each token, while recording
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+    def read(
+        self, q: Tensor, k: Tensor, v: Tensor, reading: Reading, valid: Tensor | None = None, **described: Tensor
+    ) -> Tensor:
+        """q [B, T, H, D] of the next T tokens, with their rows k, v [B, T, G, D] and what else the method needs of each
+        row [B, T, ...]; valid [B, T] bool: false is padding. Returns [B, T, H, D]; 0 for padding."""
+        columns = {"key": k, "value": v, **described}
+        B, T = q.shape[:2]
+        if len(self.next) == 0:
+            self.next = torch.zeros(B, dtype=torch.long, device=q.device)
+        start = self.next - self._padding(valid)
+        at, parts = 0, []
+        while at < T:
+            step = self._step(start + at, T - at)
+            part = slice(at, at + step)
+            own = columns if step == T else {name: x[:, part] for name, x in columns.items()}
+            parts.append(self._read(q[:, part], own, start + at, reading))
+            at += step
+        self.next = start + T
+        self.seen += T
+        self.table.release(self.next, T)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _padding(self, valid: Tensor | None) -> Tensor | int:
+        if valid is None:
+            return 0
+        self._padded = True
+        if bool((valid[:, 1:] < valid[:, :-1]).any()) or bool(((self.next > 0) & ~valid[:, 0]).any()):
+            raise ValueError("lapse: padding must be on the left of each sequence (tokenizer.padding_side = 'left')")
+        return (~valid).sum(1)
+
+    def _step(self, now: Tensor, left: int) -> int:
+        """How many tokens to read at once."""
+        if self._log is not None and self.method.state:
+            return 1
+        if not self.method.one_by_one or left == 1:
+            return left
+        return max(1, min(left, self.method.free(self.table, now)))
+
+    def _read(self, q: Tensor, columns: dict[str, Tensor], start: Tensor, reading: Reading) -> Tensor:
+        time = start[:, None] + torch.arange(q.shape[1], device=q.device)
+        until = self.method.until(time, columns)
+        if self._padded:
+            until = torch.where(time < 0, DEAD, until)
+        state = {name: torch.zeros(time.shape, device=q.device, dtype=wide(q.dtype)) for name in self.method.state}
+        self.table.append({**columns, **state}, time, until)
+        out = self.method.read(self.table, q, start, reading)
+        if self._log is not None:
+            self._log.append(self._state())
+        return out
+
+    # --- what is held ------------------------------------------------------------------------------------------------
+    def rows(self) -> Tensor:
+        """How many rows of each stream the next query can read, beside its own: [B] int64."""
+        if not self.table.columns:
+            return torch.zeros_like(self.next)
+        return self.table.held(self.next).sum(1)
+
+    def times(self) -> list[list[int]]:
+        """The times of these rows, stream by stream: 0 is a stream's first token."""
+        if not self.table.columns:
+            return [[] for _ in self.next]
+        time, held = self.table.time[:, : self.table.used], self.table.held(self.next)
+        return [t[h].tolist() for t, h in zip(time, held)]
+
+    def nbytes(self) -> int:
+        """Bytes of storage."""
+        return self.table.nbytes()
+
+    def select(self, index: Tensor) -> None:
+        """Streams index[0], index[1], ... of these, for beams."""
+        if len(self.next) == 0:
+            return
+        self.next = self.next.index_select(0, index)
+        self.table.select(index)
+        if self._log is not None:
+            self._log = [{name: x.index_select(0, index) for name, x in entry.items()} for entry in self._log]
+
+    # --- going back --------------------------------------------------------------------------------------------------
+    @property
+    def recording(self) -> bool:
+        return self._log is not None
+
+    def record(self, on: bool = True) -> None:
+        """From now on `crop` can take back what is read, and nothing is given back until it is called."""
+        self.table.keeps_dead = on
+        self._log = [self._state()] if on else None
+
+    def crop(self, tokens: int) -> None:
+        """Takes the newest `tokens` tokens back, as if they had never been read. RuntimeError where what they made the
+        memory forget is gone: `record` first."""
+        if tokens > 0:
+            self._take_back(tokens)
+        if self._log is not None:
+            self.table.keeps_dead = False
+            if self.table.used:
+                self.table.compact(self.next)
+            self.record()
+
+    def _take_back(self, tokens: int) -> None:
+        if len(self.next) == 0 or bool((self.next < tokens).any()):
+            raise RuntimeError(f"lapse: the memory has not read {tokens} tokens that it could take back")
+        earlier = self.next - tokens
+        if self._log is not None:
+            if self.method.state and tokens >= len(self._log):
+                raise RuntimeError(f"lapse: {tokens} tokens were not recorded, only {len(self._log) - 1}")
+        else:
+            if self.method.state or self.table.columns.keys() - {"key", "value"}:
+                raise RuntimeError(_GONE)
+            until = self.method.until(self._all_times(), {})
+            if bool(((until > earlier[:, None]) & (until <= self.next[:, None])).any()):
+                raise RuntimeError(_GONE)
+        self.table.drop_newest(tokens)
+        self.next, self.seen = earlier, self.seen - tokens
+        if self._log is not None and self.method.state:
+            for name, values in self._log[-1 - tokens].items():
+                target = self.table.until if name == "until" else self.table.columns[name]
+                target[:, : values.shape[1]] = values
+
+    def _all_times(self) -> Tensor:
+        last = int(self.next.max())
+        times = torch.arange(last, device=self.next.device).expand(len(self.next), -1)
+        return torch.where(times < self.next[:, None], times, last)
+
+    def _state(self) -> dict[str, Tensor]:
+        """What reading wrote to rows that were there before."""
+        if not self.method.state or not self.table.columns:
+            return {}
+        used = self.table.used
+        kept = {name: self.table.columns[name][:, :used].clone() for name in self.method.state}
+        return {**kept, "until": self.table.until[:, :used].clone()}
+
+
+_GONE = "lapse: what these tokens made the memory forget is gone; call activate_past_recording() before reading what may be cropped"
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The type of what methods add up: the operators'."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

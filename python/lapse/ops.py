@@ -1,0 +1,314 @@
+"""The fused operators with keyword arguments and defaults. All are differentiable and work under torch.compile.
+
+Rows come in one of two forms:
+
+* dense: q [B, T, H, D], k and v [B, N, G, D]. By default the rows have the times 0 ... N - 1 and the queries are the last
+  T of them, so that N > T is memory and a block.
+* packed, with `cu_seqlens`: q [S, H, D] and k, v [N, G, D], sample b's at cu_seqlens[b] ... cu_seqlens[b + 1] - 1;
+  `cu_seqlens_k` where a sample has more rows than queries.
+
+G divides H: head h of the queries reads head h // (H // G) of the rows. Times, ages and spans are in timesteps; the age
+of a row is a = (time of the query) - (time of the row). Under torch.autocast q, k and v are cast, and nothing else.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+import lapse._library  # noqa: F401  registers torch.ops.lapse
+
+NEVER = 2**63 - 1  # as a time or an age: no limit
+
+
+class RampOutput(NamedTuple):
+    """What `ramp_attention` gives."""
+
+    out: Tensor  # as q
+    ramp_sum: Tensor  # [B]: sum of r = span - a over queries and rows with 0 < m < 1 (Eq. 7 without alpha / (R K))
+    received: Tensor  # dense [B, N, H], packed [N, H]: attention that each row got; empty unless asked for
+    lse: Tensor  # [B, T, H] or [S, H]: log-sum-exp of the visible logits
+
+
+class SelectiveOutput(NamedTuple):
+    """What `selective_attention` gives."""
+
+    out: Tensor  # as q
+    memory: Tensor  # [B, T] or [S]: M_t, how many tokens are not forgotten (Sec. 4)
+    masking: Tensor  # [B, N] or [N]: F of each row for the first query after these. No gradient
+    lse: Tensor  # [B, T, H] or [S, H]: log-sum-exp of the masked logits. No gradient
+
+
+class _Call:
+    """A call's rows and queries as the operator takes them: packed rows, and equally many queries of each sample."""
+
+    def __init__(self, op, q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until):
+        self.packed = cu_seqlens is not None
+        if not self.packed:
+            if q.dim() != 4 or k.dim() != 4 or v.dim() != 4 or q.shape[0] != k.shape[0]:
+                raise ValueError(
+                    f"{op}: q must be [B, T, H, D] and k, v [B, N, G, D], or packed with cu_seqlens; got {tuple(q.shape)}, "
+                    f"{tuple(k.shape)} and {tuple(v.shape)}"
+                )
+            self.samples, self.rows_each = k.shape[0], k.shape[1]
+            self.offsets = torch.arange(self.samples + 1) * self.rows_each
+        elif q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
+            raise ValueError(
+                f"{op}: with cu_seqlens q must be [S, H, D] and k, v [N, G, D]; got {tuple(q.shape)}, {tuple(k.shape)} and "
+                f"{tuple(v.shape)}"
+            )
+        self.until = until
+        if self.packed:
+            q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen)
+        q, k, v = _autocast(q, self.rows(k), self.rows(v))
+        B, T, N = q.shape[0], q.shape[1], k.shape[0]
+        if start is None:
+            start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
+        if time is None:
+            if self.packed:
+                time = torch.arange(N, device=q.device) - self.offsets.to(q.device)[self.sample]
+            else:
+                time = torch.arange(self.rows_each, device=q.device).repeat(B)
+        else:
+            time = self.rows(time)
+        until = self.rows(until)
+        if self.packed:  # the queries that pad short samples see nothing, and count nowhere
+            self.end = (start + self.lengths)[self.sample]
+            until = self.end if until is None else torch.minimum(until, self.end)
+        self.arguments = (q, k, v, self.offsets, start, time)
+        self.bounds = until
+
+    def _pack(self, op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen):
+        cu_q = cu_seqlens.long()
+        cu_k = cu_q if cu_seqlens_k is None else cu_seqlens_k.long()
+        self.samples = cu_q.shape[0] - 1
+        self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
+        self.offsets = cu_k.cpu()
+        self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
+        longest = int(self.lengths.max()) if max_seqlen is None else max_seqlen
+        steps = torch.arange(longest, device=q.device)
+        self.real = steps < self.lengths[:, None]
+        at = cu_q[:-1].to(q.device)[:, None] + steps
+        self.sample = torch.searchsorted(
+            cu_k[1:].to(k.device).contiguous(), torch.arange(k.shape[0], device=k.device), right=True
+        )
+        self.sample = self.sample.clamp(max=self.samples - 1)
+        own = torch.arange(q.shape[0], device=q.device)
+        owner = torch.searchsorted(cu_q[1:].to(q.device).contiguous(), own, right=True).clamp(max=self.samples - 1)
+        self.place = owner * longest + own - cu_q.to(q.device)[owner]
+        self.gather = torch.where(self.real, at, 0)
+        return q[self.gather]
+
+    def ends(self, until, span, ramp):
+        """`until` of rows with spans: the operator takes it in place of m > 0, so that packed samples' ends join m > 0."""
+        if not self.packed or until is not None or span is None:
+            return self.bounds
+        return torch.minimum(self.bounds, ramp_until(self.arguments[5], span, ramp))
+
+    def rows(self, x):
+        """A column of the rows, packed."""
+        return x if x is None or self.packed else x.flatten(0, 1)
+
+    def per_query(self, x):
+        """[B, T, ...] of the padded queries, padded still."""
+        return x if x is None or not self.packed else x[self.gather]
+
+    def of_rows(self, x):
+        return x if self.packed else x.unflatten(0, (self.samples, self.rows_each))
+
+    def of_queries(self, x):
+        return x.flatten(0, 1)[self.place] if self.packed else x
+
+
+def _autocast(*tensors):
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    return tuple(x.to(torch.get_autocast_dtype(device)) for x in tensors)
+
+
+def _seed(dropout, seed, like):
+    return torch.randint(2**62, (1,), device=like.device) if dropout > 0 and seed is None else seed
+
+
+def ramp_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen: int | None = None,
+    start: Tensor | None = None,
+    time: Tensor | None = None,
+    until: Tensor | None = None,
+    row_span: Tensor | None = None,
+    head_span: Tensor | None = None,
+    ramp: float = 1.0,
+    position: Tensor | None = None,
+    logit: Tensor | None = None,
+    age_bias: Tensor | None = None,
+    bias_age: int = 0,
+    scale: float | None = None,
+    min_age: int = 1,
+    max_age: int = NEVER,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    received: bool = False,
+) -> RampOutput:
+    """Softmax attention over rows that fade out on a ramp (Expire-Span, Eqs. 2, 4, 5; docs/equations.md, 2 to 8):
+
+        logit_ti = scale (q_t . k_i + q_t . position[a - 1]) + logit_i + age_bias[clamp(a - bias_age, 0, A - 1)]
+        m_ti = clamp(1 + (span - a) / ramp, 0, 1), or 1 without spans;  a = softmax of the visible logits
+        out_t = sum_i m a v_i / (sum_i m a + 1e-8), 0 where nothing is visible
+
+    A row is visible if min_age <= a <= max_age and t < until, or, without `until`, m > 0. Columns of rows are [B, N],
+    packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time of each
+    sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
+    unless given. With the default min_age = 1 a query does not read its own row. `dropout` draws from `seed` [1] int64.
+    RuntimeError or ValueError names what is ill-shaped.
+    """
+    call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
+    out, ramp_sum, got, stats = torch.ops.lapse.ramp_attention(
+        *call.arguments,
+        row_span=call.rows(row_span),
+        head_span=head_span,
+        position=position,
+        logit=call.rows(logit),
+        seed=_seed(dropout, seed, q),
+        ramp=ramp,
+        min_age=min_age,
+        max_age=max_age,
+        dropout=dropout,
+        until=call.ends(until, row_span, ramp),
+        age_bias=age_bias,
+        bias_age=bias_age,
+        scale=scale,
+        received=received,
+    )
+    return RampOutput(
+        call.of_queries(out), ramp_sum, call.of_rows(got) if received else got, call.of_queries(stats[..., 0])
+    )
+
+
+def ramp_until(time: Tensor, span: Tensor, ramp: float) -> Tensor:
+    """The time of the first query for which a row of this time and span has m = 0 (Eq. 5), int64, shaped as `time`: the
+    least whole age a with not (span - a > -ramp), in the span's precision; NEVER for spans beyond 2**30."""
+    wide = span.detach().to(torch.float64 if span.dtype == torch.float64 else torch.float32)
+    age = torch.ceil(wide.double() + ramp).clamp(-(2.0**31), 2.0**31).long()
+    for _ in range(2):  # rounding of the sum above may be off by one, either way
+        age = torch.where(wide - age.to(wide.dtype) > -ramp, age + 1, age)
+        age = torch.where(wide - (age - 1).to(wide.dtype) > -ramp, age, age - 1)
+    until = torch.where(wide > 2.0**30, NEVER, time + age)
+    return torch.where(wide.isnan(), -NEVER - 1, until)
+
+
+def selective_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen: int | None = None,
+    start: Tensor | None = None,
+    time: Tensor | None = None,
+    until: Tensor | None = None,
+    masking: Tensor | None = None,
+    first: Tensor | None = None,
+    select_q: Tensor | None = None,
+    select_k: Tensor | None = None,
+    position: Tensor | None = None,
+    age_bias: Tensor | None = None,
+    bias_age: int = 0,
+    scale: float | None = None,
+    max_age: int = NEVER,
+    dropout: float = 0.0,
+    seed: Tensor | None = None,
+    cap: float = 1.0,
+    shift: bool = True,
+    mask_first: bool = False,
+    mask_self: bool = False,
+    relu: bool = True,
+) -> SelectiveOutput:
+    """Attention in which tokens mask others for the tokens after them (Leviathan et al. 2024, Secs. 3 and 4):
+
+        S_ti = relu(logit_ti of head 0), or of select_q_t . select_k_i / sqrt(E); 0 for rows that are `first`, and for a = 0
+        F_ti = masking_i + sum of S_ji over these queries j < t;  out_t = sum_i softmax_i(logit_ti - F_ti) v_i
+        M_t = sum over visible i of 1 - min(F_ti, cap) / cap
+
+    Visible are rows with 0 <= a <= max_age and t < until. `masking` [B, N] is F before these queries, `first` [B, N] bool
+    marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E]; packed without the B.
+    `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.3 and A.4. The rest is as in `ramp_attention`.
+    """
+    call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
+    out, memory, after, stats = torch.ops.lapse.selective_attention(
+        *call.arguments,
+        masking=call.rows(masking),
+        until=call.bounds,
+        select_q=call.per_query(select_q),
+        select_k=call.rows(select_k),
+        position=position,
+        seed=_seed(dropout, seed, q),
+        max_age=max_age,
+        dropout=dropout,
+        cap=cap,
+        shift=shift,
+        mask_first=mask_first,
+        mask_self=mask_self,
+        relu=relu,
+        first=call.rows(first),
+        age_bias=age_bias,
+        bias_age=bias_age,
+        scale=scale,
+    )
+    return SelectiveOutput(call.of_queries(out), call.of_queries(memory), call.of_rows(after), call.of_queries(stats))
+
+
+def selective_prune(
+    q: Tensor,
+    k: Tensor,
+    *,
+    budget: int,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen: int | None = None,
+    start: Tensor | None = None,
+    time: Tensor | None = None,
+    until: Tensor | None = None,
+    masking: Tensor | None = None,
+    first: Tensor | None = None,
+    select_q: Tensor | None = None,
+    select_k: Tensor | None = None,
+    position: Tensor | None = None,
+    scale: float | None = None,
+    max_age: int = NEVER,
+    shift: bool = True,
+    mask_first: bool = False,
+    mask_self: bool = False,
+    relu: bool = True,
+) -> Tensor:
+    """Context pruning (Sec. 4): the time of the first query that no longer sees each row, int64, [B, N] or packed [N];
+    NEVER for rows that all queries see. Before a query reads, while it would see more than `budget` rows, itself included,
+    the one with the largest F goes: of equals the oldest, `first` rows last, never the query's own. Pass the result as
+    `until` to `selective_attention`."""
+    call = _Call("selective_prune", q, k, k, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
+    found = torch.ops.lapse.selective_prune(
+        *call.arguments,
+        masking=call.rows(masking),
+        until=call.bounds,
+        select_q=call.per_query(select_q),
+        select_k=call.rows(select_k),
+        position=position,
+        max_age=max_age,
+        shift=shift,
+        mask_first=mask_first,
+        mask_self=mask_self,
+        relu=relu,
+        first=call.rows(first),
+        scale=scale,
+        budget=budget,
+    )
+    if call.packed:  # a sample's end is no limit of the caller's
+        found = torch.where(found < call.end, found, NEVER if until is None else until)
+    return call.of_rows(found)

@@ -1,0 +1,332 @@
+"""lapse.load: a run that the command `lapse` trained, as a torch.nn.Module. The model is written out below in the terms of
+docs/equations.md, "The base model"; it gives the logits of `lapse eval`."""
+
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lapse.methods import METHODS, OPTIONS, Method, Settings, make_method
+from lapse.nn import (
+    AdaptiveSpanAttention,
+    AnyMemory,
+    ExpireSpanAttention,
+    FixedSpanAttention,
+    ForgettingAttention,
+    SelectiveAttention,
+)
+from lapse.vocabulary import Vocabulary
+
+
+@dataclass
+class ModelMemory:
+    """What a model remembers of B streams: a memory for each layer, and how many tokens it has read."""
+
+    layers: list[AnyMemory]
+    seen: int = 0
+
+    def rows(self) -> list[list[int]]:
+        """For each layer and stream, how many rows the next token can read beside its own."""
+        return [layer.rows().tolist() for layer in self.layers]
+
+    def nbytes(self) -> int:
+        return sum(layer.nbytes() for layer in self.layers)
+
+
+class RuleAttention(ForgettingAttention):
+    """Attention by a rule without weights, for reading."""
+
+    def __init__(self, width: int, heads: int, settings: Settings, method: str, **more: Any):
+        super().__init__(width, heads, **more)
+        self._made = lambda: make_method(method, settings)
+        self._made()  # errors now
+
+    def rule(self) -> Method:
+        return self._made()
+
+
+class FeedForward(nn.Module):
+    """W2 relu(W1 x + b1) + b2, or SwiGLU."""
+
+    def __init__(self, model: dict[str, Any]):
+        super().__init__()
+        width, inner, biases = model["width"], model["feed_forward"] or 8 * model["width"] // 3, model["biases"]
+        self.first, self.second = nn.Linear(width, inner, bias=biases), nn.Linear(inner, width, bias=biases)
+        self.gate = nn.Linear(width, inner, bias=False) if model["activation"] == "swiglu" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = F.relu(self.first(x)) if self.gate is None else F.silu(self.gate(x)) * self.first(x)
+        return self.second(inner)
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each with a norm before it or after the sum. With pre-norm the attention's norm is its
+    own: it is applied to what is remembered when that is read."""
+
+    def __init__(self, model: dict[str, Any], attention: ForgettingAttention):
+        super().__init__()
+        self.pre = model["norm"] == "pre"
+        self.attention, self.feed_forward = attention, FeedForward(model)
+        self.norm1, self.norm2 = make_norm(model), make_norm(model)
+        if self.pre:
+            attention.norm = self.norm1
+
+    def forward(self, h: Tensor, memory: AnyMemory, position: Tensor | None) -> Tensor:
+        attended = h + self.attention(h, memory, position)[0]
+        if self.pre:
+            return attended + self.feed_forward(self.norm2(attended))
+        u = self.norm1(attended)
+        return self.norm2(u + self.feed_forward(u))
+
+
+class Transformer(nn.Module):
+    """A trained model. `config` is the run's configuration, section by section; `vocabulary` its tokens.
+
+    forward(tokens [B, T] int64, memory) -> logits [B, T, tokens], memory. Without a memory streams begin; within
+    torch.no_grad() it keeps keys and values, so that texts can be read token by token; with gradients it keeps inputs, and
+    `cost` is what the method adds to the loss. Windows (data.windows) begin with vocabulary.bos and an empty memory.
+    """
+
+    def __init__(self, config: dict[str, Any], vocabulary: Vocabulary, attentions: list[ForgettingAttention]):
+        super().__init__()
+        model = config["model"]
+        self.config, self.vocabulary = config, vocabulary
+        self.embedding = nn.Embedding(vocabulary.size, model["width"])
+        self.absolute = model["positions"] == "absolute"
+        self.position = nn.Parameter(torch.empty(0))
+        self.positions: int | None = None  # ages beyond have no embedding
+        self.layers = nn.ModuleList(Layer(model, attention) for attention in attentions)
+        self.norm = make_norm(model) if model["norm"] == "pre" else nn.Identity()
+        self.tied = model["output"] == "tied"
+        self.output = None if self.tied else nn.Linear(model["width"], vocabulary.size, bias=model["biases"])
+
+    def begin(self, streams: int) -> ModelMemory:
+        return ModelMemory([attention.begin(streams) for attention in self.attentions()])
+
+    def attentions(self) -> list[ForgettingAttention]:
+        return [layer.attention for layer in self.layers if isinstance(layer, Layer)]
+
+    def forward(self, tokens: Tensor, memory: ModelMemory | None = None) -> tuple[Tensor, ModelMemory]:
+        memory = self.begin(len(tokens)) if memory is None else memory
+        h = self.embedding(tokens)
+        position = None if self.absolute else self.position[: self.positions]
+        if self.absolute:
+            end = memory.seen + tokens.shape[1]
+            if end > len(self.position):
+                raise ValueError(
+                    f"lapse: this model reads windows of at most {len(self.position)} tokens; begin a new memory"
+                )
+            h = h + self.position[memory.seen : end]
+        for layer, own in zip(self.layers, memory.layers):
+            h = layer(h, own, position)
+        memory.seen += tokens.shape[1]
+        h = self.norm(h)
+        if self.output is not None:
+            return self.output(h), memory
+        return F.linear(h * h.shape[-1] ** -0.5, self.embedding.weight), memory
+
+    @property
+    def cost(self) -> Tensor:
+        """What the last call with gradients adds to the loss."""
+        return torch.stack([attention.cost for attention in self.attentions()]).sum()
+
+
+def make_norm(model: dict[str, Any]) -> nn.Module:
+    kind = nn.LayerNorm if model["norm_kind"] == "layer" else nn.RMSNorm
+    return kind(model["width"], eps=model["norm_epsilon"])
+
+
+# --- which attention a method is ---------------------------------------------------------------------------------------
+# Each entry: how a layer is made, how far back the method reads (for rules that take its place), the rows it starts from.
+def _fixed(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
+    return FixedSpanAttention(max_span=own["max_span"], **common)
+
+
+def _adaptive(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
+    named = {name: own[name] for name in ("max_span", "ramp", "loss", "per_layer", "trim_step")}
+    return AdaptiveSpanAttention(**named, **common)
+
+
+def _expire(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
+    named = {name: own[name] for name in ("max_span", "ramp", "loss", "divisor", "divide", "random_drop")}
+    return ExpireSpanAttention(**named, **common)
+
+
+def _selective(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
+    if own["separate"]:
+        raise ValueError("lapse.load: selective_attention.separate is not read")
+    named = {name: own[name] for name in ("max_span", "memory_loss", "cap")}
+    budget = own["budgets"][layer] if own["budgets"] else 0
+    attention = SelectiveAttention(**named, budget=budget, layers=config["model"]["layers"], **common)
+    attention.ablations = {name: own[name] for name in ("shift", "mask_first", "mask_self", "relu")}
+    return attention
+
+
+def _ceil(x: float) -> int:
+    return -int(-x // 1)
+
+
+TRAINED = {
+    "fixed_span": (_fixed, lambda own: own["max_span"], lambda own, block: own["max_span"]),
+    "adaptive_span": (_adaptive, lambda own: own["max_span"], lambda own, block: own["max_span"]),
+    "expire_span": (_expire, lambda own: own["max_span"] + _ceil(own["ramp"]) - 1, lambda own, block: block),
+    "selective_attention": (_selective, lambda own: own["max_span"] - 1, lambda own, block: 0),
+}
+UNREAD: dict[tuple[str, str], set[Any]] = {  # what the command has and this module has not
+    ("model", "encoder_layers"): {0},
+    ("model", "input"): {"tokens"},
+    ("model", "output"): {"softmax", "tied"},
+    ("model", "positions"): {"relative", "absolute"},
+}
+
+
+def longest_of(config: dict[str, Any]) -> int:
+    """L of rules that take the trained method's place: how far back that one reads."""
+    trained = config["forgetting"]["method"]
+    return TRAINED[trained][1](config[trained]) if trained in TRAINED else config[trained]["max_span"]
+
+
+def _attention(
+    config: dict[str, Any], layer: int, method: str, budget: int, options: dict[str, Any]
+) -> ForgettingAttention:
+    model, trained = config["model"], config["forgetting"]["method"]
+    common = {
+        "width": model["width"],
+        "heads": model["heads"],
+        "head_dim": model["head_dim"] or None,
+        "positions": 0,
+        "attend_self": model["attend_self"],
+        "normed_heads": model["normed_heads"],
+        "scaled": model["scaled_logits"],
+        "dropout": model["dropout"],
+    }
+    if method == trained and method in TRAINED:
+        if options or (budget and method != "selective_attention"):
+            raise ValueError(f"lapse.load: budget and options are for other methods than the run's own, {trained}")
+        make, _, initial = TRAINED[method]
+        own = config[method] | ({"budgets": [budget] * model["layers"]} if budget else {})
+        attention = make(own, common, layer, config)
+        if own.get("initial_memory") == "zeros":
+            attention.initial = initial(own, config["train"]["block"])
+        return attention
+    if method in TRAINED:
+        raise ValueError(
+            f"lapse.load: a model trained with {trained} cannot be read with {method}, which must be trained"
+        )
+    longest = longest_of(config)
+    own = config.get(method, {}) if method == trained else {}
+    given = {name: value for name, value in own.items() if name in OPTIONS - {"max_span"}} | options
+    settings = Settings(
+        layer,
+        model["layers"],
+        budget or own.get("budget", 0),
+        min_age=0 if model["attend_self"] else 1,
+        longest=longest,
+        options=given,
+    )
+    return RuleAttention(settings=settings, method=method, **common)
+
+
+# --- the file ----------------------------------------------------------------------------------------------------------
+def checkpoint_of(run: str | pathlib.Path) -> pathlib.Path:
+    """A run's newest checkpoint, or the checkpoint itself."""
+    path = pathlib.Path(run)
+    if path.is_file():
+        return path
+    found = sorted((path / "checkpoints").glob("update-*.safetensors"))
+    if not found:
+        raise FileNotFoundError(
+            f"{path}: no checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?"
+        )
+    return found[-1]
+
+
+def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **options: Any) -> Transformer:
+    """A trained run, or one of its checkpoints, as a module in evaluation mode.
+
+    method, budget, options: read it with another method, as `lapse eval --method h2o --budget 64` does: "local",
+    "local_global", "strided", "sink_window", "h2o", "tova".
+
+    ValueError for what this module does not have: compressive memory, encoders, adaptive ends, agents.
+    """
+    from safetensors import safe_open
+
+    path = checkpoint_of(run)
+    with safe_open(str(path), "pt") as file:
+        told = file.metadata() or {}
+        if told.get("lapse.format") != "1":
+            raise ValueError(f"{path}: not a checkpoint of lapse that this version reads")
+        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("weight.")}
+    config = _toml(told["config"])
+    for (section, key), known in UNREAD.items():
+        if config[section][key] not in known:
+            raise ValueError(
+                f'{path}: lapse.load does not read {section}.{key} = "{config[section][key]}"; the command lapse does'
+            )
+    trained = config["forgetting"]["method"]
+    if trained not in TRAINED and trained not in METHODS:
+        raise ValueError(f"{path}: lapse.load does not read {trained}; the command lapse does")
+    vocabulary = Vocabulary(told["vocabulary"])
+    layers = range(config["model"]["layers"])
+    attentions = [_attention(config, i, method or trained, budget, dict(options)) for i in layers]
+    model = Transformer(config, vocabulary, attentions)
+    model.position = nn.Parameter(weights["weight.position"])
+    if (method or trained) not in TRAINED:
+        model.positions = longest_of(config)
+    _fill(model, weights, path, others=(method or trained) != trained)
+    return model.eval()
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib  # type: ignore
+    return tomllib.loads(text)
+
+
+NAMES = {  # of a layer, there and here
+    "query": "attention.query.weight",
+    "key": "attention.key.weight",
+    "value": "attention.value.weight",
+    "out": "attention.out.weight",
+    "query_norm.weight": "attention.query_norm.weight",
+    "key_norm.weight": "attention.key_norm.weight",
+    "span.weight": "attention.span_weight",
+    "span.bias": "attention.span_bias",
+    "span.fraction": "attention.fraction",
+    "ff1.weight": "feed_forward.first.weight",
+    "ff1.bias": "feed_forward.first.bias",
+    "ff.gate": "feed_forward.gate.weight",
+    "ff2.weight": "feed_forward.second.weight",
+    "ff2.bias": "feed_forward.second.bias",
+}
+METHODS_OWN = {"span.weight", "span.bias", "span.fraction"}
+
+
+def _fill(model: Transformer, weights: dict[str, Tensor], path: pathlib.Path, others: bool) -> None:
+    """Copies the weights. `others`: the trained method's own have no place."""
+    there = {id(p): n for n, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
+    places = dict(model.named_parameters(remove_duplicate=False))
+    filled = set()
+    for full, value in weights.items():
+        name = full.removeprefix("weight.")
+        if name == "embedding":
+            name = "embedding.weight"
+        elif name.startswith("layers."):
+            layer, inner = name.split(".", 2)[1:]
+            if others and inner in METHODS_OWN:
+                continue
+            name = f"layers.{layer}.{NAMES.get(inner, inner)}"
+        if name not in places or places[name].shape != value.shape:
+            raise ValueError(
+                f"{path}: there is no place in the model for its tensor '{full}' of shape {tuple(value.shape)}"
+            )
+        places[name].data.copy_(value)
+        filled.add(there[id(places[name])])
+    missing = set(there.values()) - filled
+    if missing:
+        raise ValueError(f"{path}: no weights for {', '.join(sorted(missing))}")

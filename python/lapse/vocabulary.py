@@ -1,0 +1,79 @@
+"""The tokens of a trained run: bytes, characters, words, the tokens of a task, or subwords (lapse/data/vocabulary.cpp)."""
+
+import base64
+import json
+import re
+
+OTHER, END_OF_LINE = 0, 1  # of characters and words
+
+
+class Vocabulary:
+    """Text to numbers and back. `bos` begins each window, -1: there is none; `size` counts it."""
+
+    def __init__(self, text: str):
+        told = json.loads(text)
+        self.unit: str = told["unit"]
+        if told.get("sentinels"):
+            raise ValueError(
+                "lapse.load: runs with sentinels (data.objective) are encoder-decoders, which it does not read"
+            )
+        self._pieces = None
+        if self.unit == "byte":
+            self.tokens: list = [bytes([i]) for i in range(256)]
+        elif self.unit == "subword":
+            self._pieces = _sentencepiece(base64.b64decode(told["model"]))
+            self.tokens = [self._pieces.id_to_piece(i) for i in range(self._pieces.get_piece_size())]
+        else:
+            self.tokens = told["tokens"]
+        self._ids = {token: i for i, token in enumerate(self.tokens)}
+        self.bos = len(self.tokens) if told.get("bos") else -1
+        self.size = len(self.tokens) + (self.bos >= 0)
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """The text's tokens, without BOS. Unknown characters and words become the token for others; unknown tokens of a
+        task are a ValueError."""
+        if self.unit == "byte":
+            return list(text.encode() if isinstance(text, str) else text)
+        text = text if isinstance(text, str) else text.decode()
+        if self._pieces is not None:
+            return self._pieces.encode(text)
+        if self.unit == "character":
+            return [self._ids.get(c, OTHER) for c in text]
+        words = re.findall(r"\n|[^ \t\n\v\f\r]+", text)
+        if self.unit == "word":
+            return [END_OF_LINE if w == "\n" else self._ids.get(w, OTHER) for w in words]
+        unknown = [w for w in words if w != "\n" and w not in self._ids]
+        if unknown:
+            raise ValueError(f"lapse: the task has no token {unknown[0]!r}")
+        return [self._ids[w] for w in words if w != "\n"]
+
+    def bytes_of(self, token: int) -> bytes:
+        """What the token stands for in the text."""
+        if token == self.bos:
+            return b""
+        if self.unit == "byte":
+            return bytes([token])
+        if self._pieces is not None:
+            return _piece_bytes(self.tokens[token])
+        if self.unit == "character":
+            return self.tokens[token].encode()
+        if self.unit == "word" and token == END_OF_LINE:
+            return b"\n"
+        return (self.tokens[token] + " ").encode()
+
+    def decode(self, tokens: list[int]) -> str:
+        """Bytes that are no UTF-8 are replaced."""
+        return b"".join(map(self.bytes_of, tokens)).decode(errors="replace")
+
+
+def _piece_bytes(piece: str) -> bytes:
+    byte = re.fullmatch(r"<0x([0-9A-F]{2})>", piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace("\u2581", " ").encode()
+
+
+def _sentencepiece(model: bytes):
+    try:
+        import sentencepiece
+    except ImportError:
+        raise ImportError("lapse.load: this run has subwords: pip install sentencepiece") from None
+    return sentencepiece.SentencePieceProcessor(model_proto=model)

@@ -1,0 +1,220 @@
+"""lapse.hf on random tiny models of each family: its own tokens with room enough, chunked as whole as token by token,
+batches, beams, cropping; and rows that are really freed."""
+
+import unittest
+
+import torch
+import transformers as hf
+
+import lapse.hf
+from lapse.methods import ALIASES, METHODS
+
+SIZES = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 4, "pad_token_id": 0}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
+NAMED = {"bos_token_id": 1, "eos_token_id": None}
+
+
+def config(kind, **more):
+    return kind(**{**SIZES, **HEADS, **NAMED, **more})
+
+
+FAMILIES = {
+    "llama": lambda: hf.LlamaForCausalLM(config(hf.LlamaConfig)),
+    "qwen2": lambda: hf.Qwen2ForCausalLM(config(hf.Qwen2Config)),
+    "qwen3": lambda: hf.Qwen3ForCausalLM(config(hf.Qwen3Config, head_dim=16)),
+    "mistral, sliding": lambda: hf.MistralForCausalLM(config(hf.MistralConfig, sliding_window=9)),
+    "gemma": lambda: hf.GemmaForCausalLM(config(hf.GemmaConfig, head_dim=16)),
+    "gemma3, sliding and full": lambda: hf.Gemma3ForCausalLM(
+        config(
+            hf.Gemma3TextConfig, head_dim=8, sliding_window=9, layer_types=["sliding_attention", "full_attention"] * 2
+        )
+    ),
+    "gpt2": lambda: hf.GPT2LMHeadModel(
+        hf.GPT2Config(vocab_size=61, n_embd=32, n_layer=4, n_head=4, n_positions=128, pad_token_id=0, **NAMED)
+    ),
+}
+TRAINED = sorted(set(METHODS) - {"selective_attention", "expire_span"})  # these change what is read
+
+
+def methods_for(family, methods):
+    """All of them where layers are of one kind and of two; a few elsewhere, to save time."""
+    few = {"local_global", "sink_window", "tova", "selective_attention"}
+    return [m for m in methods if m in few or family in ("llama", "gemma3, sliding and full")]
+
+
+def make(family="llama", seed=0):
+    torch.manual_seed(seed)
+    return FAMILIES[family]().eval()
+
+
+def prompts(lengths=(6, 17, 12), seed=0):
+    """Tokens padded on the left, and their mask."""
+    draw = torch.Generator().manual_seed(seed)
+    longest = max(lengths)
+    tokens = torch.randint(3, 61, (len(lengths), longest), generator=draw)
+    mask = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]
+    return {"input_ids": tokens * mask, "attention_mask": mask.long()}
+
+
+def generate(model, inputs, cache=None, new=24, **named):
+    return model.generate(**inputs, past_key_values=cache, max_new_tokens=new, do_sample=False, **named)
+
+
+def roomy(model, method):
+    """A cache that forgets nothing of some 50 tokens."""
+    options = {"max_span": 60} if method == "strided" else {}
+    return lapse.hf.Cache(model, method, 0 if method == "full" else 64, **options)
+
+
+def tight(model, method, budget=8):
+    return lapse.hf.Cache(model, method, 0 if method == "full" else budget)
+
+
+def read(model, tokens, cache, sizes):
+    """Logits of tokens [B, T], read in blocks of these sizes."""
+    parts, at = [], 0
+    with torch.no_grad():
+        for n in sizes:
+            parts.append(model(tokens[:, at : at + n], past_key_values=cache).logits)
+            at += n
+    return torch.cat(parts, 1)
+
+
+class Families(unittest.TestCase):
+    def test_with_room_enough_a_model_writes_its_own_tokens(self):
+        for family in FAMILIES:
+            model, inputs = make(family), prompts()
+            own = generate(model, inputs, new=12)
+            for method in methods_for(family, TRAINED):
+                with self.subTest(family=family, method=method):
+                    self.assertTrue(torch.equal(generate(model, inputs, roomy(model, method), new=12), own))
+            # and with the implementation alone
+            self.assertEqual(model.config._attn_implementation, "lapse")
+            self.assertTrue(torch.equal(generate(model, inputs, new=12), own))
+
+    def test_chunked_is_whole_is_token_by_token(self):
+        tokens = torch.randint(3, 61, (2, 40), generator=torch.Generator().manual_seed(1))
+        for family in FAMILIES:
+            model = make(family).double()
+            for method in methods_for(family, [*TRAINED, "selective_attention"]):
+                with self.subTest(family=family, method=method):
+                    whole = read(model, tokens, tight(model, method), [40])
+                    for sizes in ([1] * 40, [13, 9, 1, 17]):
+                        logits = read(model, tokens, tight(model, method), sizes)
+                        torch.testing.assert_close(logits, whole, rtol=1e-7, atol=1e-9)
+
+    def test_sliding_layers_hold_their_window_at_most(self):
+        model = make("gemma3, sliding and full")
+        cache = lapse.hf.Cache(model, "tova", 20)
+        generate(model, prompts((30,)), cache, new=5)
+        self.assertEqual([rows for (rows,) in cache.rows()], [8, 19, 8, 19])
+
+
+class Generation(unittest.TestCase):
+    def test_a_batch_writes_what_each_prompt_alone_writes(self):
+        model, inputs = make().double(), prompts()
+        for method in [*TRAINED, "selective_attention"]:
+            with self.subTest(method=method):
+                together = generate(model, inputs, tight(model, method))
+                for b, length in enumerate((6, 17, 12)):
+                    one = {"input_ids": inputs["input_ids"][b : b + 1, -length:]}
+                    alone = generate(model, one, tight(model, method))
+                    self.assertEqual(together[b, 17 - length :].tolist(), alone[0].tolist())
+
+    def test_forgetting_changes_something(self):
+        model, inputs = make(), prompts()
+        own = generate(model, inputs)
+        for method in set(TRAINED) - {"full"}:
+            self.assertFalse(torch.equal(generate(model, inputs, tight(model, method, 5)), own), method)
+
+    def test_prefill_in_chunks(self):
+        model, inputs = make().double(), prompts((50, 31))
+        for method in ("tova", "sink_window"):
+            whole = generate(model, inputs, tight(model, method))
+            chunked = generate(model, inputs, tight(model, method), prefill_chunk_size=7)
+            self.assertTrue(torch.equal(whole, chunked))
+
+    def test_beams(self):
+        model, inputs = make().double(), prompts()
+        own = generate(model, inputs, num_beams=3)
+        self.assertTrue(torch.equal(generate(model, inputs, roomy(model, "tova"), num_beams=3), own))
+        # With forgetting: beams of one sequence are what they are in a batch.
+        together = generate(model, inputs, tight(model, "h2o"), num_beams=3)
+        one = {"input_ids": inputs["input_ids"][1:2]}
+        self.assertEqual(together[1].tolist(), generate(model, one, tight(model, "h2o"), num_beams=3)[0].tolist())
+
+    def test_candidates_that_are_taken_back(self):
+        """Prompt look-up reads several tokens and crops what was wrong."""
+        model = make().double()
+        inputs = {"input_ids": torch.randint(3, 8, (1, 30), generator=torch.Generator().manual_seed(2))}
+        for method in ("tova", "h2o", "local", "selective_attention"):
+            with self.subTest(method=method):
+                plain = generate(model, inputs, tight(model, method))
+                looked_up = generate(model, inputs, tight(model, method), prompt_lookup_num_tokens=3)
+                self.assertEqual(looked_up.tolist(), plain.tolist())
+
+    def test_a_conversation_goes_on(self):
+        model = make().double()
+        tokens = torch.randint(3, 61, (1, 30), generator=torch.Generator().manual_seed(3))
+        cache = tight(model, "h2o")
+        first = generate(model, {"input_ids": tokens}, cache, new=5)
+        second = generate(model, {"input_ids": torch.cat([first, tokens[:, :4]], 1)}, cache, new=5)
+        whole = read(model, second[:, :-1], tight(model, "h2o"), [second.shape[1] - 1])
+        self.assertEqual(second[0, -5:].tolist(), whole[0, -5:].argmax(-1).tolist())
+        cache.reset()
+        self.assertTrue(torch.equal(generate(model, {"input_ids": tokens}, cache, new=5), first))
+
+
+class Storage(unittest.TestCase):
+    def test_rows_are_freed(self):
+        model = make()
+        tokens = torch.randint(3, 61, (2, 100), generator=torch.Generator().manual_seed(4))
+        full = tight(model, "full")
+        read(model, tokens, full, [100])
+        for method in sorted(set(TRAINED) - {"full", "local_global"}):
+            cache = tight(model, method)
+            read(model, tokens, cache, [40] + [1] * 60)
+            self.assertLessEqual(max(max(rows) for rows in cache.rows()), 8)
+            self.assertLess(cache.nbytes(), full.nbytes() / 3)
+
+    def test_budgets_by_layer(self):
+        model = make()
+        cache = lapse.hf.Cache(model, "tova", [4, 8, 16, 12])
+        read(model, torch.randint(3, 61, (1, 60)), cache, [60])
+        self.assertEqual(cache.rows(), [[3], [7], [15], [11]])
+
+
+class Errors(unittest.TestCase):
+    def test_they_say_what_is_wrong(self):
+        model = make()
+        with self.assertRaisesRegex(ValueError, "3 budgets, but the model has 4 layers"):
+            lapse.hf.Cache(model, "tova", [4, 4, 4])
+        with self.assertRaisesRegex(ValueError, "no forgetting method 'nova'"):
+            lapse.hf.Cache(model, "nova", 4)
+        with self.assertRaisesRegex(ValueError, 'attn_implementation="lapse"'):
+            lapse.hf.Cache(make("qwen2").config, "tova", 4)
+        tokens = torch.randint(3, 61, (1, 5))
+        with self.assertRaisesRegex(RuntimeError, "torch.no_grad"):
+            model(tokens, past_key_values=tight(model, "tova"))
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, r"attention_mask must be \[B, tokens\]"):
+            model(tokens, attention_mask=torch.ones(1, 1, 5, 5, dtype=torch.bool), past_key_values=tight(model, "tova"))
+        cache = tight(model, "tova")
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "must have all 7 tokens so far, got 2"):
+            model(tokens, past_key_values=cache)
+            model(tokens[:, :2], attention_mask=torch.ones(1, 2), past_key_values=cache)
+        cache = tight(model, "tova")
+        model.set_attn_implementation("sdpa")
+        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "did not read its cache"):
+            model(tokens, past_key_values=cache)
+            model(tokens, past_key_values=cache)
+        t5 = hf.T5Config(vocab_size=8, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+        with self.assertRaisesRegex(ValueError, "has an encoder"):
+            lapse.hf.Cache(hf.T5ForConditionalGeneration(t5), "tova", 4)
+
+    def test_names(self):
+        self.assertEqual(set(ALIASES.values()) - set(METHODS), set())
+
+
+if __name__ == "__main__":
+    hf.logging.set_verbosity_error()
+    unittest.main()

@@ -1,0 +1,110 @@
+"""lapse.hf.forget: models that forget are trained by plain code, read on from a cache with the same numbers, and come back
+from a folder."""
+
+import tempfile
+import unittest
+
+import torch
+import transformers as hf
+from torch.nn import functional as F
+
+import lapse.hf
+from hf_test import FAMILIES, make, prompts
+
+KINDS = {
+    "selective_attention": {"memory_loss": 0.1},
+    "expire_span": {"max_span": 20, "ramp": 4.0, "loss": 1e-3, "initial_fraction": 0.4},
+}
+
+
+def moved(model):
+    """Spans of their own for each token, off the ramp's corners."""
+    torch.manual_seed(1)
+    for name, p in model.named_parameters():
+        if name.endswith("lapse_span.weight"):
+            torch.nn.init.normal_(p, std=0.5)
+    return model
+
+
+class Training(unittest.TestCase):
+    def test_a_cache_reads_what_training_reads(self):
+        tokens = torch.randint(3, 61, (2, 30), generator=torch.Generator().manual_seed(1))
+        for family in FAMILIES:
+            for method, options in KINDS.items():
+                with self.subTest(family=family, method=method):
+                    model = moved(lapse.hf.forget(make(family), method, **options)).double()
+                    expected = model(tokens).logits.detach()
+                    for sizes in ([30], [1] * 30, [7, 11, 12]):
+                        cache, at, parts = lapse.hf.Cache(model), 0, []
+                        for n in sizes:
+                            with torch.no_grad():
+                                parts.append(model(tokens[:, at : at + n], past_key_values=cache).logits)
+                            at += n
+                        torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-7, atol=1e-9)
+                    if method == "expire_span":
+                        self.assertLess(max(max(rows) for rows in cache.rows()), 29)
+
+    def test_padding_counts_nowhere(self):
+        for method, options in KINDS.items():
+            with self.subTest(method):
+                model = moved(lapse.hf.forget(make(), method, **options)).double()
+                inputs = prompts((9, 14))
+                one = {"input_ids": inputs["input_ids"][:1, 5:]}
+                right = {name: F.pad(x, (0, 5)) for name, x in one.items()}
+                right["attention_mask"] = torch.tensor([[1] * 9 + [0] * 5])
+                expected = model(**one).logits
+                costs = [lapse.hf.cost(model)]
+                torch.testing.assert_close(model(**right).logits[:, :9], expected, rtol=1e-9, atol=1e-11)
+                costs.append(lapse.hf.cost(model))
+                left = {name: x[:1] for name, x in inputs.items()}
+                left["position_ids"] = (left["attention_mask"].cumsum(1) - 1).clamp(min=0)
+                torch.testing.assert_close(model(**left).logits[:, 5:], expected, rtol=1e-9, atol=1e-11)
+                costs.append(lapse.hf.cost(model))
+                for cost in costs[1:]:
+                    torch.testing.assert_close(cost, costs[0], rtol=1e-9, atol=1e-15)
+                self.assertGreater(costs[0].abs().item(), 0)
+
+    def test_gradients_reach_every_weight(self):
+        for method, options in KINDS.items():
+            model = moved(lapse.hf.forget(make(), method, **options)).train()
+            tokens = prompts((20,))["input_ids"]
+            (model(tokens, labels=tokens).loss + lapse.hf.cost(model)).backward()
+            for name, p in model.named_parameters():
+                self.assertGreater(p.grad.abs().sum().item(), 0, name)
+
+    def test_a_saved_model_forgets_again(self):
+        tokens = prompts((20,))["input_ids"]
+        for method, options in KINDS.items():
+            with self.subTest(method), tempfile.TemporaryDirectory() as folder:
+                model = moved(lapse.hf.forget(make(), method, **options))
+                expected = model(tokens).logits
+                model.save_pretrained(folder)
+                again = hf.AutoModelForCausalLM.from_pretrained(folder)
+                self.assertFalse(torch.allclose(again(tokens).logits, expected))
+                lapse.hf.restore(again, folder)
+                torch.testing.assert_close(again(tokens).logits, expected)
+                own = model.generate(
+                    tokens, past_key_values=lapse.hf.Cache(model, budget=0), max_new_tokens=5, do_sample=False
+                )
+                self.assertEqual(own.shape[1], 25)
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "'tova' is not trained"):
+            lapse.hf.forget(make(), "tova")
+        with self.assertRaisesRegex(RuntimeError, "no cost"):
+            lapse.hf.cost(make())
+        model = lapse.hf.forget(make())
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, r"past_key_values=lapse.hf.Cache\(model\)"):
+            model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=3)
+        packed = torch.tensor([[0, 1, 2, 0, 1, 2, 3]])
+        with self.assertRaisesRegex(ValueError, "masks of other shapes are not read"):
+            model(torch.randint(3, 61, (1, 7)), position_ids=packed, use_cache=False)
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "that lapse.hf.forget made predict spans"):
+            model = make()
+            model(torch.tensor([[5, 6]]), past_key_values=lapse.hf.Cache(model, "expire_span", ramp=2.0))
+
+
+if __name__ == "__main__":
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
+    unittest.main()

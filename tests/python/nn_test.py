@@ -1,0 +1,209 @@
+"""lapse.nn: decoding gives what blocks give, memory is carried and released, costs are the papers' formulas, and layers learn."""
+
+import unittest
+
+import torch
+
+import lapse
+from lapse import nn
+from lapse.memory import Memory
+
+B, T, WIDTH, HEADS = 2, 8, 12, 3
+BLOCKS = 5
+
+
+def layers(dtype=torch.float64):
+    """One of each kind, with spans that end within the text."""
+    torch.manual_seed(0)
+    spanned = {"positions": T, "ramp": 3.0}
+    made = {
+        "fixed": nn.FixedSpanAttention(WIDTH, HEADS, max_span=11),
+        "fixed, attends itself": nn.FixedSpanAttention(WIDTH, HEADS, max_span=11, attend_self=True, positions=0),
+        "adaptive": nn.AdaptiveSpanAttention(WIDTH, HEADS, max_span=20, ramp=3.0, trim_step=4, loss=1e-2),
+        "expire": nn.ExpireSpanAttention(WIDTH, HEADS, max_span=24, loss=1e-2, initial_fraction=0.3, **spanned),
+        "expire, pre-norm": nn.ExpireSpanAttention(
+            WIDTH,
+            HEADS,
+            max_span=24,
+            norm=torch.nn.LayerNorm(WIDTH),
+            normed_heads=True,
+            divisor=2,
+            divide="all",
+            **spanned,
+        ),
+        "selective": nn.SelectiveAttention(WIDTH, HEADS, memory_loss=0.1, max_span=30),
+        "selective, budget": nn.SelectiveAttention(WIDTH, HEADS, budget=6),
+    }
+    with torch.no_grad():
+        made["adaptive"].fraction.copy_(torch.tensor([0.1137, 0.3519, 0.2071]))  # off the corners of m
+        for name in ("expire", "expire, pre-norm"):
+            made[name].span_weight.normal_(0, 0.7)
+    return {name: layer.to(dtype) for name, layer in made.items()}
+
+
+def text(dtype=torch.float64, seed=1):
+    return torch.randn(B, BLOCKS * T, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+        dtype
+    )
+
+
+def read(layer, x, sizes):
+    memory, parts = None, []
+    at = 0
+    while at < x.shape[1]:
+        for n in sizes:
+            y, memory = layer(x[:, at : at + n], memory)
+            parts.append(y)
+            at += n
+    return torch.cat(parts, 1), memory
+
+
+class Reading(unittest.TestCase):
+    def test_decoding_is_reading_in_blocks(self):
+        x = text()
+        for name, layer in layers().items():
+            with self.subTest(name), torch.no_grad():
+                blocks, memory = read(layer, x, [T])
+                tokens, other = read(layer, x, [1])
+                torch.testing.assert_close(tokens, blocks, rtol=1e-9, atol=1e-11)
+                self.assertEqual(memory.rows().tolist(), other.rows().tolist())
+                self.assertIsInstance(memory, Memory)
+
+    def test_training_reads_what_decoding_reads(self):
+        """With fixed weights; a budget is for decoding alone."""
+        x = text()
+        for name, layer in layers().items():
+            if name == "selective, budget":
+                continue
+            with self.subTest(name):
+                trained, memory = read(layer.eval(), x, [T])
+                with torch.no_grad():
+                    decoded, other = read(layer, x, [1])
+                torch.testing.assert_close(trained.detach(), decoded, rtol=1e-9, atol=1e-11)
+                self.assertIsInstance(memory, nn.InputMemory)
+                spare = layer.rule().spare
+                self.assertTrue(torch.all((memory.rows() - other.rows()).abs() <= spare))
+
+    def test_float32(self):
+        single, double = layers(torch.float32), layers()
+        for name, layer in single.items():
+            with self.subTest(name), torch.no_grad():
+                got, _ = read(layer, text(torch.float32), [T])
+                expected, _ = read(double[name], text(), [T])
+                torch.testing.assert_close(got.double(), expected, rtol=2e-4, atol=2e-5)
+
+    def test_rows_are_released(self):
+        x = torch.randn(B, 400, WIDTH)
+        for name, layer in layers(torch.float32).items():
+            with self.subTest(name):
+                for gradients in (False, True):
+                    with torch.set_grad_enabled(gradients):
+                        _, memory = read(layer, x, [T])
+                    held = 400 if gradients and name == "selective, budget" else 40
+                    self.assertLessEqual(int(memory.rows().max()), held)
+                    row = 2 * WIDTH * 4 + 40
+                    self.assertLessEqual(memory.nbytes(), B * row * (held + T + 70))
+
+    def test_streams_do_not_see_each_other(self):
+        x = text()
+        for name, layer in layers().items():
+            with self.subTest(name), torch.no_grad():
+                together, _ = read(layer, x, [T])
+                alone, _ = read(layer, x[1:], [T])
+                torch.testing.assert_close(together[1:], alone, rtol=1e-9, atol=1e-11)
+
+
+class Gradients(unittest.TestCase):
+    def test_of_a_block_before_memory(self):
+        """Through memory too: keys, values and spans of old rows follow from the weights. Numeric derivatives of the sum
+        over a second block, whose memory is detached inputs."""
+        x = text()
+        for name, layer in layers().items():
+            with self.subTest(name):
+                parameters = [p for p in layer.parameters() if p.requires_grad]
+                names = [n for n, p in layer.named_parameters() if p.requires_grad]
+
+                def second_block(*values):
+                    given = dict(zip(names, values, strict=True))
+                    memory = nn.InputMemory(B, x.device)
+                    with torch.no_grad():
+                        layer(x[:, :T], memory)
+                    y, _ = torch.func.functional_call(layer, given, (x[:, T : 2 * T], memory))
+                    return y.tanh().sum()
+
+                for p, n in zip(parameters, names):
+                    direction = torch.randn(p.shape, generator=torch.Generator().manual_seed(2), dtype=p.dtype)
+                    layer.zero_grad()
+                    second_block(*parameters).backward()
+                    analytic = (p.grad * direction).sum()
+                    step = 1e-6
+                    moved = []
+                    for sign in (1, -1):
+                        shifted = [q + sign * step * direction if q is p else q for q in parameters]
+                        moved.append(second_block(*[q.detach() for q in shifted]))
+                    numeric = (moved[0] - moved[1]) / (2 * step)
+                    torch.testing.assert_close(analytic, numeric, rtol=1e-5, atol=1e-7, msg=lambda m: f"{n}: {m}")
+
+    def test_costs_are_the_formulas(self):
+        made, x = layers(), text()[:, :T]
+        expire = made["expire"]
+        expire(x)
+        spans = expire.spans(x)[:, None]  # [B, 1, rows]
+        remaining = spans - (torch.arange(T)[:, None] - torch.arange(T))
+        on_ramp = (remaining < 0) & (remaining > -3) & (torch.arange(T)[:, None] > torch.arange(T))
+        expected = 1e-2 * (remaining * on_ramp).sum((1, 2)).mean() / (3 * T)
+        torch.testing.assert_close(expire.cost, expected)
+        adaptive = made["adaptive"]
+        adaptive(x)
+        torch.testing.assert_close(adaptive.cost, 1e-2 * 20 * adaptive.fraction.mean())
+        selective = made["selective"]
+        selective(x)
+        q, k, v = (selective._heads(w(x)) for w in (selective.query, selective.key, selective.value))
+        first = torch.arange(T).expand(B, T) == 0
+        memory = lapse.ops.selective_attention(q, k, v, first=first).memory
+        torch.testing.assert_close(selective.cost, 0.1 * memory.amax(1).mean() / T)
+
+    def test_random_drop_cuts_what_is_read_and_deletes_nothing(self):
+        torch.manual_seed(3)
+        layer = nn.ExpireSpanAttention(WIDTH, HEADS, max_span=100, ramp=1.0, initial_fraction=0.9, random_drop=True)
+        x = torch.randn(1, 60, WIDTH)
+        whole, _ = layer.eval()(x)
+        outs = []
+        for _ in range(6):
+            y, memory = layer.train()(x)
+            outs.append(y)
+            self.assertEqual(memory.rows().tolist(), [60])
+        differ = [not torch.allclose(y[:, -1], whole[:, -1], atol=1e-5) for y in outs]
+        self.assertTrue(any(differ) and len({y[0, -1, 0].item() for y in outs}) > 2)
+
+
+class Learning(unittest.TestCase):
+    def test_spans_shorten_where_nothing_is_to_be_remembered(self):
+        torch.manual_seed(4)
+        layer = nn.ExpireSpanAttention(WIDTH, HEADS, max_span=64, ramp=8.0, loss=1e-1, positions=T)
+        optimiser = torch.optim.Adam(layer.parameters(), lr=3e-2)
+        before = layer.spans(torch.zeros(WIDTH)).item()
+        memory = None
+        for _ in range(60):
+            x = torch.randn(4, T, WIDTH)
+            y, memory = layer(x, memory)
+            loss = (y - x).square().mean() + layer.cost
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        self.assertLess(layer.spans(torch.zeros(WIDTH)).item(), before / 2)
+
+
+class Errors(unittest.TestCase):
+    def test_they_say_what_is_wrong(self):
+        with self.assertRaisesRegex(ValueError, "width 10 does not divide into 3 heads"):
+            nn.FixedSpanAttention(10, 3, max_span=4)
+        layer, x = layers()["expire"], text()
+        with torch.no_grad():
+            _, memory = layer(x[:, :T])
+        with self.assertRaisesRegex(RuntimeError, "begin anew"):
+            layer(x[:, T:].requires_grad_(), memory)
+
+
+if __name__ == "__main__":
+    unittest.main()

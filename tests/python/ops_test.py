@@ -1,0 +1,244 @@
+"""lapse.ops as users call it: against plain formulas in float64, packed against sample by sample, and PyTorch's tools."""
+
+import unittest
+
+import torch
+
+import lapse
+from lapse import ops
+
+B, T, N, H, G, D = 2, 3, 7, 4, 2, 5
+RAMP = 4.0
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+def inputs(dtype=torch.float64):
+    return (
+        draw(B, T, H, D, seed=1, dtype=dtype),
+        draw(B, N, G, D, seed=2, dtype=dtype),
+        draw(B, N, G, D, seed=3, dtype=dtype),
+    )
+
+
+def spans(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(4)  # off the ramp's corners
+    return (torch.randint(-3, 6, (B, N), generator=generator) + 0.37).to(dtype).requires_grad_()
+
+
+def plain_logits(q, k, scale=None):
+    """[B, H, T, N] and ages [T, N]; nothing is hidden yet."""
+    heads = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+    logits = torch.einsum("bthd,bnhd->bhtn", q, heads) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    n, t = k.shape[1], q.shape[1]
+    return logits, (torch.arange(n - t, n)[:, None] - torch.arange(n))
+
+
+def plain_ramp(q, k, v, span, ramp, min_age=1):
+    """Eqs. 2, 4, 5 with whole matrices."""
+    logits, ages = plain_logits(q, k)
+    mask = (1 + (span[:, None] - ages) / ramp).clamp(0, 1) * (ages >= min_age)  # [B, T, N]
+    seen = (mask > 0)[:, None]
+    some = seen.any(-1, keepdim=True)
+    weights = torch.softmax(logits.masked_fill(~seen & some, -torch.inf), -1) * mask[:, None]
+    weights = weights / (weights.sum(-1, keepdim=True) + 1e-8)
+    return torch.einsum("bhtn,bnhd->bthd", weights, v.repeat_interleave(q.shape[2] // v.shape[2], 2)), weights
+
+
+def plain_selective(q, k, v, first):
+    """Secs. 3 and 4, all tokens in one block."""
+    logits, ages = plain_logits(q, k)
+    logits = logits.masked_fill(ages < 0, -torch.inf)
+    selection = torch.relu(logits[:, 0]) * ~first[:, None] * (ages > 0)
+    masking = selection.cumsum(1) - selection
+    weights = torch.softmax(logits - masking[:, None], -1)
+    memory = ((1 - masking.clamp(max=1)) * (ages >= 0)).sum(-1)
+    return torch.einsum("bhtn,bnhd->bthd", weights, v.repeat_interleave(q.shape[2] // v.shape[2], 2)), memory, masking
+
+
+class Ramp(unittest.TestCase):
+    def test_is_the_formula(self):
+        q, k, v = inputs()
+        span = spans()
+        for min_age in (0, 1):
+            got = ops.ramp_attention(q, k, v, row_span=span, ramp=RAMP, min_age=min_age, received=True)
+            out, weights = plain_ramp(q, k, v, span, RAMP, min_age)
+            torch.testing.assert_close(got.out, out, rtol=1e-9, atol=1e-12)
+            torch.testing.assert_close(got.received, weights.sum(2).transpose(1, 2), rtol=1e-7, atol=1e-9)
+            single = [x.detach().float() for x in (q, k, v, span)]
+            fast = ops.ramp_attention(*single[:3], row_span=single[3], ramp=RAMP, min_age=min_age)
+            torch.testing.assert_close(fast.out, out.float(), rtol=2e-5, atol=2e-6)  # float32: some 100 roundings
+
+    def test_without_spans_is_causal_attention(self):
+        q, k, v = inputs()
+        mask = torch.ones(T, N, dtype=torch.bool).tril(N - T)
+        there = [x.transpose(1, 2) for x in (q, k, v)]
+        expected = torch.nn.functional.scaled_dot_product_attention(*there, attn_mask=mask, enable_gqa=True).transpose(
+            1, 2
+        )
+        torch.testing.assert_close(ops.ramp_attention(q, k, v, min_age=0).out, expected, rtol=1e-9, atol=1e-12)
+
+    def test_packed_is_each_sample_alone(self):
+        lengths, memory = [3, 1, 5], [2, 4, 0]
+        cu_q = torch.tensor([0, 3, 4, 9])
+        cu_k = torch.tensor([0, 5, 10, 15])
+        q, k, v = draw(9, H, D, seed=5), draw(15, G, D, seed=6), draw(15, G, D, seed=7)
+        span = (torch.arange(15) % 6 - 1.63).double().requires_grad_()
+        named = {"cu_seqlens": cu_q, "cu_seqlens_k": cu_k, "row_span": span, "ramp": RAMP}
+        got = ops.ramp_attention(q, k, v, **named, received=True)
+        for b, (n, m) in enumerate(zip(lengths, memory)):
+            own, rows = slice(cu_q[b], cu_q[b] + n), slice(cu_k[b], cu_k[b] + n + m)
+            one = ops.ramp_attention(
+                q[None, own], k[None, rows], v[None, rows], row_span=span[None, rows], ramp=RAMP, received=True
+            )
+            torch.testing.assert_close(got.out[own], one.out[0], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(got.received[rows], one.received[0], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(got.ramp_sum[b], one.ramp_sum[0], rtol=1e-12, atol=1e-12)
+            self.assertTrue(torch.equal(got.lse[own], one.lse[0]))
+
+        def function(q, k, v, span):
+            y = ops.ramp_attention(q, k, v, **{**named, "row_span": span})
+            return y.out, y.ramp_sum
+
+        self.assertTrue(torch.autograd.gradcheck(function, (q, k, v, span)))
+
+    def test_gradients(self):
+        def function(q, k, v, span):
+            return ops.ramp_attention(q, k, v, row_span=span, ramp=RAMP)[:2]
+
+        self.assertTrue(torch.autograd.gradcheck(function, (*inputs(), spans())))
+
+    def test_until_agrees_with_m(self):
+        span = torch.cat(
+            [torch.linspace(-9, 9, 73), torch.randn(200, generator=torch.Generator().manual_seed(8)) * 1e5]
+        )
+        for ramp in (1.0, 3.7, 32.0):
+            until = ops.ramp_until(torch.zeros(len(span), dtype=torch.long), span, ramp)
+            ages = until.float()
+            self.assertTrue(torch.all(~(span - ages > -ramp)) and torch.all(span - (ages - 1) > -ramp))
+
+    def test_dropout_draws_anew_and_with_a_seed_the_same(self):
+        q, k, v = inputs()
+        run = lambda **named: ops.ramp_attention(q, k, v, dropout=0.5, **named).out
+        self.assertFalse(torch.equal(run(), run()))
+        seed = torch.tensor([3])
+        self.assertTrue(torch.equal(run(seed=seed), run(seed=seed)))
+
+    def test_autocast_casts_rows_but_not_spans(self):
+        q, k, v = inputs(torch.float32)
+        span = spans(torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = ops.ramp_attention(q, k, v.bfloat16(), row_span=span, ramp=RAMP)
+        self.assertEqual(got.out.dtype, torch.bfloat16)
+        expected, _ = plain_ramp(q, k, v, span, RAMP)
+        torch.testing.assert_close(got.out.float(), expected, rtol=0.05, atol=0.05)  # bfloat16: 8 bits
+        got.out.float().sum().backward()
+        self.assertEqual((q.grad.dtype, span.grad.dtype), (torch.float32, torch.float32))
+
+    def test_errors_name_the_input(self):
+        q, k, v = inputs()
+        with self.assertRaisesRegex(ValueError, r"q must be \[B, T, H, D\]"):
+            ops.ramp_attention(q[0], k, v)
+        with self.assertRaisesRegex(ValueError, r"with cu_seqlens q must be \[S, H, D\]"):
+            ops.ramp_attention(q, k, v, cu_seqlens=torch.tensor([0, 3]))
+        with self.assertRaisesRegex(RuntimeError, "row_span must be floating"):
+            ops.ramp_attention(q, k, v, row_span=spans()[:, :2])
+
+
+class Selective(unittest.TestCase):
+    def first(self, n=N):
+        return torch.arange(n).expand(B, n) == 0
+
+    def test_is_the_formula(self):
+        q, k, v = draw(B, N, H, D, seed=9), *inputs()[1:]
+        out, memory, masking = plain_selective(q, k, v, self.first())
+        got = ops.selective_attention(q, k, v, first=self.first())
+        torch.testing.assert_close(got.out, out, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(got.memory, memory, rtol=1e-9, atol=1e-12)
+
+    def test_block_by_block_is_the_whole(self):
+        q, k, v = draw(B, N, H, D, seed=9), *inputs()[1:]
+        whole = ops.selective_attention(q, k, v, first=self.first())
+        early = ops.selective_attention(q[:, :4], k[:, :4], v[:, :4], first=self.first(4))
+        masking = torch.cat([early.masking, torch.zeros(B, N - 4, dtype=torch.float64)], 1)
+        late = ops.selective_attention(q[:, 4:], k, v, masking=masking, first=self.first())
+        torch.testing.assert_close(torch.cat([early.out, late.out], 1), whole.out, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(late.masking, whole.masking, rtol=1e-9, atol=1e-12)
+
+    def test_packed_is_each_sample_alone(self):
+        cu = torch.tensor([0, 3, 4, 9])
+        q, k, v = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)
+        first = torch.zeros(9, dtype=torch.bool)
+        first[cu[:-1]] = True
+        got = ops.selective_attention(q, k, v, cu_seqlens=cu, first=first)
+        until = ops.selective_prune(q, k, budget=2, cu_seqlens=cu, first=first)
+        for b in range(3):
+            own = slice(cu[b], cu[b + 1])
+            one = ops.selective_attention(q[None, own], k[None, own], v[None, own], first=first[None, own])
+            for name in ("out", "memory", "masking", "lse"):
+                torch.testing.assert_close(getattr(got, name)[own], getattr(one, name)[0], rtol=1e-12, atol=1e-12)
+            alone = ops.selective_prune(q[None, own], k[None, own], budget=2, first=first[None, own])
+            self.assertEqual(until[own].tolist(), alone[0].tolist())
+        self.assertTrue((until < ops.NEVER).any() and (until == ops.NEVER).any())
+
+    def test_gradients(self):
+        def function(q, k, v):
+            return ops.selective_attention(q, k, v, first=self.first())[:2]
+
+        self.assertTrue(torch.autograd.gradcheck(function, (draw(B, N, H, D, seed=9), *inputs()[1:])))
+
+
+class Tools(unittest.TestCase):
+    def test_opcheck(self):
+        """Schema, autograd, shapes without data, and what torch.compile needs."""
+        q, k, v = inputs()
+        offsets, start, time = torch.tensor([0, N, 2 * N]), torch.full((B,), N - T), torch.arange(N).repeat(B)
+        rows = (q, k.flatten(0, 1), v.flatten(0, 1), offsets, start, time)
+        torch.library.opcheck(
+            torch.ops.lapse.ramp_attention.default, rows, {"row_span": spans().flatten(), "ramp": RAMP}
+        )
+        torch.library.opcheck(torch.ops.lapse.selective_attention.default, rows)
+        torch.library.opcheck(torch.ops.lapse.selective_prune.default, rows, {"budget": 3})
+
+    def check_compiled(self, function, *leaves):
+        torch.compiler.reset()
+        results = []
+        for run in (function, torch.compile(function, backend="aot_eager", fullgraph=True)):
+            copies = [x.detach().clone().requires_grad_() for x in leaves]
+            value = run(*copies)
+            value.sum().backward()
+            results.append([value, *[x.grad for x in copies]])
+        for eager, compiled in zip(*results, strict=True):
+            torch.testing.assert_close(compiled, eager, rtol=1e-12, atol=1e-12)
+
+    def test_compile_without_graph_breaks(self):
+        q, k, v = inputs()
+        self.check_compiled(
+            lambda q, k, v, s: ops.ramp_attention(q, k, v, row_span=s, ramp=RAMP).out.sin(), q, k, v, spans()
+        )
+        first = torch.zeros(B, N, dtype=torch.bool)
+        self.check_compiled(
+            lambda q, k, v: ops.selective_attention(
+                q, k, v, first=first, until=ops.selective_prune(q, k, budget=4, first=first)
+            ).out.sin(),
+            q,
+            k,
+            v,
+        )
+        cu = torch.tensor([0, 3, 4, 9])
+        self.check_compiled(
+            lambda q, k, v: ops.ramp_attention(q, k, v, cu_seqlens=cu, max_seqlen=5).out.sin(),
+            draw(9, H, D, seed=5),
+            draw(9, G, D, seed=6),
+            draw(9, G, D, seed=7),
+        )
+
+    def test_version(self):
+        self.assertRegex(lapse.__version__, r"^\d+\.\d+\.\d+$")
+
+
+if __name__ == "__main__":
+    unittest.main()

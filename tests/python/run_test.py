@@ -1,0 +1,180 @@
+"""lapse.load against the program: the loss of every token, and the memory that predicted it, of tiny runs of every kind."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch.nn import functional as F
+
+import lapse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import program  # noqa: E402
+
+PRE = {
+    "norm": "pre",
+    "norm_kind": "rms",
+    "normed_heads": True,
+    "activation": "swiglu",
+    "feed_forward": 0,
+    "biases": False,
+}
+WINDOWS = {
+    "data": {"windows": True},
+    "model": {**PRE, "attend_self": True, "positions": "absolute"},
+    "train": {"block": 24},
+}
+METHOD = lambda name, **own: {"forgetting": {"method": name}, name: own}
+# what is changed of the tiny run
+RUNS = {
+    "expire, post-norm": {},
+    "expire, pre-norm, from zeros": {
+        "model": PRE,
+        "expire_span": {"initial_memory": "zeros", "divide": "all", "divisor": 2.0},
+    },
+    "fixed": METHOD("fixed_span", max_span=12),
+    "fixed, from zeros, tied, unscaled": {
+        **METHOD("fixed_span", max_span=12, initial_memory="zeros"),
+        "model": {"output": "tied", "scaled_logits": False},
+    },
+    "adaptive": METHOD("adaptive_span", max_span=20, ramp=4, trim_step=4, initial_fraction=0.3),
+    "selective, windows": {**WINDOWS, **METHOD("selective_attention", max_span=24, memory_loss=0.1)},
+    "selective, budgets": {**WINDOWS, **METHOD("selective_attention", max_span=24, budgets=[5, 9])},
+    "selective, streams of words": {
+        "data": {"unit": "word"},
+        **METHOD("selective_attention", max_span=30, shift=False, mask_self=True, mask_first=True),
+    },
+    "sinks": {"data": {"unit": "character"}, **METHOD("sink_window", max_span=30, sinks=2, window=5)},
+}
+# readings of a run trained with a fixed span of 30
+READINGS = {
+    "local": {"budget": 7},
+    "local_global": {"budget": 7, "every": 2},
+    "strided": {"budget": 8},
+    "sink_window": {"budget": 9, "sinks": 3},
+    "h2o": {"budget": 8},
+    "tova": {"budget": 8},
+}
+
+
+@unittest.skipUnless(pathlib.Path(program.PROGRAM).exists(), f"no program {program.PROGRAM}: scripts/build.sh release")
+class Load(program.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.text = self.write("text.txt", program.english(6000))
+        self.short = self.write("short.txt", program.english(260, seed=2))
+
+    def train(self, changes, name="run"):
+        config = self.config(self.text, changes)
+        self.succeed("train", config, "--out", self.folder / name)
+        return self.folder / name
+
+    def told(self, run, *arguments):
+        """(nats, memory sizes) of each token of the short text as the program reads it."""
+        file = self.folder / "losses.jsonl"
+        self.succeed(
+            "eval",
+            run,
+            "--data",
+            self.short,
+            "--split",
+            "all",
+            "--streams",
+            1,
+            "--losses",
+            file,
+            "--threads",
+            1,
+            *arguments,
+        )
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        return torch.tensor([x["nats"] for x in lines]), [x["memory"] for x in lines]
+
+    def check(self, run, *arguments, memory=True, **named):
+        """The same by the module: token by token, with memory sizes, and in blocks."""
+        nats, held = self.told(run, *arguments)
+        model = lapse.load(run, **named)
+        self.compare(model, [1], nats, held if memory else None)
+        self.compare(model, [5, 1, 9, 40], nats, None)
+
+    def compare(self, model, sizes, nats, held):
+        tokens = model.vocabulary.encode(self.short.read_text())
+        windows = model.config["data"]["windows"]
+        block = model.config["train"]["block"]
+        parts = (
+            [[model.vocabulary.bos, *tokens[i : i + block]] for i in range(0, len(tokens), block)]
+            if windows
+            else [tokens]
+        )
+        own = (
+            1
+            if model.layers[0].attention.min_age == 0
+            or isinstance(model.layers[0].attention, lapse.nn.SelectiveAttention)
+            else 0
+        )
+        found, rows = [], []
+        for part in parts:
+            state, at = None, 0
+            while at < len(part) - 1:
+                for n in sizes:
+                    piece = torch.tensor([part[at : min(at + n, len(part) - 1)]])
+                    if piece.numel() == 0:
+                        break
+                    before = [0] * len(model.layers) if state is None else [r[0] for r in state.rows()]
+                    with torch.no_grad():
+                        logits, state = model(piece, state)
+                    rows.append([r + own for r in before])
+                    target = torch.tensor(part[at + 1 : at + 1 + piece.shape[1]])
+                    found.append(F.cross_entropy(logits[0], target, reduction="none"))
+                    at += piece.shape[1]
+        # float32 through two implementations of some 10 layers of arithmetic; nats are printed with 6 digits
+        torch.testing.assert_close(torch.cat(found), nats, rtol=1e-4, atol=2e-4)
+        if held is not None:
+            self.assertEqual(rows, held)
+
+    def test_runs_of_every_kind(self):
+        for i, (name, changes) in enumerate(RUNS.items()):
+            with self.subTest(name):
+                run = self.train(changes, f"run{i}")
+                counted = not ("adaptive" in name or "budgets" in name or "zeros" in name)
+                self.check(run, memory=counted)
+
+    def test_readings_by_other_methods(self):
+        """The program's own rules of eviction, on the same scores."""
+        run = self.train(METHOD("fixed_span", max_span=30))
+        for method, options in READINGS.items():
+            with self.subTest(method):
+                flags = [x for name, value in options.items() for x in (f"--{name}", value)]
+                self.check(run, "--method", method, *flags, method=method, **options)
+
+    def test_it_goes_on_learning(self):
+        run = self.train({})
+        model = lapse.load(run).train()
+        tokens = torch.tensor(list(self.text.read_bytes()[:1601])).view(1, -1)
+        optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+        memory, losses = None, []
+        for at in range(0, 1600, 16):
+            logits, memory = model(tokens[:, at : at + 16], memory)
+            loss = F.cross_entropy(logits[0], tokens[0, at + 1 : at + 17])
+            optimiser.zero_grad()
+            (loss + model.cost).backward()
+            optimiser.step()
+            losses.append(loss.item())
+        self.assertTrue(all(p.grad is not None for p in model.parameters()))
+        self.assertLess(sum(losses[-20:]), sum(losses[:20]) * 0.9)
+
+    def test_what_it_does_not_read(self):
+        run = self.train(METHOD("compressive", max_span=12))
+        with self.assertRaisesRegex(ValueError, "lapse.load does not read compressive; the command lapse does"):
+            lapse.load(run)
+        run = self.train({}, "expire")
+        with self.assertRaisesRegex(ValueError, "cannot be read with fixed_span, which must be trained"):
+            lapse.load(run, method="fixed_span")
+        with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
+            lapse.load(self.folder)
+
+
+if __name__ == "__main__":
+    unittest.main()

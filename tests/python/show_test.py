@@ -1,0 +1,131 @@
+"""lapse.show against `lapse inspect`: the same record, in the same page; and memory sizes for loggers."""
+
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+import torch
+import transformers as hf
+
+import lapse
+import lapse.hf
+from lapse import page_view
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import program  # noqa: E402
+from browser import BROWSER, show  # noqa: E402
+
+
+def data_of(page):
+    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1])
+
+
+METHOD = lambda name, **own: {"forgetting": {"method": name}, name: own}
+RUNS = {
+    "expire": {},
+    "adaptive": METHOD("adaptive_span", max_span=20, ramp=4, trim_step=4, initial_fraction=0.3),
+    "selective, windows": {
+        "data": {"windows": True},
+        "model": {"attend_self": True, "positions": "absolute"},
+        "train": {"block": 24},
+        **METHOD("selective_attention", max_span=24, budgets=[6, 9]),
+    },
+    "sinks, characters": {"data": {"unit": "character"}, **METHOD("sink_window", max_span=30, sinks=2, window=5)},
+}
+
+
+@unittest.skipUnless(pathlib.Path(program.PROGRAM).exists(), f"no program {program.PROGRAM}: scripts/build.sh release")
+class Show(program.ProgramTest):
+    def test_it_is_what_inspect_writes(self):
+        text = program.english(150, seed=2) + "naïve – 日本\n"
+        data, out = self.write("short.txt", text), self.folder / "page.html"
+        for i, (name, changes) in enumerate(RUNS.items()):
+            with self.subTest(name):
+                training = self.write("text.txt", program.english(6000) + "naïve – 日本\n" * 20)
+                run = self.folder / f"run{i}"
+                self.succeed("train", self.config(training, changes), "--out", run)
+                self.succeed("inspect", run, "--data", data, "--split", "all", "--tokens", 500, "-o", out)
+                theirs, ours = data_of(out.read_text()), data_of(lapse.show(run, text).html)
+                for key in ("unit", "part", "bos", "count", "begins", "headings", "cells"):
+                    self.assertEqual(ours[key], theirs[key], key)
+                torch.testing.assert_close(
+                    torch.tensor(ours["nats"]), torch.tensor(theirs["nats"]), rtol=1e-3, atol=1e-3
+                )
+                for mine, layer in zip(ours["layers"], theirs["layers"], strict=True):
+                    for key in ("held", "there", "sizes", "max"):
+                        self.assertEqual(mine[key], layer[key], key)
+                    self.assertEqual(mine["told"].keys(), layer["told"].keys())
+                    for told, values in layer["told"].items():
+                        found, known = (torch.tensor([x or 0.0 for x in v]) for v in (mine["told"][told], values))
+                        torch.testing.assert_close(found, known, rtol=2e-3, atol=2e-3)
+
+
+class Pages(unittest.TestCase):
+    def model(self):
+        torch.manual_seed(0)
+        sizes = {"vocab_size": 99, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=1)).eval()
+
+    class Letters:
+        encode = staticmethod(lambda text: [ord(c) - 32 for c in text])
+        decode = staticmethod(lambda tokens: "".join(chr(t + 32) for t in tokens))
+
+    def test_a_model_of_transformers(self):
+        page = lapse.show(self.model(), "</script> what is held?", self.Letters, method="tova", budget=6)
+        data = data_of(page.html)
+        self.assertEqual("".join(cell[0] for cell in data["cells"][0]), "</script> what is held?")
+        self.assertEqual(data["layers"][1]["max"], 6)
+        for layer in data["layers"]:
+            # each query beside the first few reads its own row and 5 others
+            self.assertEqual(sum(layer["held"]) + data["count"], sum(layer["sizes"]))
+        self.assertEqual(page._repr_html_().count("<iframe"), 1)
+        with tempfile.TemporaryDirectory() as folder:
+            page.save(pathlib.Path(folder, "page.html"))
+            self.assertEqual(pathlib.Path(folder, "page.html").read_text(encoding="utf-8"), page.html)
+        with self.assertRaisesRegex(ValueError, "needs tokenizer="):
+            lapse.show(self.model(), "text")
+
+    def test_bytes_that_are_no_characters(self):
+        cells = page_view._cells([b"a", b"\xc3", b"\xaf", b"\xff", b"\xe6", b"b"], 5)
+        self.assertEqual(cells, [["a", 1], ["ï", 2], ["\\xFF", 1], ["\\xE6b", 1]])
+
+    @unittest.skipUnless(BROWSER, "no browser")
+    def test_it_opens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "page.html")
+            lapse.show(self.model(), "what is held?", self.Letters, method="h2o", budget=4).save(path)
+            dom, messages = show(path)
+            self.assertEqual(messages, [])
+            self.assertEqual(len(re.findall(r'<polyline class="curve" points="\d', dom)), 2)  # one for each layer
+
+
+class Log(unittest.TestCase):
+    def test_sizes_as_scalars(self):
+        model = Pages().model()
+        cache = lapse.hf.Cache(model, "tova", [4, 8])
+        with torch.no_grad():
+            model(torch.randint(99, (2, 30)), past_key_values=cache)
+        told = lapse.log.scalars(cache)
+        expected = {"memory/layer0": 3.0, "memory/layer1": 7.0, "memory/mean": 5.0, "memory/max": 7.0}
+        self.assertEqual({k: v for k, v in told.items() if k != "memory/bytes"}, expected)
+        self.assertEqual(told["memory/bytes"], cache.nbytes())
+        logged = []
+
+        class Writer:
+            def add_scalar(self, name, value, step):
+                logged.append((name, value, step))
+
+            def log(self, values, step):
+                logged.append((values, step))
+
+        lapse.log.to_tensorboard(Writer(), cache, 5)
+        self.assertIn(("memory/layer1", 7.0, 5), logged)
+        lapse.log.to_wandb(Writer(), [layer.memory for layer in cache.layers], 6, prefix="kept")
+        self.assertEqual(logged[-1][0]["kept/mean"], 5.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
