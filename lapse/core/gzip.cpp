@@ -12,7 +12,7 @@
 namespace lapse {
 namespace {
 
-constexpr size_t kPiece = size_t{1} << 18;
+constexpr size_t kPiece = size_t{1} << 16;
 constexpr size_t kMostTimes = 100, kSmall = 100'000'000;  // gzip itself reaches 1000 times, for a file of zeros
 
 class Inflater {

@@ -1,0 +1,54 @@
+#include "lapse/serve/asked.h"
+
+#include <fmt/format.h>
+
+#include "lapse/forgetting/registry.h"
+#include "lapse/serve/failure.h"
+
+namespace lapse {
+namespace {
+
+LaneSettings lane_of(Json json, size_t number) {
+  JsonFields fields(std::move(json), fmt::format("lanes[{}]", number));
+  LaneSettings lane{.run = fields.whole("run", 0, 0, 1 << 20)};
+  if (fields.has("method")) {
+    const std::string name = fields.text("method", "");
+    if (!name.empty()) find_method(name), lane.method = name;
+  }
+  const Json options = fields.any("options");
+  if (!options.is_null() && !options.is_object()) throw Failure(400, "options: give a JSON object");
+  for (const auto& [name, value] : options.items())
+    if (value.is_string() || value.is_number())
+      lane.options[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    else
+      throw Failure(400, fmt::format("options.{}: give a number or a text", name));
+  fields.finish();
+  return lane;
+}
+
+}  // namespace
+
+std::vector<LaneSettings> lanes_of(JsonFields& fields) {
+  const Json given = fields.any("lanes");
+  if (given.is_null()) return {{}};
+  if (!given.is_array() || given.empty() || given.size() > 2) throw Failure(400, "lanes: give a list of one or two");
+  std::vector<LaneSettings> lanes;
+  for (const auto& one : given) lanes.push_back(lane_of(one, lanes.size()));
+  return lanes;
+}
+
+SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise) {
+  return {.temperature = fields.number("temperature", otherwise.temperature, 0, 100),
+          .top_k = fields.whole("top_k", otherwise.top_k, 0, int64_t{1} << 40),
+          .top_p = fields.number("top_p", otherwise.top_p, 0, 1)};
+}
+
+uint64_t seed_of(JsonFields& fields, uint64_t otherwise) {
+  return static_cast<uint64_t>(fields.whole("seed", static_cast<int64_t>(otherwise), 0, int64_t{1} << 53));
+}
+
+PlaySettings play_of(JsonFields& fields, const PlaySettings& otherwise) {
+  return {.seed = seed_of(fields, otherwise.seed), .greedy = fields.yes("greedy", otherwise.greedy)};
+}
+
+}  // namespace lapse

@@ -1,0 +1,21 @@
+// What several requests may ask for, with its bounds.
+#pragma once
+
+#include <vector>
+
+#include "lapse/read/sampler.h"
+#include "lapse/serve/json_fields.h"
+#include "lapse/serve/library.h"
+#include "lapse/serve/play.h"
+
+namespace lapse {
+
+/// "lanes": one or two of {"run", "method", "options"}; absent: the first run as it was trained.
+std::vector<LaneSettings> lanes_of(JsonFields& fields);
+/// "temperature", "top_k", "top_p".
+SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise);
+uint64_t seed_of(JsonFields& fields, uint64_t otherwise);
+/// "seed", "greedy".
+PlaySettings play_of(JsonFields& fields, const PlaySettings& otherwise);
+
+}  // namespace lapse

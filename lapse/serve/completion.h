@@ -1,0 +1,54 @@
+// POST /v1/completions: a text gone on with, in one answer or piece by piece.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lapse/read/generator.h"
+#include "lapse/serve/engine.h"
+#include "lapse/serve/events.h"
+#include "lapse/serve/outbox.h"
+
+namespace lapse {
+
+struct CompletionOptions {
+  int64_t run = 0;
+  std::string prompt;
+  int64_t tokens = 16;
+  SamplingOptions sampling;
+  uint64_t seed = 1;
+  bool stream = false, echo = false;
+};
+
+class Completion : public Job {
+ public:
+  /// Error if the prompt has no token, or does not fit the model's window.
+  Completion(std::shared_ptr<const Opened> opened, CompletionOptions options, std::string id);
+
+  bool turn() override;
+  void cancel() { cancelled_ = true; }  ///< from any thread
+  /// More of the answer; as HttpReply::stream. From any one thread.
+  bool take(std::string& text);
+
+ private:
+  bool advance();
+  void say(const Json& json);
+  Json answer(const std::string& text, bool last) const;
+
+  std::shared_ptr<const Opened> opened_;
+  CompletionOptions options_;
+  std::string id_;
+  int64_t created_;
+  Generator generator_;
+  std::vector<int32_t> prompt_;
+  size_t read_ = 0;  // of the prompt
+  int64_t written_ = 0;
+  Decoder decoder_;
+  std::string text_;
+  std::atomic<bool> cancelled_ = false;
+  TextBox out_;
+};
+
+}  // namespace lapse

@@ -1,0 +1,171 @@
+#include "lapse/serve/events.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iterator>
+
+#include "lapse/data/utf8.h"
+
+namespace lapse {
+namespace {
+
+const char* name_of(Gone why) {
+  switch (why) {
+    case Gone::expired:
+      return "expired";
+    case Gone::evicted:
+      return "evicted";
+    case Gone::begun:
+      return "begun";
+  }
+  return "";
+}
+
+Json raised_json(const LiveRow& row) {
+  Json all = Json::array();
+  for (const auto& raise : row.raised)
+    if (raise.by >= 0) all.push_back(raise.by), all.push_back(short_number(raise.amount));
+  return all;
+}
+
+/// The comma before an element that is not the list's first.
+void begin_element(std::string& text) {
+  if (text.back() != '[') text += ',';
+}
+
+/// As short_number.
+void write(std::string& text, double x) {
+  if (std::isfinite(x))
+    fmt::format_to(std::back_inserter(text), "{:.4g}", x);
+  else
+    text += "null";
+}
+
+void write(std::string& text, const std::vector<double>& values) {
+  text += '[';
+  for (const double x : values) begin_element(text), write(text, x);
+  text += ']';
+}
+
+/// How many bytes the character that begins with this byte has; 0: none begins so.
+size_t length_of(unsigned char byte) {
+  return byte < 0x80                   ? 1
+         : byte >= 0xC2 && byte < 0xE0 ? 2
+         : byte >= 0xE0 && byte < 0xF0 ? 3
+         : byte >= 0xF0 && byte < 0xF5 ? 4
+                                       : 0;
+}
+
+}  // namespace
+
+int64_t now_ms() {
+  using namespace std::chrono;
+  return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+Json short_number(double x) {
+  if (!std::isfinite(x)) return nullptr;
+  if (x == 0) return 0;
+  return std::stod(fmt::format("{:.4g}", x));
+}
+
+Json short_numbers(const std::vector<double>& values) {
+  Json all = Json::array();
+  for (const double x : values) all.push_back(short_number(x));
+  return all;
+}
+
+std::string changes_text(const std::vector<LayerChange>& changes) {
+  std::string text = "[";
+  for (const auto& change : changes) {
+    begin_element(text);
+    fmt::format_to(std::back_inserter(text), "[{},", change.size);
+    write(text, change.told);
+    text += ",[";
+    for (const auto& row : change.ended) {
+      begin_element(text);
+      fmt::format_to(std::back_inserter(text), "[{},{},\"{}\",", row.time, row.last, name_of(row.why));
+      write(text, row.told);
+      text += ",[";
+      for (const auto& raise : row.raised) {
+        if (raise.by < 0) continue;
+        begin_element(text);
+        fmt::format_to(std::back_inserter(text), "{},", raise.by);
+        write(text, raise.amount);
+      }
+      text += "]]";
+    }
+    text += "]]";
+  }
+  return text + "]";
+}
+
+std::string with_lanes(const Json& event, const std::vector<std::string>& lanes) {
+  std::string text = event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.back() = ',';
+  return text + fmt::format("\"lanes\":[{}]}}", fmt::join(lanes, ","));
+}
+
+Json rows_json(const Stream& stream, const std::vector<std::vector<double>>& reads, int64_t time) {
+  Json layers = Json::array();
+  for (int64_t l = 0; l < std::ssize(reads); ++l) {
+    Json layer = {{"reads", short_numbers(reads[l])}};
+    if (const auto row = stream.find(l, time))
+      layer["told"] = short_numbers(row->told), layer["raised"] = raised_json(*row);
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+Json told_json(const Stream& stream, int64_t layers) {
+  Json all = Json::array();
+  for (int64_t l = 0; l < layers; ++l) {
+    Json times = Json::array(), told = Json::array();
+    for (size_t k = 0; k < stream.names().size(); ++k) told.push_back(Json::array());
+    for (const auto& row : stream.live(l)) {
+      times.push_back(row.time);
+      for (size_t k = 0; k < row.told.size(); ++k) told[k].push_back(short_number(row.told[k]));
+    }
+    all.push_back({{"time", std::move(times)}, {"told", std::move(told)}});
+  }
+  return all;
+}
+
+Json lane_json(const Opened& opened, const LaneSettings& settings, const Stream& stream) {
+  return {{"run", settings.run},
+          {"name", opened.name},
+          {"method", opened.reader.method->name()},
+          {"options", settings.options},
+          {"layers", opened.model->layers().size()},
+          {"names", stream.names()}};
+}
+
+std::string Decoder::add(const std::string& piece) {
+  open_ += piece;
+  std::string text;
+  size_t at = 0;
+  while (at < open_.size()) {
+    const size_t before = at;
+    const auto byte = static_cast<unsigned char>(open_[at]);
+    const size_t length = length_of(byte);
+    if (char32_t code; next_code_point(open_, at, code)) {
+      text += open_.substr(before, at - before);
+      continue;
+    }
+    at = before;
+    const std::string_view rest = std::string_view(open_).substr(at + 1);
+    const bool more =
+        length > 1 + rest.size() && std::ranges::all_of(rest, [](unsigned char c) { return (c & 0xC0) == 0x80; });
+    if (more) break;
+    text += fmt::format("\\x{:02X}", byte);
+    ++at;
+  }
+  open_.erase(0, at);
+  return text;
+}
+
+}  // namespace lapse

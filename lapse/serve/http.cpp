@@ -1,0 +1,397 @@
+// The only file that sees cpp-httplib, and it sees no torch.
+//
+// Debian's 0.11.4 has CVE-2025-46728 (chunked bodies pass its limit), CVE-2025-53628 and CVE-2025-52887 (headers of any
+// length and number). None is reached here: the head and the body are read, within limits of size and time, before the
+// library sees a byte of them, and chunked or compressed bodies are refused (http_head.cpp). The library parses what is
+// then known to be small and regular, and writes the reply. One request per connection: nothing can be smuggled behind
+// the first.
+#include "lapse/serve/http.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "lapse/core/error.h"
+#include "lapse/serve/http_head.h"
+
+namespace lapse {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSlice = 50;  // ms: how soon a waiting connection sees that the server stops
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+/// A socket whose waits end in time, and when the server stops.
+class Connection {
+ public:
+  Connection(int socket, const std::atomic<bool>& stopping) : socket_(socket), stopping_(stopping) {}
+  ~Connection() { ::close(socket_); }
+  Connection(const Connection&) = delete;
+
+  /// Some bytes; 0: there are none any more, or the time is over.
+  size_t read(char* to, size_t most, Clock::time_point until) {
+    if (!wait(POLLIN, until)) return 0;
+    const ssize_t got = ::recv(socket_, to, most, MSG_DONTWAIT);
+    return got > 0 ? static_cast<size_t>(got) : 0;
+  }
+
+  /// False if the reader has gone, or takes less than it should (HttpLimits).
+  bool write(const char* from, size_t count, double seconds) {
+    constexpr double kLeast = 64 << 10;  // bytes a second
+    const auto until = after(seconds + static_cast<double>(count) / kLeast);
+    while (count > 0) {
+      const ssize_t done = ::send(socket_, from, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (done > 0)
+        from += done, count -= static_cast<size_t>(done);
+      else if ((errno != EAGAIN && errno != EWOULDBLOCK) || !wait(POLLOUT, until))
+        return false;
+    }
+    return true;
+  }
+
+  /// Whether the other side has closed.
+  bool left() const {
+    pollfd one{socket_, POLLRDHUP, 0};
+    return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  }
+
+  /// Says that nothing more comes, and takes what is still being sent, for a moment: closing at once would take the
+  /// reply away from who is still sending.
+  void finish(double seconds) {
+    ::shutdown(socket_, SHUT_WR);
+    char waste[4096];
+    const auto until = after(seconds);
+    for (int i = 0; i < 512 && read(waste, sizeof waste, until) > 0; ++i) continue;
+  }
+
+  int socket() const { return socket_; }
+
+ private:
+  bool wait(short what, Clock::time_point until) {
+    while (!stopping_ && Clock::now() < until) {
+      pollfd one{socket_, what, 0};
+      const int found = ::poll(&one, 1, kSlice);
+      if (found > 0) return (one.revents & what) != 0;
+      if (found < 0 && errno != EINTR) return false;
+    }
+    return false;
+  }
+
+  int socket_;
+  const std::atomic<bool>& stopping_;
+};
+
+/// A request that has come whole, for the library: it reads from memory and writes to the connection.
+class Received : public httplib::Stream {
+ public:
+  Received(Connection& connection, std::string head, double seconds)
+      : connection_(connection), head_(std::move(head)), seconds_(seconds) {}
+
+  bool is_readable() const override { return at_ < head_.size(); }
+  bool is_writable() const override { return !connection_.left(); }
+  ssize_t read(char* to, size_t size) override {
+    const size_t count = head_.copy(to, size, at_);
+    at_ += count;
+    return static_cast<ssize_t>(count);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    return connection_.write(from, size, seconds_) ? static_cast<ssize_t>(size) : -1;
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  socket_t socket() const override { return connection_.socket(); }
+
+ private:
+  Connection& connection_;
+  std::string head_;
+  double seconds_;
+  size_t at_ = 0;
+};
+
+/// So many requests a second, and bursts.
+class Rate {
+ public:
+  Rate(double each, double burst) : each_(each), burst_(burst), left_(burst) {}
+  bool take() {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    left_ = std::min(burst_, left_ + each_ * std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+    return left_ >= 1 ? (left_ -= 1, true) : false;
+  }
+
+ private:
+  std::mutex mutex_;
+  double each_, burst_, left_;
+  Clock::time_point last_ = Clock::now();
+};
+
+thread_local bool refusing = false;                  // this connection is one too many
+thread_local const std::string* received = nullptr;  // the body of the request that the library handles
+
+/// A thread for each connection; those above the limit are turned away by the thread that accepts.
+class Threads : public httplib::TaskQueue {
+ public:
+  Threads(int64_t most, std::atomic<int64_t>& open) : most_(most), open_(open) {}
+
+  void enqueue(std::function<void()> work) override {
+    if (open_ >= most_) return refuse(work);
+    ++open_;
+    try {
+      std::thread([this, work = std::move(work)] {
+        work();
+        const std::lock_guard lock(mutex_);
+        --open_;
+        none_.notify_all();
+      }).detach();
+    } catch (const std::system_error&) {  // no more threads
+      --open_;
+      refuse(work);
+    }
+  }
+  void shutdown() override {
+    std::unique_lock lock(mutex_);
+    none_.wait(lock, [this] { return open_ == 0; });
+  }
+
+ private:
+  static void refuse(const std::function<void()>& work) {
+    refusing = true;
+    work();
+    refusing = false;
+  }
+
+  int64_t most_;
+  std::atomic<int64_t>& open_;
+  std::mutex mutex_;
+  std::condition_variable none_;
+};
+
+const char* reason(int status) {
+  switch (status) {
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 411:
+      return "Length Required";
+    case 413:
+      return "Payload Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Error";
+  }
+}
+
+constexpr const char* kSafe =
+    "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"
+    "Cross-Origin-Resource-Policy: same-origin\r\nX-Frame-Options: DENY\r\n";
+
+}  // namespace
+
+HttpReply http_error(int status, const std::string& message) {
+  const nlohmann::ordered_json error = {{"error", {{"message", message}, {"code", status}}}};
+  return {status, "application/json", error.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+}
+
+class HttpServer::Server : public httplib::Server {
+ public:
+  Server(const HttpOptions& options, HttpServer::Handler handler)
+      : options_(options), handler_(std::move(handler)), rate_(options.limits.requests, options.limits.burst) {
+    new_task_queue = [this] { return new Threads(options_.limits.connections, open_); };
+    // Not the library's own, which would let another program listen on our port too.
+    set_socket_options([](socket_t socket) {
+      const int yes = 1;
+      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+      const int bytes = 32 << 10;  // inherited by connections: what waits in the kernel is late too
+      ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    });
+    set_tcp_nodelay(true);
+    // All is answered before the library looks for a route, or for a body.
+    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      answer(request, response);
+      return HandlerResponse::Handled;
+    });
+    for (const char* line = kSafe; *line != '\0';) {
+      const std::string_view all(line);
+      const size_t colon = all.find(": "), end = all.find("\r\n");
+      safe_.emplace(std::string(all.substr(0, colon)), std::string(all.substr(colon + 2, end - colon - 2)));
+      line += end + 2;
+    }
+    set_default_headers(safe_);
+    port_ = options.port == 0 ? bind_to_any_port(options.host) : options.port;
+    if (options.port == 0 ? port_ <= 0 : !bind_to_port(options.host, static_cast<int>(options.port)))
+      fail(fmt::format("cannot listen on {} port {}: {}; give another --port, or 0 for any that is free", options.host,
+                       options.port, std::strerror(errno)));
+    ::listen(svr_sock_, 256);  // the library's 5 would let connections that come together wait for seconds
+  }
+
+  void start() {
+    listener_ = std::thread([this] { listen_after_bind(); });
+  }
+  void end() {
+    stopping_ = true;
+    httplib::Server::stop();
+    if (listener_.joinable()) listener_.join();
+  }
+  int64_t port() const { return port_; }
+  int64_t open() const { return open_; }
+
+ private:
+  // In the library private, but virtual: its own TLS server does the same.
+  bool process_and_close_socket(socket_t socket) override {
+    Connection connection(socket, stopping_);
+    std::string text, body;
+    const HttpReply refusal = refusing       ? http_error(503, "too many connections; try again later")
+                              : rate_.take() ? receive(connection, text, body)
+                                             : http_error(429, "too many requests; try again later");
+    if (refusal.status != 0) {
+      refuse(connection, refusal, text);
+      return false;
+    }
+    received = &body;
+    bool closed = false;
+    Received whole(connection, std::move(text), options_.limits.write_seconds);
+    process_request(whole, /*close_connection=*/true, closed, nullptr);
+    connection.finish(refusing ? 0 : 0.2);
+    return true;
+  }
+
+  HttpReply receive(Connection& connection, std::string& text, std::string& body) const;
+  void refuse(Connection& connection, const HttpReply& reply, const std::string& text) const;
+  void answer(const httplib::Request& request, httplib::Response& response);
+  void stream(HttpReply reply, httplib::Response& response);
+
+  HttpOptions options_;
+  HttpServer::Handler handler_;
+  Rate rate_;
+  httplib::Headers safe_;
+  std::atomic<int64_t> open_ = 0, streams_ = 0;
+  std::atomic<bool> stopping_ = false;
+  int64_t port_ = 0;
+  std::thread listener_;
+};
+
+/// Reads the head and the body, or says why not (status 0: all is well). `text` becomes what the library is to parse.
+HttpReply HttpServer::Server::receive(Connection& connection, std::string& text, std::string& body) const {
+  const HttpLimits& limits = options_.limits;
+  const auto until = after(limits.request_seconds);
+  char some[4096];
+  size_t end = text.npos;
+  while ((end = text.find("\r\n\r\n", text.size() < sizeof some + 3 ? 0 : text.size() - sizeof some - 3)) ==
+         text.npos) {
+    if (text.size() > limits.head) return http_error(431, "the head of the request is too large");
+    const size_t got = connection.read(some, sizeof some, until);
+    if (got == 0) return http_error(408, "the request did not come in time");
+    text.append(some, got);
+  }
+  if (end > limits.head) return http_error(431, "the head of the request is too large");
+  body = text.substr(end + 4);
+  text.resize(end + 4);
+  const HttpHead head = read_head(text, limits);
+  if (head.status != 0) return http_error(head.status, head.message);
+  for (const Refusal& refusal : {check_origin(head, options_, port_), check_token(head, options_)})
+    if (refusal.status != 0) return http_error(refusal.status, refusal.message);
+  while (body.size() < head.length) {
+    const size_t got = connection.read(some, std::min(sizeof some, head.length - body.size()), until);
+    if (got == 0) return http_error(408, "the body did not come in time");
+    body.append(some, got);
+  }
+  body.resize(head.length);  // one request per connection: what follows is none
+  return {.status = 0};
+}
+
+/// People get a page, programs JSON.
+void HttpServer::Server::refuse(Connection& connection, const HttpReply& reply, const std::string& text) const {
+  std::string type = reply.type, body = reply.body;
+  if (text.find("Accept: text/html") != text.npos || text.find("accept: text/html") != text.npos) {
+    type = "text/html; charset=utf-8";
+    const auto message = nlohmann::json::parse(body)["error"]["message"].get<std::string>();  // of our own words alone
+    body = fmt::format("<!DOCTYPE html><title>{0}</title><h1>{0}</h1><p>{1}</p>\n", reason(reply.status), message);
+  }
+  const std::string all = fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}{}Connection: close\r\n\r\n{}", reply.status,
+      reason(reply.status), type, body.size(), kSafe, reply.status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+      reply.status == 429 || reply.status == 503 ? "Retry-After: 1\r\n" : "", body);
+  // The thread that accepts must not wait for anyone.
+  const double seconds = refusing ? 0 : options_.limits.write_seconds;
+  if (connection.write(all.data(), all.size(), seconds)) connection.finish(refusing ? 0 : 0.2);
+}
+
+void HttpServer::Server::answer(const httplib::Request& request, httplib::Response& response) {
+  HttpRequest asked{request.method, request.path, *received, {}};
+  for (const auto& [name, value] : request.params) asked.query.emplace(name, value);
+  HttpReply reply;
+  try {
+    reply = handler_(asked);
+  } catch (const std::exception& error) {
+    reply = http_error(500, error.what());
+  }
+  if (reply.stream && ++streams_ > options_.limits.streams) {
+    --streams_;
+    if (reply.closed) reply.closed();
+    reply = http_error(503, fmt::format("{} streams are open already; close one", options_.limits.streams));
+  }
+  response.status = reply.status;
+  if (reply.stream) return stream(std::move(reply), response);
+  response.set_content(reply.body, reply.type);
+}
+
+void HttpServer::Server::stream(HttpReply reply, httplib::Response& response) {
+  const auto all = std::make_shared<HttpReply>(std::move(reply));
+  const auto until = after(options_.limits.stream_seconds);
+  response.set_chunked_content_provider(
+      all->type,
+      [this, all, until](size_t, httplib::DataSink& sink) {
+        std::string text;
+        const bool more = all->stream(text) && !stopping_ && Clock::now() < until;
+        if (!sink.is_writable() || (!text.empty() && !sink.write(text.data(), text.size()))) return false;
+        if (!more) sink.done();
+        return true;
+      },
+      [this, all](bool) {
+        --streams_;
+        if (all->closed) all->closed();
+      });
+}
+
+HttpServer::HttpServer(const HttpOptions& options, Handler handler)
+    : server_(std::make_unique<Server>(options, std::move(handler))) {}
+HttpServer::~HttpServer() { stop(); }
+void HttpServer::start() { server_->start(); }
+void HttpServer::stop() { server_->end(); }
+int64_t HttpServer::port() const { return server_->port(); }
+int64_t HttpServer::connections() const { return server_->open(); }
+
+}  // namespace lapse

@@ -1,0 +1,63 @@
+#include "lapse/serve/library.h"
+
+#include <fmt/format.h>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+void require_watchable(const Opened& opened) {
+  const Vocabulary& vocabulary = opened.reader.vocabulary();
+  if (opened.reader.config().environment()) return;
+  if (opened.model->reads_source())
+    fail(opened.name + ": a model with an encoder fills in gaps, and there is no stream to watch; see lapse generate");
+  if (vocabulary.outputs() != vocabulary.size())
+    fail(fmt::format("{}: the run's task, {}, asks for labels; there is no text to go on", opened.name,
+                     opened.reader.config().task_name));
+}
+
+void require_alike(const Opened& a, const Opened& b) {
+  const Config &one = a.reader.config(), &other = b.reader.config();
+  if ((one.environment() || other.environment()) && one.task_name != other.task_name)
+    fail(
+        fmt::format("{} and {}: runs side by side read the same text, or act in the same environment", a.name, b.name));
+  if (a.reader.vocabulary().to_json() != b.reader.vocabulary().to_json())
+    fail(fmt::format("{} and {} read different tokens; runs side by side need the same vocabulary", a.name, b.name));
+}
+
+}  // namespace
+
+Library::Library(const ReadingOptions& reading, const std::vector<std::string>& runs)
+    : reading_(reading), checkpoints_(runs) {
+  for (int64_t i = 0; i < std::ssize(runs); ++i) {
+    default_.push_back(open_anew({.run = i}));
+    checkpoints_[i] = default_[i]->reader.checkpoint.path().string();
+    require_watchable(*default_[i]);
+    if (i > 0) require_alike(*default_[0], *default_[i]);
+  }
+}
+
+std::shared_ptr<const Opened> Library::open_anew(const LaneSettings& settings) const {
+  ReadingOptions reading = reading_;
+  reading.run = checkpoints_[settings.run];
+  if (settings.method) reading.method = settings.method, reading.of_method.clear();
+  for (const auto& [name, value] : settings.options) reading.of_method[name] = value;
+  Reader reader = open_reader(reading);
+  auto model = reader.model();
+  const fs::path folder = reader.checkpoint.path().parent_path().parent_path();
+  reader.checkpoint.close();
+  return std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), folder.filename().string()});
+}
+
+std::shared_ptr<const Opened> Library::open(const LaneSettings& settings) {
+  if (settings.run < 0 || settings.run >= runs())
+    fail(fmt::format("there is no run {}; there are {}", settings.run, runs()));
+  if (!settings.method && settings.options.empty()) return default_[settings.run];
+  std::erase_if(others_, [](const auto& one) { return one.second.expired(); });
+  auto found = others_[settings].lock();
+  if (!found) others_[settings] = found = open_anew(settings);
+  return found;
+}
+
+}  // namespace lapse

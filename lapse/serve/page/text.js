@@ -1,0 +1,151 @@
+// The text of each pane, token by token, and its shades.
+const shownLayers = (pane, lane) => (pane === "mean" ? Array.from({ length: layersOf(lane) }, (_, l) => l) : [pane]);
+const panes = () => (view.layer === "all" ? shownLayers("mean", 0) : [view.layer]).flatMap((pane) => lanesOf().map((_, lane) => [pane, lane]))
+  .filter(([pane, lane]) => pane === "mean" || pane < layersOf(lane));
+const moment = () => view.at ?? now;
+const inMemory = (one, lane, l, t) => one.t <= t && (one.rows[lane][l].gone === null || t <= one.rows[lane][l].gone);
+const bitsOf = (one, lane) => one.bits?.[lane] ?? null;
+
+// The number that a token is shaded by; null: none.
+function value(one, pane, lane) {
+  if (view.by === "surprise") return bitsOf(one, lane);
+  const all = shownLayers(pane, lane).map((l) => {
+    const row = one.rows[lane][l];
+    if (view.by === "held") return row.gone === null ? null : row.gone - one.t;
+    return row.told[Number(view.by.slice(5))] ?? null;
+  });
+  const known = all.filter((x) => x !== null);
+  return known.length ? mean(known) : null;
+}
+
+let scale = null;
+function findScale() {
+  if (view.by === "live") return (scale = null);
+  const all = [];
+  for (const [pane, lane] of panes()) for (const one of tokens) {
+    const x = value(one, pane, lane);
+    if (x !== null) all.push(x);
+  }
+  all.sort((a, b) => a - b);
+  scale = all.length ? [all[Math.floor(0.02 * (all.length - 1))], all[Math.ceil(0.98 * (all.length - 1))]] : null;
+}
+
+function colourOfToken(one, pane, lane) {
+  const share = mean(shownLayers(pane, lane).map((l) => (inMemory(one, lane, l, moment()) ? 1 : 0)));
+  if (view.at !== null || view.by === "live") return { gone: share === 0, colour: share > 0 ? shade("there", 0.15 + 0.6 * share) : "" };
+  const x = value(one, pane, lane);
+  if (x === null || !scale) return { gone: false, colour: view.by === "held" && share > 0 ? shade("there", 0.15 + 0.6 * share) : "" };
+  return { gone: false, colour: shade("ended", scale[1] > scale[0] ? Math.min(1, Math.max(0, (x - scale[0]) / (scale[1] - scale[0]))) : 0.5) };
+}
+
+// ---- the text ----
+let texts = [];  // elements, one for each pane
+function buildPanes() {
+  element("panes").replaceChildren();
+  texts = panes().map(([pane, lane]) => {
+    const made = make("div", "", "pane"), text = make("div", "", "text");
+    const { name, method, options } = lanesOf()[lane], changed = Object.entries(options).map(([key, value]) => `${key} ${value}`);
+    const title = [...(lanesOf().length > 1 ? [`${"AB"[lane]}: ${[name, method, ...changed].join(", ")}`] : []), ...(view.layer === "all" ? [`layer ${pane}`] : [])];
+    if (title.length) made.append(make("h2", title.join(", ")));
+    text.tabIndex = 0;
+    text.setAttribute("role", "textbox");
+    text.setAttribute("aria-readonly", "true");
+    text.setAttribute("aria-label", ["What was read", ...title].join(", "));
+    made.append(text);
+    element("panes").append(made);
+    return text;
+  });
+  for (const one of tokens) one.spans = [];
+  draw(true);
+}
+
+// The text goes into an element for each line: to add to one costs the browser nothing for the others.
+function placed(one, text, lane) {
+  const act = one.acts?.[lane], span = make("span", "", act ? "step" : one.written ? "written" : "");
+  span.dataset.t = one.t;
+  let line = text.lastChild;
+  const full = line?.ended || line?.childElementCount > 800 || act?.begins;
+  if (!line || full) text.append((line = make("div", "", "line")));
+  if (act?.begins) line.append(make("div", `episode ${act.episode}`, "window"));
+  line.append(span);
+  if (act) {
+    fillSight(span, act.sight, act.text);
+    span.append(make("div", `${act.action}${act.reward ? `, reward ${write(act.reward)}` : ""}`, "mark"));
+    if ("score" in act) span.append(make("div", `${about.score} ${write(act.score)}`, "mark"));
+    return span;
+  }
+  if (one.text === "") span.append(make("span", one.bos ? "BOS" : "·", "mark"));
+  visible(one.text).split("\n").forEach((part, i, all) => {
+    if (i > 0) span.append(make("span", "↵", "mark"), i + 1 < all.length || part !== "" ? "\n" : "");
+    span.append(part);
+  });
+  line.ended = one.text.endsWith("\n");
+  return span;
+}
+
+const dirty = new Set();
+const BUSY = 60, RARE = 250;  // ms between frames, and between curves, while tokens come faster than they can be told apart
+let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
+let fresh = 0;  // tokens that came since the last frame
+// Draws what changed, at most once a frame and less often while many tokens come: what drawing takes, the model lacks.
+// Everything where the scale may have changed, at most twice a second.
+function draw(all = false) {
+  whole ||= all;
+  if (wanted && !(all && late)) return;
+  clearTimeout(late), (late = 0), (wanted = true);
+  const wait = fresh > 2 && !all ? drawnAt + BUSY - performance.now() : 0;
+  if (wait > 0) late = setTimeout(() => ((late = 0), requestAnimationFrame(frame)), wait);
+  else requestAnimationFrame(frame);
+}
+function frame(time) {
+  const busy = fresh > 2;
+  (wanted = false), (drawnAt = time), (fresh = 0);
+  if (view.by !== "live" && time - wholeAt > 500) whole = true;
+  if (whole) wholeAt = time, findScale(), legend();
+  const shown = panes();
+  const following = view.pick === null ? texts.filter((text) => text.scrollHeight - text.scrollTop - text.clientHeight < 40) : [];
+  for (const one of whole ? tokens : dirty) shown.forEach(([pane, lane], p) => texts[p] && paint(one, p, pane, lane));
+  dirty.clear();
+  for (const text of following) text.scrollTop = text.scrollHeight;
+  if (whole || time - chartAt > (busy ? RARE : 100)) (chartAt = time), drawChart();
+  else if (!chartLate) chartLate = setTimeout(() => ((chartLate = 0), drawChart()), RARE);
+  whole = false;
+}
+// Only what differs is written: each write costs the browser.
+function paint(one, p, pane, lane) {
+  const span = (one.spans[p] ??= placed(one, texts[p], lane)), { gone, colour } = colourOfToken(one, pane, lane);
+  const marks = (gone ? 1 : 0) + (one.t === view.pick ? 2 : 0) + (one.t === view.at ? 4 : 0);
+  if (span.colour !== colour) span.style.backgroundColor = span.colour = colour;
+  if ((span.marks ?? 0) === marks) return;
+  span.marks = marks;
+  ["gone", "chosen", "now"].forEach((name, i) => span.classList.toggle(name, Boolean(marks & (1 << i))));
+}
+
+function legend() {
+  const box = element("legend");
+  box.replaceChildren();
+  const patch = (colour, text) => {
+    const made = make("span", "", "box");
+    made.style.backgroundColor = colour;
+    box.append(made, make("span", text));
+  };
+  if (view.at !== null) {
+    const sizes = (curves ?? []).map((lane) => lane.map((curve) => curve.at(view.at) ?? "–").join(", ")).join(" / ");
+    patch(shade("there", 0.75), `in memory at time ${view.at}: ${sizes} rows${layersOf(0) > 1 ? " in the layers" : ""}`);
+    if (view.at < base) box.append(make("span", `· the page keeps the text from time ${base} on`));
+    const back = make("button", "Back to now");
+    back.id = "to-now";
+    back.addEventListener("click", () => showMoment(null));
+    box.append(back);
+    return;
+  }
+  if (view.by === "live") return patch(shade("there", 0.75), "remembered: the more layers, the stronger"), patch("transparent", "forgotten");
+  const unit = { held: "timesteps that it was held", surprise: "bits with which it was predicted" }[view.by] ?? `${nameOf(view.by)}, as last told`;
+  box.append(make("span", unit));
+  if (scale) {
+    const bar = make("span", "", "scale");
+    bar.style.background = `linear-gradient(90deg, ${shade("ended", 0)}, ${shade("ended", 1)})`;
+    box.append(make("span", write(scale[0])), bar, make("span", write(scale[1])));
+  }
+  if (view.by === "held") patch(shade("there", 0.75), "still remembered");
+}

@@ -1,0 +1,163 @@
+#include "lapse/serve/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+namespace {
+
+// Between states, while they are new: a state keeps memory that would else be used again, and an undo takes as long as
+// the steps did. So many steps at least, and not many more than take this long.
+constexpr int64_t kFew = 64;
+constexpr std::chrono::milliseconds kLong{400};
+
+}  // namespace
+
+void Snapshots::add(const Subject& subject, Clock::duration took) {
+  const int64_t now = subject.time(), since = all_.empty() ? kMost : now - all_.back().time;
+  took_ += took;
+  if (since < kFew || (since < kMost && took_ < kLong)) return;
+  took_ = {};
+  all_.push_back({now, subject.save()});
+  // A state goes where its neighbours are no farther apart than a quarter of its age: an undo then takes at most a
+  // third of the steps that it undoes once more. The first stays.
+  for (size_t i = all_.size(); i-- > 2;) {
+    const int64_t age = now - all_[i - 1].time, gap = all_[i].time - all_[i - 2].time;
+    if (gap * 4 <= age) all_.erase(all_.begin() + static_cast<int64_t>(i) - 1);
+  }
+}
+
+const Snapshots::One& Snapshots::before(int64_t time) const {
+  const auto after = std::ranges::upper_bound(all_, time, {}, &One::time);
+  if (after == all_.begin())
+    fail(fmt::format("time {} is too long ago; the earliest that is kept is {}", time,
+                     all_.empty() ? 0 : all_.front().time));
+  return *std::prev(after);
+}
+
+void Snapshots::forget_after(int64_t time) {
+  std::erase_if(all_, [&](const One& one) { return one.time > time; });
+}
+
+int64_t Snapshots::forget_before(int64_t now, int64_t keep) {
+  while (all_.size() > 1 && all_[1].time <= now - keep) all_.erase(all_.begin());
+  return all_.empty() ? 0 : all_.front().time;
+}
+
+Session::Session(std::string id, std::unique_ptr<Subject> subject)
+    : id(std::move(id)), outbox(std::make_shared<Outbox>()), subject_(std::move(subject)) {
+  snapshots_.add(*subject_);
+  announce();
+}
+
+void Session::announce() {
+  named_ = false;
+  outbox->put("begin", subject_->describe());
+  say_state();
+}
+
+void Session::say_state() {
+  outbox->put("state", {{"playing", playing_ || reading_},
+                        {"time", subject_->time()},
+                        {"given", subject_->given()},
+                        {"speed", speed_},
+                        {"stuck", subject_->stuck()}});
+}
+
+void Session::play(int64_t steps, double speed) {
+  playing_ = true, reading_ = false, left_ = steps == 0 ? -1 : steps, speed_ = speed;
+  next_ = Clock::now();
+  say_state();
+}
+
+void Session::pause() {
+  playing_ = reading_ = false;
+  say_state();
+}
+
+void Session::read() {
+  reading_ = true;
+  say_state();
+}
+
+void Session::step() {
+  playing_ = reading_ = false;
+  if (subject_->time() < quiet_until_) fail("an undo is on its way; try again in a moment");
+  if (const auto why = subject_->stuck(); !why.empty()) fail(why);
+  take(/*quiet=*/false);
+  say_state();
+}
+
+void Session::undo(int64_t time) {
+  if (time < 0 || time > subject_->time())
+    fail(fmt::format("there is no time {} to go back to; it is {}", time, subject_->time()));
+  const auto& state = snapshots_.before(time);
+  if (subject_->time() < quiet_until_) quiet_until_ = 0;
+  playing_ = reading_ = false;
+  subject_->restore(*state.state);
+  snapshots_.forget_after(time);
+  quiet_until_ = time;
+  outbox->put("undo", {{"t", time}});
+  if (subject_->time() == time) subject_->forget_later(), say_state();
+}
+
+void Session::replace(std::unique_ptr<Subject> subject) {
+  subject_ = std::move(subject);
+  snapshots_ = {};
+  snapshots_.add(*subject_);
+  quiet_until_ = 0;
+  playing_ = false, reading_ = subject_->given();
+  announce();
+}
+
+Json Session::row(int64_t time) {
+  const int64_t now = subject_->time();
+  if (now < quiet_until_ && time >= 0 && time < quiet_until_) return nullptr;  // an undo is on its way
+  if (time < 0 || time >= now) fail(fmt::format("there is no token {}; {} were read", time, now));
+  return subject_->row(time, *snapshots_.before(now - 1).state);
+}
+
+Session::Clock::time_point Session::due() const {
+  if (subject_->time() < quiet_until_) return Clock::time_point::min();
+  if (!playing_ && !reading_) return Clock::time_point::max();
+  if (outbox->full()) return Clock::now() + std::chrono::milliseconds(5);
+  return playing_ && speed_ > 0 ? next_ : Clock::time_point::min();
+}
+
+void Session::take(bool quiet) {
+  const auto begin = Clock::now();
+  const std::string event = subject_->step();
+  if (!quiet) {
+    if (!named_) outbox->put("names", subject_->describe());
+    named_ = true;
+    outbox->put_step(event);
+  }
+  snapshots_.add(*subject_, Clock::now() - begin);
+  if (const int64_t now = subject_->time(); now % 1024 == 0)
+    subject_->forget_before(snapshots_.forget_before(now, kKept));
+}
+
+void Session::turn() {
+  if (subject_->time() < quiet_until_) {
+    take(/*quiet=*/true);
+    if (subject_->time() == quiet_until_) subject_->forget_later(), say_state();
+    return;
+  }
+  const bool given = subject_->given();
+  const bool over = !subject_->stuck().empty() || (!given && (reading_ || left_ == 0));
+  if (over || outbox->full()) {
+    if (over) pause();
+    return;
+  }
+  if (!given && left_ > 0) --left_;
+  if (speed_ > 0) {
+    const auto each = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(1 / speed_));
+    next_ = std::max(next_ + each, Clock::now() - std::chrono::milliseconds(100));
+  }
+  take(/*quiet=*/false);
+}
+
+}  // namespace lapse

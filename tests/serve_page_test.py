@@ -1,0 +1,214 @@
+"""The page of `lapse serve` in a real browser: what a person does, and what then stands there."""
+
+import time
+import unittest
+
+import browser
+from browser_tab import Tab
+from serve_runs import TEXT, Runs
+
+
+@unittest.skipUnless(browser.BROWSER, browser.MISSING)
+class Page(Runs):
+    def open(self, *runs, view=""):
+        tab = Tab()
+        self.addCleanup(tab.close)
+        server = self.serve(*runs)
+        tab.open(f"http://127.0.0.1:{server.port}/{view}")
+        tab.wait("typeof session !== 'undefined' && session !== null && about !== null")
+        return tab
+
+    def shaded(self, tab):
+        tab.run("new Promise((done) => (draw(true), requestAnimationFrame(() => requestAnimationFrame(done))))")
+        return tab.run("[...document.querySelectorAll('span[data-t]')].filter((one) => one.style.backgroundColor).map((one) => Number(one.dataset.t))")
+
+    def read(self, tab, text):
+        count = tab.run("now")
+        tab.click("#text")
+        tab.type(text)
+        tab.key("Enter")
+        tab.wait(f"now === {count + len(text)} && !playing")
+
+    def test_type_generate_pause_click_undo(self):
+        tab = self.open("fixed")
+        self.read(tab, TEXT)
+        self.assertEqual(self.shaded(tab), list(range(len(TEXT) - 12, len(TEXT))))
+        self.assertEqual(tab.run("[...document.querySelectorAll('#panes .line')].map((one) => one.textContent).join('')"), TEXT)
+        tab.run("element('speed').value = '0'")
+        tab.click("#play")
+        tab.wait(f"now > {len(TEXT)} + 30")
+        tab.click("#play")
+        tab.wait("!playing")
+        tab.click("span[data-t='3']")
+        tab.wait("document.querySelector('#chosen table')")
+        shown = tab.run("element('chosen').innerText")
+        self.assertIn("came at time 3", shown)
+        self.assertIn("after 15", shown)
+        self.assertIn("its span had ended", shown)
+        newest = tab.run("now") - 1
+        tab.click(f"span[data-t='{newest - 2}']")
+        tab.wait("element('chosen').innerText.includes('%')")
+        tab.run("element('text').blur()")
+        tab.key("m")
+        self.assertEqual(self.shaded(tab), list(range(newest - 14, newest - 1)))
+        tab.key("Escape")
+        tab.click("#undo")
+        tab.wait(f"now === {len(TEXT)}")
+        self.assertEqual(self.shaded(tab), list(range(len(TEXT) - 12, len(TEXT))))
+        tab.click("span[data-t='9']")
+        tab.click("#back")
+        tab.wait("now === 10 && !playing")
+        self.assertEqual(self.shaded(tab), list(range(10)))
+        self.read(tab, "again")
+        self.assertEqual(tab.run("tokens.map((one) => one.text).join('')"), TEXT[:10] + "again")
+        self.assertEqual(tab.messages, [])
+
+    def test_every_view_and_size(self):
+        tab = self.open("expire", "selective")
+        self.read(tab, TEXT * 2)
+        self.assertEqual(tab.run("texts.length"), 2)
+        for by in tab.run("[...element('by').children].map((one) => one.dataset.value)"):
+            tab.click(f"#by [data-value='{by}']")
+            self.assertTrue(self.shaded(tab), by)
+        tab.click("#layer [data-value='all']")
+        self.assertEqual(tab.run("texts.length"), 4)
+        self.assertTrue(self.shaded(tab))
+        tab.size(390, 844, phone=True)
+        self.assertLessEqual(tab.run("document.documentElement.scrollWidth"), 390, "nothing sticks out on a phone")
+        tab.size(1200, 900)
+        light = tab.run("getComputedStyle(document.body).backgroundColor")
+        tab.dark()
+        self.assertNotEqual(tab.run("getComputedStyle(document.body).backgroundColor"), light)
+        self.assertEqual(tab.messages, [])
+
+    def test_budgets_and_methods(self):
+        tab = self.open("expire")
+        self.read(tab, TEXT)
+        tab.run("element('method-A').value = 'h2o'; element('method-A').dispatchEvent(new Event('change'))")
+        tab.wait(f"lanesOf()[0].method === 'h2o' && now === {len(TEXT)} && !playing")
+        tab.run("(() => { const one = document.querySelector('#lanes input[name=budget]'); one.value = 9; one.dispatchEvent(new Event('change')); })()")
+        tab.wait(f"curves?.[0][0].recent.at(-1)?.[1] <= 9 && now === {len(TEXT)} && !playing")
+        tab.wait("Number(document.querySelector('#sizes').rows[1].cells[1].textContent) <= 9")
+        tab.click("span[data-t='5']")
+        tab.wait("/evicted, over budget: its score was/.test(element('chosen').innerText)")
+        tab.run("element('run-B').value = '0'; element('run-B').dispatchEvent(new Event('change'))")
+        tab.wait(f"lanesOf().length === 2 && texts.length === 2 && now === {len(TEXT)} && !playing")
+        self.assertEqual(tab.messages, [])
+
+    def test_keyboard_alone(self):
+        tab = self.open("expire")
+        tab.key("t")
+        self.assertEqual(tab.run("document.activeElement.id"), "text")
+        tab.type(TEXT)
+        tab.key("Enter")
+        tab.wait(f"now === {len(TEXT)} && !playing")
+        tab.key("Escape")
+        tab.key("s")
+        tab.wait(f"now === {len(TEXT) + 1}")
+        tab.key(" ")
+        tab.wait("playing")
+        tab.key(" ")
+        tab.wait("!playing")
+        tab.run("texts[0].focus()")
+        tab.key("Home")
+        tab.key("ArrowRight")
+        self.assertEqual(tab.run("view.pick"), 1)
+        tab.key("b")
+        tab.wait("now === 2 && !playing")
+        tab.key("v")
+        self.assertEqual(tab.run("view.by"), "held")
+        reached = set()
+        for _ in range(40):
+            tab.key("Tab")
+            reached.add(tab.run("document.activeElement.id"))
+        self.assertLessEqual({"play", "step", "undo", "speed", "temperature", "read", "save-page", "link"}, reached)
+
+    def test_what_can_be_kept(self):
+        tab = self.open("expire")
+        self.read(tab, TEXT)
+        tab.run("history.replaceState(null, '', linkToState())")
+        address = tab.run("location.hash")
+        size = tab.run("new Promise((done) => picture().toBlob((blob) => done(blob.size)))")
+        self.assertGreater(size, 5000)
+        for button, name in (("#save-picture", "remembered.png"), ("#save-page", "remembered.html")):
+            tab.click(button)
+            until = time.monotonic() + 20
+            while not (tab.folder / name).exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            self.assertGreater((tab.folder / name).stat().st_size, 5000)
+        self.assertEqual((tab.folder / "remembered.png").read_bytes()[:4], b"\x89PNG")
+        self.assertIn('"tokens read","65"', (tab.folder / "remembered.html").read_text())
+        other = self.open("expire", view=address)
+        other.wait(f"now === {len(TEXT)} && !playing")
+        self.assertEqual(other.run("tokens.map((one) => one.text).join('')"), TEXT)
+
+    def test_a_click_on_the_curve_shows_memory_as_it_was(self):
+        tab = self.open("fixed")
+        self.read(tab, TEXT * 2)
+
+        def click(time):
+            """Where that time stands in the curve."""
+            x, y = tab.run(
+                "(() => { element('chart').scrollIntoView({ block: 'center' }); const box = element('chart').firstChild.getBoundingClientRect();"
+                f"return [box.left + (38 + (400 - 46) * {time} / (now - 1)) / 400 * box.width, box.top + box.height / 2]; }})()"
+            )
+            tab.click_at(x, y)
+
+        for time in (60, 100, 13):
+            click(time)
+            tab.wait(f"view.at === {time}")
+            self.assertEqual(self.shaded(tab), list(range(time - 12, time + 1)))
+        self.assertIn("in memory at time 13: 12, 12 rows", tab.run("element('legend').innerText"))
+        self.assertEqual(tab.run("document.querySelectorAll('span.now').length"), 1)
+        tab.key("ArrowRight")  # the click has put the keyboard there
+        self.assertEqual(tab.run("view.at"), 14)
+        tab.key("Home")
+        self.assertEqual(self.shaded(tab), [0])
+        tab.click("#to-now")
+        self.assertEqual(self.shaded(tab), list(range(len(TEXT) * 2 - 12, len(TEXT) * 2)))
+        self.assertEqual(tab.messages, [])
+
+    def test_agents(self):
+        tab = self.open("corridor")
+        self.assertFalse(tab.run("element('typing').checkVisibility()"))
+        tab.run("element('speed').value = '0'")
+        tab.click("#play")
+        tab.wait("now > 40")
+        tab.click("#play")
+        tab.wait("!playing")
+        tab.wait("document.querySelectorAll('.step .view').length > 20")
+        tab.click("span[data-t='7']")
+        tab.wait("/action/.test(element('chosen').innerText)")
+        change = "((one, value) => { one.value = value; one.dispatchEvent(new Event('change')); })"
+        tab.run(f"{change}(element('seed'), 9)")
+        tab.wait("about.seed === 9 && now === 0")
+        tab.click("#greedy")
+        tab.wait("about.greedy && now === 0")
+        tab.run(f"{change}(element('run-B'), 0)")
+        tab.wait("lanesOf().length === 2 && texts.length === 2 && now === 0")
+        self.assertEqual(tab.run("[element('seed').value, element('greedy').checked]"), ["9", True])
+        for _ in range(3):
+            tab.click("#step")
+        tab.wait("now === 3")
+        self.assertEqual(*tab.run("tokens[2].acts.map((act) => JSON.stringify(act))"))  # the same run, and nothing drawn
+        tab.wait("document.querySelectorAll('.pane .step').length === 6")
+        tab.click("#anew")
+        tab.wait("now === 0 && about.seed === 9")
+        self.assertEqual(tab.messages, [])
+
+    def test_the_page_keeps_a_window(self):
+        tab = self.open("fixed")
+        tab.run("element('speed').value = '0'")
+        tab.click("#play")
+        tab.wait("now > 6000", 60)
+        tab.click("#play")
+        tab.wait("!playing")
+        tab.run("new Promise((done) => setTimeout(done, 300))")
+        self.assertLessEqual(tab.run("tokens.length"), 4200)
+        self.assertLessEqual(tab.run("document.querySelectorAll('span[data-t]').length"), 4200)
+        self.assertLessEqual(tab.run("curves[0][0].buckets.length"), 600)
+        self.assertEqual(tab.run("tokens.every((one, i) => one.t === base + i)"), True)
+
+
+if __name__ == "__main__":
+    unittest.main()
