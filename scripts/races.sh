@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Looks for data races with ThreadSanitizer: the team of threads and the operators on it, memory, files and progress, Ctrl-C while a run
+# trains, the server and its hostile clients.
+#
+#   scripts/races.sh [--json FILE]    # FILE: what ran, and how many reports there were
+#
+# Takes about half an hour on 2 cores, most of it the build of a second program (build/tsan). Exits with 1 if there was a report.
+#
+# libtorch's own code is not instrumented, and GCC's OpenMP not understood: LLVM's takes its place, whose tool Archer tells the sanitizer
+# where threads begin and meet. Reports from within libraries that are not ours are left out (scripts/races.supp).
+set -euo pipefail
+case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+json=""
+while (($# > 0)); do
+  case $1 in
+    --json) json=${2:?races: --json wants a file}; shift 2 ;;
+    *) printf 'races: unknown argument: %s; see --help\n' "$1" >&2; exit 2 ;;
+  esac
+done
+
+llvm=/usr/lib/llvm-14/lib
+for library in libomp.so.5 libarcher.so; do
+  [[ -e $llvm/$library ]] || { printf 'races: %s is missing; apt-get install libomp-14-dev\n' "$llvm/$library" >&2; exit 1; }
+done
+scripts/build.sh tsan base_tests ops_tests serve_tests lapse_program
+
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+export OMP_NUM_THREADS=4 OMP_TOOL_LIBRARIES=$llvm/libarcher.so
+export TSAN_OPTIONS="suppressions=$PWD/scripts/races.supp ignore_noninstrumented_modules=1 exitcode=0 log_path=$reports/report"
+
+results=()
+failed=0
+watch() { # NAME COMMAND...
+  local name=$1 before after status=0
+  shift
+  before=$(cat "$reports"/* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
+  "$@" >"$reports.log" 2>&1 || status=$?
+  after=$(cat "$reports"/* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
+  printf '%-44s %s reports, %s\n' "$name" $((after - before)) "$( ((status == 0)) && echo passed || echo "status $status")"
+  ((status == 0)) || { tail -n 30 "$reports.log" >&2; failed=1; }
+  ((after == before)) || failed=1
+  results+=("$name" $((after - before)) "$status")
+}
+with_openmp() { LD_PRELOAD=$llvm/libomp.so.5 "$@"; }
+program_test() { # FILE TEST...
+  LAPSE_PROGRAM=$PWD/scripts/races_program.sh .venv/bin/python -B "tests/$1.py" "${@:2}"
+}
+
+watch "files, progress, environments on threads" build/tsan/base_tests --gtest_brief=1
+watch "the team of threads, operators, memory" with_openmp build/tsan/ops_tests --gtest_brief=1
+watch "the server's parts" with_openmp build/tsan/serve_tests --gtest_brief=1
+watch "training, interrupted and resumed" program_test resume_test Resume.test_interrupted
+watch "an agent's threads" program_test agent_cli_test
+watch "the server" program_test serve_test
+watch "the server's hostile clients" program_test serve_hostile_test
+
+cat "$reports"/report* 2>/dev/null >&2 || true
+[[ -z $json ]] || .venv/bin/python - "$json" "$(git rev-parse --short HEAD)" "${results[@]}" <<'PYTHON'
+import json, pathlib, sys
+file, commit, *rest = sys.argv[1:]
+ran = [{"what": what, "reports": int(reports), "status": int(status)} for what, reports, status in zip(rest[::3], rest[1::3], rest[2::3])]
+pathlib.Path(file).write_text(json.dumps({"commit": commit, "ran": ran}, indent=1) + "\n")
+PYTHON
+exit $failed
