@@ -15,8 +15,8 @@ def runs():
         # A step's reward is 1 / length of an episode's: so are the weights that are set against it.
         world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length}
         # Spans begin just short of the longest corridors, and the ramp ends beyond: alpha shortens only spans that rows outlive.
-        world |= {"train.updates": 3000, "expire_span.loss": 1e-3 / length, "expire_span.initial_fraction": 0.95, "expire_span.ramp": max(16, length // 16)}
-        readings = {"greedy": ["--greedy", "--episodes=1000", f"--set=t_maze.shortest={length}"]}
+        world |= {"train.updates": 2000, "expire_span.loss": 1e-3 / length, "expire_span.initial_fraction": 0.95, "expire_span.ramp": max(16, length // 16)}
+        readings = {"greedy": ["--greedy", "--episodes=300", f"--set=t_maze.shortest={length}"]}
         reach = length + 1  # all steps of an episode
         spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
         if reach <= 64:
