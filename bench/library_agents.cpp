@@ -95,7 +95,7 @@ LibraryAgents::LibraryAgents(const AgentCase& which, int64_t updates)
     : config_(std::make_unique<Config>(which.config())),
       problem_(control_problem(*config_)),
       learner_(make_learner(*config_, *problem_)),
-      feed_(problem_->feed()) {
+      feed_(problem_->feed(solo())) {
   if (which.full)
     for (auto& [name, parameter] : learner_->model().parameters())
       if (of_spans(name)) parameter->detach().fill_(name.ends_with("bias") ? std::log(kFullSpan / (1 - kFullSpan)) : 0);

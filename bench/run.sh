@@ -55,4 +55,7 @@ else
   run rl
   run choices
   .venv/bin/python bench/t5.py --updates 2 --json bench/results/t5.json
+  .venv/bin/python bench/parallel.py --json bench/results/parallel.json
+  PYTHONPATH=python LAPSE_OPS=$PWD/build/release/liblapse_ops.so .venv/bin/python bench/python/decode.py \
+    --out bench/results/python_decode.json
 fi

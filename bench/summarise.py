@@ -109,13 +109,47 @@ def t5(data: dict) -> str:
     return table(["T5-small, 8 x 512 → 114", "ms", "of peak"], rows)
 
 
+def parallel(data: dict) -> str:
+    W, memory = data["ranks"], "/".join(f"{bytes / 1e6:.0f}" for bytes in data["memory_of_processes"])
+    rows = [
+        [f"one process of {W} threads", f"{data['one_process_ms']:.0f}", "", "", f"{data['memory_of_one'] / 1e6:.0f} MB"],
+        [f"{W} processes of 1 thread", f"{data['ranks_ms']:.0f}", f"{data['efficiency']:.2f}", f"{data['exchange_ms']:.0f}", f"{memory} MB"],
+    ]
+    return table([f"{data['gradient_bytes'] / 1e6:.0f} MB of gradients", "ms an update", "efficiency", "of it exchange", "resident memory"], rows)
+
+
+def python_decode(data: dict) -> str:
+    rows = []
+    for r in data["results"]:
+        first = r["method"] == "DynamicCache"
+        sizes = [f"{r['cache_bytes'] / 1e6:.0f} MB", f"{r['resident'] / 1e6:.0f} MB"]
+        rows.append([f"{r['context']:,}" if first else "", f"`{r['method']}`", f"{r['ms']:.0f}", f"{r['of_dynamic']:.2f}", *sizes])
+    return table([f"rows of context, budget {data['budget']}", "cache", "ms", "of DynamicCache", "of the cache", "resident"], rows)
+
+
+def serve(data: dict) -> str:
+    watched, long = data["watched"], data["long"]
+    rows = [
+        [f"a {r['viewer']}", f"{r['watched_tokens_per_second']:,.0f}", f"{r['generate_tokens_per_second']:,.0f}", f"{r['ratio']:.2f}",
+         f"{r['late_ms']['median']:.0f}", f"{r['late_ms']['p99']:.0f}", f"{r['late_ms']['most']:.0f}", f"{r['within_20_ms'] * 100:.1f} %"]
+        for r in watched["results"]
+    ]  # fmt: skip
+    points = [[f"{p['token']:,}", *(megabytes(p, f"{key}_bytes") for key in ("server", "page", "browser"))] for p in long["points"]]
+    run = watched["run"]
+    return (
+        table(["watched by", "tokens/s", "`lapse generate`", "of it", "ms to the viewer", "99 %", "most", "within 20 ms"], rows)
+        + f"\n{run['parameters']:,} parameters, {run['layers']} layers, {run['rows']:.0f} rows in each; medians of {watched['repeats']} times {watched['tokens']:,} tokens\n\n"
+        + table(["tokens of a stream", "server", "the page's script", "all of the browser"], points)
+    )
+
+
 def baselines(data: dict) -> str:
     budgets = list(next(iter(data.values())))
     cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "parallel": parallel, "python_decode": python_decode, "serve": serve}
 
 
 def main() -> int:

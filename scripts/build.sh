@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Configures and builds: scripts/build.sh PRESET [TARGET...], with the presets release, debug, asan. Quiet unless it is
-# on a terminal or something fails. CMAKE_BUILD_PARALLEL_LEVEL sets how many files are compiled at a time.
+# Configures and builds: scripts/build.sh PRESET [TARGET...], with the presets release, debug, asan, tsan, fuzz. Quiet unless it
+# is on a terminal or something fails. CMAKE_BUILD_PARALLEL_LEVEL sets how many files are compiled at a time.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What the documents name must exist. Lists file:line and reason, and exits 1 where something does not.
 
-  names      in backticks and in blocks of sh: files, functions (`Class::name`), identifiers, keys of the configuration, `lapse VERB`,
-             `--flag`, scripts and programs
+  names      in backticks and in blocks of sh: files, functions (`Class::name`, `lapse.name` of Python), identifiers, keys of the
+             configuration, `lapse VERB`, `--flag`, scripts and programs
   links      to files of the repository
   length     README.md has at most 120 lines of at most 160 characters
   tables     those that bench/summarise.py prints stand in bench/README.md, those of experiments/**/table.md in docs/
@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 DOCS = ["README.md", "CONTRIBUTING.md", "bench/README.md", "docs/*.md"]
-FOLDERS = "lapse bench tests examples scripts experiments cmake docs".split()
+FOLDERS = "lapse bench tests examples scripts experiments cmake docs python".split()
 SUFFIXES = {".h", ".cpp", ".inc", ".py", ".sh", ".toml", ".txt", ".cmake", ".in", ".js", ".css", ".html", ".proto"}
 README_LINES, README_WIDTH = 120, 160
 
@@ -28,11 +28,12 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLACEHOLDER = re.compile(r"(?<![A-Za-z])(NAME|FILE|FILES|RUN|RUNS|VERB|PRESET|PYTHON|SECTION|CONFIG|DIR|TASK)(?![A-Za-z])")
 PATH = re.compile(r"\.?[\w.*-]+(/[\w.*-]+)*/?")
 SYMBOL = re.compile(r"([A-Z]\w*)::(~?\w+)(\(.*\))?")
+PYTHON = re.compile(r"lapse((?:\.\w+)+)(\(.*\))?")
 IDENTIFIER = re.compile(r"([A-Za-z_]\w*)(\(.*\))?")
 KEY = re.compile(r"(?:[a-z]\w*\.)?([a-z]\w*)( = (?:[\[\"\d-].*|true|false))?")
-FILE_NAME = re.compile(r"[\w.*-]+\.(h|cpp|py|sh|md|toml|json|svg|png|txt|so|safetensors)")
+FILE_NAME = re.compile(r"[\w.*-]+\.(h|cpp|py|sh|md|toml|json|svg|png|txt|so|bin|safetensors)")
 FOREIGN = ("torch.", "TORCH_", "at::", "std::", "../shared", "runs/", ".venv", ".demo", "/", "~", "<")
-MADE = {"liblapse_ops.so", "my.toml", "report.html", "metrics.jsonl", "prune.json"}  # by the build, or by a verb
+MADE = {"liblapse_ops.so", "liblapse_cuda.so", "lapse_kernels.bin", "my.toml", "report.html", "metrics.jsonl", "prune.json"}  # by the build, or by a verb
 
 
 class Tree:
@@ -51,6 +52,9 @@ class Tree:
         everything = "\n".join(self.text.values())
         self.words = set(re.findall(r"\w+", everything))
         self.fields = set(re.findall(r'\bfield\(\s*"(\w+)"', everything))
+        python = [(path, text) for path, text in self.text.items() if path.startswith("python/lapse/")]
+        self.python = {pathlib.PurePath(path).stem for path, _ in python}  # modules, functions and classes
+        self.python |= {name for _, text in python for name in re.findall(r"^ *(?:def|class) (\w+)", text, re.M)}
         cli = self.join("lapse/cli/")
         self.verbs = set(re.findall(r'"([a-z]+)"', cli))
         self.lapse_flags = self.flags_in(cli) | {f.replace("_", "-") for f in self.fields}
@@ -158,6 +162,10 @@ def check_span(span: str, tree: Tree, folder: str):
             yield f"no program has --{flag}"
     elif PLACEHOLDER.search(span) or span.startswith(FOREIGN) or span in MADE:
         return
+    elif found := PYTHON.fullmatch(span):
+        for name in found[1][1:].split("."):
+            if name not in tree.python:
+                yield f"the Python package has no {name}"
     elif found := SYMBOL.fullmatch(span):
         if not tree.has_symbol(found[1], found[2]):
             yield f"{found[1]} has no {found[2]}"

@@ -11,6 +11,7 @@ import check_docs
 FILES = {
     "lapse/model/layer.h": "class Layer {\n  Rows rows() const { return {}; }\n};\nstruct Other { int cached; };\n",
     "lapse/model/layer.cpp": "Tensor Layer::forget() {}\n",
+    "python/lapse/hf.py": "class Cache:\n    def rows(self):\n        pass\n",
     "lapse/cli/train.cpp": 'add_subcommand("train");\nadd_flag("--resume");\nadd_option("-o,--out");\n',
     "lapse/train/config.cpp": 'field("block", block, "timesteps")\n',
     "bench/step.cpp": 'add_flag("--quick");\n',
@@ -64,6 +65,9 @@ class DocsTest(unittest.TestCase):
         self.expect("`Layer::cached`\n", "1: Layer has no cached")
         self.expect("`Gone::rows`\n", "1: Gone has no rows")
         self.expect("`gone_by()` and `GoneBy`\n", "1: GoneBy", "1: gone_by")
+
+    def test_names_of_python(self):
+        self.expect("`lapse.hf.Cache(model, budget=4)`, `lapse.hf`, `lapse.hf.gone` and `lapse.Gone()`\n", "1: no Gone", "1: no gone")
 
     def test_keys(self):
         self.expect('`train.gone = "x"`\n', "1: gone is no key")

@@ -14,13 +14,14 @@ import pathlib
 import re
 import sys
 
-FLOORS = "core ops memory forgetting nn model data tasks rl train read interop observe cli".split()  # lowest first
+FLOORS = "core ops memory forgetting nn model data tasks rl train read interop observe serve cli".split()  # lowest first
 FOLDERS = "lapse bench tests examples".split()
 HEADERS = {".h", ".hpp", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 METHODS_LIVE_IN = re.compile(r"lapse/((forgetting|ops)/|interop/golden_(table|selective)\.)")
 METHOD_TABLE = "lapse/forgetting/registry.cpp"
 HEAVY = {"torch/torch.h", "torch/extension.h", "torch/all.h", "ATen/ATen.h"}
+OTHERS_WORDS = re.compile("thread_local|get_local_ip_and_port|LOCAL_(RANK|WORLD_SIZE)")  # of the language, libraries and torchrun
 LONGEST = 400
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
@@ -83,7 +84,7 @@ def check_file(path: pathlib.PurePath, text: str, joined: dict[str, str]):
     is_test = path.stem.endswith("_test")
     if path.parts[0] == "lapse" and not METHODS_LIVE_IN.match(path.as_posix()) and not is_test:
         for number, line in enumerate(lines, 1):
-            for name in names_in(line.replace("thread_local", ""), joined):
+            for name in names_in(OTHERS_WORDS.sub("", line), joined):
                 yield number, f"names the method {name}; only lapse/forgetting, lapse/ops and the mapping of golden files may"
 
 

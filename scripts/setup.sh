@@ -3,7 +3,7 @@
 #
 #   LAPSE_TORCH=PYTHON|FOLDER   use the torch (>= 2.7) of this interpreter, or this torch package folder
 #   LAPSE_NO_APT=1              look for no Debian packages: the tools and libraries listed below are there already
-#   LAPSE_BROWSER=1             also a headless browser (100 MB), for the test that opens `lapse inspect`'s page
+#   LAPSE_BROWSER=1             also a headless browser (100 MB), for the tests that open the pages of `lapse inspect` and `lapse serve`
 #
 # Without LAPSE_TORCH an existing .venv is kept; a new one uses the torch of the active python3 where it has one, else
 # gets torch 2.11 of its own. To choose anew: rm -rf .venv
@@ -31,9 +31,11 @@ flock -n 9 || { say "waiting for another set-up of this folder"; flock 9; }
 # --- Debian's packages -------------------------------------------------------------------------------------------
 packages=(
   g++ cmake ninja-build pkg-config ccache clang-format git file
+  clang libclang-rt-14-dev
   python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libprotobuf-dev protobuf-compiler libsentencepiece-dev libgtest-dev libgmock-dev libhwy-dev
+  libcpp-httplib-dev libgloo-dev iproute2
 )
 
 missing_packages() {

@@ -115,6 +115,8 @@ else
   scripts/build.sh release
   title "tests"
   run_ctest release
+  title "the Python package: built, installed, tested"
+  quietly scripts/python_package.sh
   if [[ $mode == all ]]; then
     title "build of the sanitized tests"
     scripts/build.sh asan base_tests tensorboard_tests ops_tests
