@@ -81,6 +81,11 @@ def summarise(run, wanted):
     }
 
 
+def measured_already(out, wanted):
+    known = json.loads(out.read_text()) if out.exists() else {}
+    return (known.get("config"), known.get("values")) == (wanted.config, wanted.values) and known["updates"] == wanted_updates(wanted)
+
+
 def main(here, runs, description):
     """Runs what is asked for. Returns all results that are there, by name: also those of earlier calls."""
     parser = argparse.ArgumentParser(description=description)
@@ -96,8 +101,11 @@ def main(here, runs, description):
             done = lines_of(run, "train")
             print(f"{wanted.name:40} {done[-1]['update'] if done else 0} of {wanted_updates(wanted)} updates")
             continue
-        train(run, wanted)
         out = here / "results" / f"{wanted.name}.json"
+        if not run.exists() and measured_already(out, wanted):
+            print(f"{wanted.name}: its result is there, but not the run; remove {out.relative_to(ROOT)} to make both anew")
+            continue
+        train(run, wanted)
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps(summarise(run, wanted), indent=1) + "\n")
     if arguments.list:

@@ -31,7 +31,7 @@ flock -n 9 || { say "waiting for another set-up of this folder"; flock 9; }
 # --- Debian's packages -------------------------------------------------------------------------------------------
 packages=(
   g++ cmake ninja-build pkg-config ccache clang-format git file
-  clang libclang-rt-14-dev
+  clang libclang-rt-14-dev libomp-14-dev
   python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libprotobuf-dev protobuf-compiler libsentencepiece-dev libgtest-dev libgmock-dev libhwy-dev

@@ -102,14 +102,18 @@ class Tab:
         return done["result"].get("value")
 
     def wait(self, script, seconds=30):
-        """Until an expression is true."""
-        until = time.monotonic() + seconds
+        """Until an expression is true. One that fails is not true yet: what it asks for may still have to be drawn."""
+        until, fault = time.monotonic() + seconds, ""
         while time.monotonic() < until:
-            if self.run(f"Boolean({script})"):
-                return
+            try:
+                if self.run(f"Boolean({script})"):
+                    return
+                fault = ""
+            except RuntimeError as error:
+                fault = f"{error}\n"
             time.sleep(0.05)
         shown = self.run("document.body.innerText")
-        raise AssertionError(f"still not true after {seconds} s: {script}\n{shown[:3000]}\n{self.messages}")
+        raise AssertionError(f"still not true after {seconds} s: {script}\n{fault}{shown[:3000]}\n{self.messages}")
 
     def type(self, text):
         self.send("Input.insertText", text=text)

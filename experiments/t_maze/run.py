@@ -13,9 +13,10 @@ LENGTHS = (50, 100, 250, 500, 1000, 1500)
 def runs():
     for length in LENGTHS:
         # A step's reward is 1 / length of an episode's: so are the weights that are set against it.
-        world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length}
-        # Spans begin just short of the longest corridors, and the ramp ends beyond: alpha shortens only spans that rows outlive.
-        world |= {"train.updates": 2000, "expire_span.loss": 1e-3 / length, "expire_span.initial_fraction": 0.95, "expire_span.ramp": max(16, length // 16)}
+        world = {"t_maze.length": length, "actor_critic.entropy": 1.5 / length, "train.updates": 2000}
+        # Spans begin just short of the longest corridors, and the ramp ends well beyond: alpha shortens only spans that rows outlive, and what
+        # still lies on the ramp at the longest corridor's end has a gradient that holds it.
+        spans_begin = {"expire_span.loss": 1e-3 / length, "expire_span.initial_fraction": 0.95, "expire_span.ramp": max(16, length // 8)}
         readings = {"greedy": ["--greedy", "--episodes=300", f"--set=t_maze.shortest={length}"]}
         reach = length + 1  # all steps of an episode
         spans = {"expire_span": reach, "fixed_span": reach, "fixed_span_64": 64}
@@ -23,7 +24,7 @@ def runs():
             del spans["fixed_span_64"]  # reaches as far
         for name, span in spans.items():
             method = name.removesuffix("_64")
-            values = world | {"forgetting.method": method, f"{method}.max_span": span}
+            values = world | {"forgetting.method": method, f"{method}.max_span": span} | (spans_begin if method == "expire_span" else {})
             yield sweep.Run(f"{name}-{length}", "examples/t_maze.toml", values, readings)
 
 
