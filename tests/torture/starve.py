@@ -10,6 +10,7 @@ import argparse
 import json
 import pathlib
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -52,8 +53,12 @@ def complaint(case, folder, done, before, undisturbed):
 
 def starve(case, scratch, steps, start):
     """From the least limit under which the program says --version to the least under which the command works, and above."""
-    turn = iter(range(10**9))
-    fresh = lambda: prepared(scratch / str(next(turn)), case)
+    template, folder = prepared(scratch / "before", case), scratch / "whole"
+
+    def fresh():
+        shutil.rmtree(folder, ignore_errors=True)
+        return shutil.copytree(template, folder)
+
     whole = fresh()
     assert run(whole, case.command).returncode == 0
     undisturbed = case.made(whole)
@@ -61,8 +66,7 @@ def starve(case, scratch, steps, start):
     limits = sorted({round(start + (enough - start) * i / (steps - 4)) for i in range(steps - 3)} | {enough + 10, enough + 100, ENOUGH})
     result = {"least to start, MB": start, "least to work, MB": enough, "limits": len(limits), "ended well": 0, "failures": []}
     for limit in limits:
-        folder = fresh()
-        before = newest(folder)
+        before = newest(fresh())
         done = limited(folder, case.command, limit)
         result["ended well"] += done.returncode == 0
         wrong = complaint(case, folder, done, before, undisturbed)
