@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What it costs to watch: `lapse serve` against `lapse generate`, how late tokens are, and the memory of a long stream.
 
-  bench/serve.py RUN [--tokens 2500] [--repeat 9] [--threads 1] [--json FILE]     with a client, and with the page
+  bench/serve.py RUN... [--tokens 2500] [--repeat 9] [--threads 1] [--json FILE]     with a client, and with the page
   bench/serve.py RUN --long 1000000 [--json FILE]                                 the memory of server and page
 
 The page is opened in a headless browser. Watched and unwatched take turns. --json adds what was measured to the file.
@@ -33,8 +33,8 @@ def generated(run, tokens, threads):
     return 1000 / json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["ms_per_token"]
 
 
-WATCH = """window.stamps = []; window.late = []; const before = receivers.steps;
-receivers.steps = (steps) => { const time = Date.now(); for (const step of steps) late.push(time - step.ms); stamps.push([steps[0].ms, now]); before(steps); }"""
+WATCH = """window.measured = { stamps: [], late: [] }; window.unwatched = receivers.steps;
+receivers.steps = (steps) => { const time = Date.now(); for (const step of steps) measured.late.push(time - step.ms); measured.stamps.push([steps[0].ms, now]); unwatched(steps); }"""
 
 
 def in_page(server, tokens):
@@ -45,9 +45,9 @@ def in_page(server, tokens):
         tab.wait("typeof about !== 'undefined' && about !== null")
         tab.run(WATCH)
         tab.run(f"command('play', {{ steps: {tokens} }})")
-        tab.wait(f"now >= {tokens} && !playing", 600)
-        first, last = tab.run("[stamps[0], stamps.at(-1)]")
-        return 1000 * (last[1] - first[1]) / (last[0] - first[0]), tab.run("late")
+        tab.wait(f"now >= {tokens} && !playing", 60)
+        first, last = tab.run("[measured.stamps[0], measured.stamps.at(-1)]")
+        return 1000 * (last[1] - first[1]) / (last[0] - first[0]), tab.run("measured.late")
     finally:
         tab.close()
 
@@ -60,14 +60,14 @@ def in_client(server, tokens):
         return (len(session.steps) - 1) / seconds, late
 
 
-def watched(options):
+def watched(run, options):
     """Medians of the repeats; all tokens' latencies together."""
     found = {"client": [], "page": []}
     threads = ["--threads", options.threads] if options.threads else []
-    server = Server(options.run, *threads, env=os.environ)
+    server = Server(run, *threads, env=os.environ)
     for _ in range(options.repeat):
         for viewer, read in (("client", in_client), ("page", in_page)):
-            alone = generated(options.run, options.tokens, threads)
+            alone = generated(run, options.tokens, threads)
             found[viewer].append((alone, *read(server, options.tokens)))
     server.stop()
     results = []
@@ -87,7 +87,7 @@ def watched(options):
 
 def long_stream(options):
     """Bytes of server and page at some points of a long stream."""
-    server, points, tab = Server(options.run, env=os.environ), [], Tab()
+    server, points, tab = Server(options.run[0], env=os.environ), [], Tab()
     tab.open(f"http://127.0.0.1:{server.port}/")
     tab.wait("typeof about !== 'undefined' && about !== null")
     tab.run("command('play', {})")
@@ -134,18 +134,17 @@ def about_run(run):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run")
+    parser.add_argument("run", nargs="+")
     parser.add_argument("--tokens", type=int, default=2500)
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--long", type=int, default=0)
     parser.add_argument("--threads", default="")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    found = {"run": about_run(options.run)}
     if options.long:
-        found |= long_stream(options)
+        found = {"run": about_run(options.run[0]), **long_stream(options)}
     else:
-        found |= {"tokens": options.tokens, "repeats": options.repeat, "results": watched(options)}
+        found = [{"run": about_run(run), "tokens": options.tokens, "repeats": options.repeat, "results": watched(run, options)} for run in options.run]
     print(json.dumps(found, indent=1))
     if options.json:
         known = json.loads(options.json.read_text()) if options.json.exists() else {}
@@ -154,7 +153,7 @@ def main():
         known |= {
             "benchmark": "serve", "processor": processor[1] if processor else "unknown", "threads": int(options.threads or os.cpu_count()),
             "libtorch": importlib.metadata.version("torch").split("+")[0], "date": datetime.date.today().isoformat(), "commit": commit.strip(), "quick": False,
-        } if not options.long or not known else {}  # fmt: skip
+        }  # fmt: skip
         known["long" if options.long else "watched"] = found
         options.json.write_text(json.dumps(known, indent=1) + "\n")
 

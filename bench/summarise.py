@@ -128,17 +128,18 @@ def python_decode(data: dict) -> str:
 
 
 def serve(data: dict) -> str:
-    watched, long = data["watched"], data["long"]
+    runs, long = data["watched"], data["long"]
     rows = [
-        [f"a {r['viewer']}", f"{r['watched_tokens_per_second']:,.0f}", f"{r['generate_tokens_per_second']:,.0f}", f"{r['ratio']:.2f}",
+        [f"a {r['viewer']}", f"{one['run']['parameters']:,}", f"{r['watched_tokens_per_second']:,.0f}", f"{r['generate_tokens_per_second']:,.0f}", f"{r['ratio']:.2f}",
          f"{r['late_ms']['median']:.0f}", f"{r['late_ms']['p99']:.0f}", f"{r['late_ms']['most']:.0f}", f"{r['within_20_ms'] * 100:.1f} %"]
-        for r in watched["results"]
+        for one in runs
+        for r in one["results"]
     ]  # fmt: skip
     points = [[f"{p['token']:,}", *(megabytes(p, f"{key}_bytes") for key in ("server", "page", "browser"))] for p in long["points"]]
-    run = watched["run"]
+    about = [f"{one['run']['parameters']:,} parameters: {one['run']['layers']} layers, {one['run']['rows']:.0f} rows in each; medians of {one['repeats']} times {one['tokens']:,} tokens" for one in runs]
     return (
-        table(["watched by", "tokens/s", "`lapse generate`", "of it", "ms to the viewer", "99 %", "most", "within 20 ms"], rows)
-        + f"\n{run['parameters']:,} parameters, {run['layers']} layers, {run['rows']:.0f} rows in each; medians of {watched['repeats']} times {watched['tokens']:,} tokens\n\n"
+        table(["watched by", "parameters", "tokens/s", "`lapse generate`", "of it", "ms to the viewer", "99 %", "most", "within 20 ms"], rows)
+        + "\n" + ". ".join(about) + ".\n\n"
         + table(["tokens of a stream", "server", "the page's script", "all of the browser"], points)
     )
 

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <new>
+
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
 
@@ -36,7 +38,11 @@ fs::path path_of(const std::string& library) {
 void* plugin_entry(const std::string& what, const std::string& library, const char* entry, Symbols symbols) {
   void* opened = dlopen(path_of(library).c_str(), RTLD_NOW | (symbols == Symbols::kOwn ? kDeep : 0));
   void* found = opened ? dlsym(opened, entry) : nullptr;
-  if (found == nullptr) fail(fmt::format("{} need the library {}: {}", what, library, dlerror()));
+  if (found == nullptr) {
+    const std::string why = dlerror();
+    if (why.find("failed to map") != why.npos || why.find("cannot allocate") != why.npos) throw std::bad_alloc();
+    fail(fmt::format("{} need the library {}: {}", what, library, why));
+  }
   return found;
 }
 

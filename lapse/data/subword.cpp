@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "lapse/core/child.h"
 #include "lapse/core/error.h"
 #include "lapse/data/sentencepiece.h"
 #include "lapse/data/sentencepiece_model.h"
@@ -139,7 +140,7 @@ std::string train_subwords(const std::vector<std::string>& texts, const SubwordT
   if (sentences.empty()) fail("there is no text to train a tokenizer on");
   const SentencePiece& plugin = sentencepiece_plugin();
   try {
-    return plugin.train(sentences, {options.kind, options.size, 2 * kLongestSentence});
+    return in_child([&] { return plugin.train(sentences, {options.kind, options.size, 2 * kLongestSentence}); });
   } catch (const std::runtime_error& error) {
     fail(fmt::format("SentencePiece cannot make {} pieces of this text: {}", options.size, reason_of(error.what())));
   }

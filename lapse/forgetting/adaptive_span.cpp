@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/dense/few_rows.h"
+
 namespace lapse {
 namespace {
 
@@ -45,7 +47,7 @@ class AdaptiveSpan : public Method {
     return reading;
   }
 
-  Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
   Tensor until(const RowView& rows) const override { return rows.time + read_span() + 1; }
   // Spans move between the updates of training.
   int64_t spare(Stored stored) const override {

@@ -17,7 +17,7 @@ class Eviction : public Method {
   bool one_by_one() const override { return true; }
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override;
   Reading read(const Query& query, const Rows& rows) const override;
-  at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  at::Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
   at::Tensor until(const RowView& rows) const override { return rows.time + max_age_ + 1; }
   Columns tell(const Rows& rows) const override { return {{"score", rows.described.at("score")}}; }
 

@@ -67,7 +67,7 @@ class ExpireSpan : public Method {
     return reading;
   }
 
-  Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
   // While m = 1 + (e - a) / R > 0, in the operator's own arithmetic.
   Tensor until(const RowView& rows) const override { return ramp_until(rows.time, spans(rows.described), s_.ramp); }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "lapse/ops/dense/few_rows.h"
+
 namespace lapse {
 namespace {
 
@@ -11,7 +13,7 @@ class FixedSpan : public Method {
  public:
   FixedSpan(int64_t span, const ModelShape& shape) : span_(span), shape_(shape) {}
 
-  at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  at::Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
   at::Tensor until(const RowView& rows) const override { return rows.time + span_ + 1; }
 
   Reading read(const Query& query, const Rows& rows) const override {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lapse/forgetting/method.h"
+#include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {
 
@@ -21,7 +22,7 @@ class Pattern : public Method {
   Pattern(const ModelShape& shape, int64_t max_span) : max_span_(max_span), shape_(shape) {}
 
   Reading read(const Query& query, const Rows& rows) const override;
-  at::Tensor first(const RowView& rows) const override { return rows.time + shape_.min_age; }
+  at::Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
   at::Tensor until(const RowView& rows) const override { return rows.time + last_age(rows.time) + 1; }
 
   int64_t window_age(int64_t rows) const { return lapse::window_age(shape_, rows); }

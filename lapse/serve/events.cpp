@@ -37,17 +37,9 @@ void begin_element(std::string& text) {
   if (text.back() != '[') text += ',';
 }
 
-/// As short_number.
-void write(std::string& text, double x) {
-  if (std::isfinite(x))
-    fmt::format_to(std::back_inserter(text), "{:.4g}", x);
-  else
-    text += "null";
-}
-
-void write(std::string& text, const std::vector<double>& values) {
+void write_numbers(std::string& text, const std::vector<double>& values) {
   text += '[';
-  for (const double x : values) begin_element(text), write(text, x);
+  for (const double x : values) begin_element(text), write_number(text, x);
   text += ']';
 }
 
@@ -73,6 +65,13 @@ Json short_number(double x) {
   return std::stod(fmt::format("{:.4g}", x));
 }
 
+void write_number(std::string& text, double x) {
+  if (std::isfinite(x))
+    fmt::format_to(std::back_inserter(text), "{:.4g}", x);
+  else
+    text += "null";
+}
+
 Json short_numbers(const std::vector<double>& values) {
   Json all = Json::array();
   for (const double x : values) all.push_back(short_number(x));
@@ -84,18 +83,18 @@ std::string changes_text(const std::vector<LayerChange>& changes) {
   for (const auto& change : changes) {
     begin_element(text);
     fmt::format_to(std::back_inserter(text), "[{},", change.size);
-    write(text, change.told);
+    write_numbers(text, change.told);
     text += ",[";
     for (const auto& row : change.ended) {
       begin_element(text);
       fmt::format_to(std::back_inserter(text), "[{},{},\"{}\",", row.time, row.last, name_of(row.why));
-      write(text, row.told);
+      write_numbers(text, row.told);
       text += ",[";
       for (const auto& raise : row.raised) {
         if (raise.by < 0) continue;
         begin_element(text);
         fmt::format_to(std::back_inserter(text), "{},", raise.by);
-        write(text, raise.amount);
+        write_number(text, raise.amount);
       }
       text += "]]";
     }
@@ -104,10 +103,10 @@ std::string changes_text(const std::vector<LayerChange>& changes) {
   return text + "]";
 }
 
-std::string with_lanes(const Json& event, const std::vector<std::string>& lanes) {
-  std::string text = event.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.back() = ',';
-  return text + fmt::format("\"lanes\":[{}]}}", fmt::join(lanes, ","));
+std::string with_lanes(std::string event, const std::vector<std::string>& lanes) {
+  event.back() = ',';
+  fmt::format_to(std::back_inserter(event), "\"lanes\":[{}]}}", fmt::join(lanes, ","));
+  return event;
 }
 
 Json rows_json(const Stream& stream, const std::vector<std::vector<double>>& reads, int64_t time) {

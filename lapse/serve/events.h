@@ -14,6 +14,8 @@ namespace lapse {
 int64_t now_ms();
 /// Four digits: more than a shade or a table can show. NaN is null.
 Json short_number(double x);
+/// The same, at the end of a text: each token's event is written so, many times faster than by way of a Json.
+void write_number(std::string& text, double x);
 Json short_numbers(const std::vector<double>& values);
 
 /// What a step changed in each layer: [rows read, [told of its own row], [rows that went]], and each of these rows:
@@ -21,7 +23,7 @@ Json short_numbers(const std::vector<double>& values);
 /// Written straight away: it is most of what every token costs.
 std::string changes_text(const std::vector<LayerChange>& changes);
 /// The JSON of an event and of what it changed in its lanes (changes_text).
-std::string with_lanes(const Json& event, const std::vector<std::string>& lanes);
+std::string with_lanes(std::string event, const std::vector<std::string>& lanes);
 /// Of the row of this time, layer by layer: {"reads": with what share each head reads it, "told": [...], "raised": [by,
 /// amount, ...]}, the last two where it is still there.
 Json rows_json(const Stream& stream, const std::vector<std::vector<double>>& reads, int64_t time);

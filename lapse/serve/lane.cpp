@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lapse/ops/dense/few_rows.h"
+
 namespace lapse {
 
 using at::Tensor;
@@ -31,7 +33,7 @@ double Lane::bits(int32_t token) const {
 void Lane::read(int32_t token) {
   const at::NoGradGuard no_grad;
   const auto y = model().forward(one(token), state_.memory, state_.stream.wants());
-  state_.logits = y.logits[0][-1];
+  state_.logits = reshaped(y.logits, {y.logits.size(2)});
   state_.stream.token({token, y.reports, state_.memory});
 }
 

@@ -53,7 +53,7 @@ std::string Play::step() {
     event["acts"].push_back(act(*agent));
     lanes.push_back(changes_text(agent->stream.changes()));
   }
-  return with_lanes(event, lanes);
+  return with_lanes(event.dump(), lanes);
 }
 
 std::shared_ptr<const Subject::State> Play::save() const {

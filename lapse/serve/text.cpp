@@ -58,20 +58,19 @@ std::string Text::step() {
   if (written) tokens_.push_back(static_cast<int32_t>(sample(lanes_[0].state().logits, sampling_, random_)));
   const int32_t token = tokens_[time_ - begin_];
   const bool bos = token == vocabulary().bos();
-  Json event = {
-      {"t", time_}, {"ms", now_ms()}, {"id", token}, {"text", bos ? "" : decoder_.add(vocabulary().decode(token))}};
-  if (bos) event["bos"] = true;
-  if (written) event["written"] = true;
-  Json bits = Json::array();
+  const Json shown = bos ? "" : decoder_.add(vocabulary().decode(token));
+  std::string event = fmt::format(R"({{"t":{},"ms":{},"id":{},"text":{}{}{},"bits":[)", time_, now_ms(), token,
+                                  shown.dump(-1, ' ', false, Json::error_handler_t::replace),
+                                  bos ? R"(,"bos":true)" : "", written ? R"(,"written":true)" : "");
   std::vector<std::string> lanes;
   for (auto& lane : lanes_) {
-    bits.push_back(short_number(lane.bits(token)));
+    if (!lanes.empty()) event += ',';
+    write_number(event, lane.bits(token));
     lane.read(token);
     lanes.push_back(changes_text(lane.state().stream.changes()));
   }
   ++time_;
-  event["bits"] = std::move(bits);
-  return with_lanes(event, lanes);
+  return with_lanes(event + "]}", lanes);
 }
 
 std::shared_ptr<const Subject::State> Text::save() const {

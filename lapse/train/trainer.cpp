@@ -89,8 +89,8 @@ class Run {
   void begin(const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
     folder_ = folder;
     load_weights(learner_->model());
-    save();
     write_file(folder / "config.toml", config_to_toml(config_.sections()));
+    save();  // last: a folder with a checkpoint is a run, and is not begun again
   }
 
  private:

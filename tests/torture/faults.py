@@ -95,7 +95,7 @@ CASES = {
                              [SHORTER]),
     "export": Case(("export", "run", "--out=t5"), of_files("t5/model.safetensors", "t5/config.json"),
                    [("train", "spans.toml", "--out", "run", "--quiet")]),
-    "import": Case(("import", "t5", "--out=there"), lambda folder: newest_checkpoint(folder / "there"),
+    "import": Case(("import", "t5", "--config=spans.toml", "--out=there"), lambda folder: newest_checkpoint(folder / "there"),
                    [("train", "spans.toml", "--out", "run", "--quiet"), ("export", "run", "--out=t5")]),
 }
 

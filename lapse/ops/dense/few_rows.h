@@ -25,6 +25,8 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
 /// asked for, and for other tensors, `reshaped` is at::reshape.
 at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes);
+/// Whole numbers x + by.
+at::Tensor shifted(const at::Tensor& x, int64_t by);
 
 /// Whether rows x [..., k] can be read as such: no more than `most`, float32, contiguous, on the CPU, and no gradient
 /// is asked for.

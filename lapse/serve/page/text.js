@@ -84,7 +84,7 @@ function placed(one, text, lane) {
 }
 
 const dirty = new Set();
-const BUSY = 60, RARE = 250;  // ms between frames, and between curves, while tokens come faster than they can be told apart
+const BUSY = 100, RARE = 400;  // ms between frames, and between curves, while tokens come faster than they can be told apart
 let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
 let fresh = 0;  // tokens that came since the last frame
 // Draws what changed, at most once a frame and less often while many tokens come: what drawing takes, the model lacks.
