@@ -11,13 +11,16 @@
 namespace lapse {
 namespace {
 
-// The address sanitizer refuses RTLD_DEEPBIND; its tests of the tokenizer run without libtorch.
+// The sanitizers refuse RTLD_DEEPBIND; under them the tests of the tokenizer run without libtorch.
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer)  // how clang says it
-#define __SANITIZE_ADDRESS__
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)  // how clang says it
+#define LAPSE_SANITIZED
 #endif
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // how GCC does
+#define LAPSE_SANITIZED
+#endif
+#ifdef LAPSE_SANITIZED
 constexpr int kDeep = 0;
 #else
 constexpr int kDeep = RTLD_DEEPBIND;
