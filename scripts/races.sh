@@ -2,28 +2,35 @@
 # Looks for data races with ThreadSanitizer: the team of threads and the operators on it, memory, files and progress, Ctrl-C while a run
 # trains, the server and its hostile clients.
 #
-#   scripts/races.sh [--json FILE]    # FILE: what ran, and how many reports there were
+#   scripts/races.sh [--json FILE] [PART...]    # all parts, or these: base operators server training agents serve hostile
 #
-# Takes about half an hour on 2 cores, most of it the build of a second program (build/tsan). Exits with 1 if there was a report.
+# --json FILE: what ran, and how many reports there were; parts of the file that did not run now stay in it. Takes about half an hour on
+# 2 cores, most of it the build of a second program (build/tsan). Exits with 1 if there was a report.
 #
 # libtorch's own code is not instrumented, and GCC's OpenMP not understood: LLVM's takes its place, whose tool Archer tells the sanitizer
 # where threads begin and meet. Reports from within libraries that are not ours are left out (scripts/races.supp).
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-json=""
+all=(base operators server training agents serve hostile)
+json="" parts=()
 while (($# > 0)); do
   case $1 in
     --json) json=${2:?races: --json wants a file}; shift 2 ;;
-    *) printf 'races: unknown argument: %s; see --help\n' "$1" >&2; exit 2 ;;
+    *) [[ " ${all[*]} " == *" $1 "* ]] || { printf 'races: unknown part or option: %s; see --help\n' "$1" >&2; exit 2; }
+       parts+=("$1"); shift ;;
   esac
 done
+((${#parts[@]} > 0)) || parts=("${all[@]}")
 
 llvm=/usr/lib/llvm-14/lib
 for library in libomp.so.5 libarcher.so; do
-  [[ -e $llvm/$library ]] || { printf 'races: %s is missing; apt-get install libomp-14-dev\n' "$llvm/$library" >&2; exit 1; }
+  [[ -e $llvm/$library ]] || { printf 'races: %s is missing; scripts/setup.sh installs it\n' "$llvm/$library" >&2; exit 1; }
 done
-scripts/build.sh tsan base_tests ops_tests serve_tests lapse_program
+declare -A target=([base]=base_tests [operators]=ops_tests [server]=serve_tests)
+targets=()
+for part in "${parts[@]}"; do targets+=("${target[$part]:-lapse_program}"); done
+scripts/build.sh tsan "${targets[@]}"
 
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
@@ -48,20 +55,28 @@ program_test() { # FILE TEST...
   LAPSE_PROGRAM=$PWD/scripts/races_program.sh .venv/bin/python -B "tests/$1.py" "${@:2}"
 }
 
-watch "files, progress, environments on threads" build/tsan/base_tests --gtest_brief=1
-# A test that wants its process to die by a wild read meets the sanitizer's own words.
-watch "the team of threads, operators, memory" with_openmp build/tsan/ops_tests --gtest_brief=1 --gtest_filter='-*DeathTest*'
-watch "the server's parts" with_openmp build/tsan/serve_tests --gtest_brief=1
-watch "training, interrupted and resumed" program_test resume_test Resume.test_interrupted
-watch "an agent's threads" program_test agent_cli_test
-watch "the server" program_test serve_test
-watch "the server's hostile clients" program_test serve_hostile_test
+run_part() {
+  case $1 in
+    base) watch "files, progress, environments on threads" build/tsan/base_tests --gtest_brief=1 ;;
+    # A test that wants its process to die by a wild read meets the sanitizer's own words.
+    operators) watch "the team of threads, operators, memory" with_openmp build/tsan/ops_tests --gtest_brief=1 --gtest_filter='-*DeathTest*' ;;
+    server) watch "the server's parts" with_openmp build/tsan/serve_tests --gtest_brief=1 ;;
+    training) watch "training, interrupted and resumed" program_test resume_test Resume.test_interrupted ;;
+    agents) watch "an agent's threads" program_test agent_cli_test ;;
+    serve) watch "the server" program_test serve_test ;;
+    hostile) watch "the server's hostile clients" program_test serve_hostile_test ;;
+  esac
+}
+for part in "${parts[@]}"; do run_part "$part"; done
 
 cat "$reports"/report* 2>/dev/null >&2 || true
 [[ -z $json ]] || .venv/bin/python - "$json" "$(git rev-parse --short HEAD)" "${results[@]}" <<'PYTHON'
 import json, pathlib, sys
 file, commit, *rest = sys.argv[1:]
-ran = [{"what": what, "reports": int(reports), "status": int(status)} for what, reports, status in zip(rest[::3], rest[1::3], rest[2::3])]
-pathlib.Path(file).write_text(json.dumps({"commit": commit, "ran": ran}, indent=1) + "\n")
+path = pathlib.Path(file)
+ran = {one["what"]: one for one in json.loads(path.read_text())["ran"]} if path.exists() else {}
+for what, reports, status in zip(rest[::3], rest[1::3], rest[2::3]):
+    ran[what] = {"what": what, "reports": int(reports), "status": int(status), "commit": commit}
+path.write_text(json.dumps({"ran": list(ran.values())}, indent=1) + "\n")
 PYTHON
 exit $failed
