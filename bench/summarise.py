@@ -128,7 +128,7 @@ def python_decode(data: dict) -> str:
 
 
 def serve(data: dict) -> str:
-    runs, long = data["watched"], data["long"]
+    runs, long = data["watched"], data.get("long", {"points": []})
     rows = [
         [f"a {r['viewer']}", f"{one['run']['parameters']:,}", f"{r['watched_tokens_per_second']:,.0f}", f"{r['generate_tokens_per_second']:,.0f}", f"{r['ratio']:.2f}",
          f"{r['late_ms']['median']:.0f}", f"{r['late_ms']['p99']:.0f}", f"{r['late_ms']['most']:.0f}", f"{r['within_20_ms'] * 100:.1f} %"]
@@ -140,7 +140,7 @@ def serve(data: dict) -> str:
     return (
         table(["watched by", "parameters", "tokens/s", "`lapse generate`", "of it", "ms to the viewer", "99 %", "most", "within 20 ms"], rows)
         + "\n" + ". ".join(about) + ".\n\n"
-        + table(["tokens of a stream", "server", "the page's script", "all of the browser"], points)
+        + (table(["tokens of a stream", "server", "the page's script", "all of the browser"], points) if points else "")
     )
 
 

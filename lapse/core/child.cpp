@@ -29,12 +29,14 @@ void write_all(int file, const std::string& bytes) {
   }
 }
 
+/// Nothing where reading fails.
 std::string read_all(int file) {
   std::string bytes;
   char part[1 << 16];
   while (true) {
     const ssize_t count = read(file, part, sizeof part);
-    if (count == 0 || (count < 0 && errno != EINTR)) return bytes;
+    if (count == 0) return bytes;
+    if (count < 0 && errno != EINTR) return "";
     if (count > 0) bytes.append(part, count);
   }
 }

@@ -46,7 +46,7 @@ std::string path_of(int descriptor) {
   char path[PATH_MAX];
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   const ssize_t size = ::readlink(link.c_str(), path, sizeof path);
-  return size > 0 ? std::string(path, static_cast<size_t>(size)) : "";
+  return size > 0 && path[0] == '/' ? std::string(path, static_cast<size_t>(size)) : "";  // not of pipes
 }
 
 std::string folder() {
