@@ -45,7 +45,7 @@ def in_page(server, tokens):
         tab.wait("typeof about !== 'undefined' && about !== null")
         tab.run(WATCH)
         tab.run(f"command('play', {{ steps: {tokens} }})")
-        tab.wait(f"now >= {tokens} && !playing", 60)
+        tab.wait(f"now >= {tokens} && !playing", 600)
         first, last = tab.run("[measured.stamps[0], measured.stamps.at(-1)]")
         return 1000 * (last[1] - first[1]) / (last[0] - first[0]), tab.run("measured.late")
     finally:
@@ -142,6 +142,8 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     if options.long:
+        if len(options.run) > 1:
+            parser.error("--long measures one run")
         found = {"run": about_run(options.run[0]), **long_stream(options)}
     else:
         found = [{"run": about_run(run), "tokens": options.tokens, "repeats": options.repeat, "results": watched(run, options)} for run in options.run]
@@ -153,7 +155,9 @@ def main():
         known |= {
             "benchmark": "serve", "processor": processor[1] if processor else "unknown", "threads": int(options.threads or os.cpu_count()),
             "libtorch": importlib.metadata.version("torch").split("+")[0], "date": datetime.date.today().isoformat(), "commit": commit.strip(), "quick": False,
-        }  # fmt: skip
+        } if not options.long or not known else {}  # fmt: skip
+        if options.long:
+            found["commit"] = commit.strip()
         known["long" if options.long else "watched"] = found
         options.json.write_text(json.dumps(known, indent=1) + "\n")
 
