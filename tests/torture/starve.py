@@ -84,8 +84,7 @@ def main():
     arguments = parser.parse_args()
     results, begun = {}, time.time()
     with tempfile.TemporaryDirectory() as scratch:
-        # The least differs by some MB from one start to the next, as addresses do.
-        start = 8 + least(lambda limit: limited(pathlib.Path(scratch), ("--version",), limit).returncode == 0, 0, ENOUGH)
+        start = least(lambda limit: limited(pathlib.Path(scratch), ("--version",), limit).returncode == 0, 0, ENOUGH)
     for name in arguments.cases or CASES:
         with tempfile.TemporaryDirectory() as scratch:
             results[name] = starve(CASES[name], pathlib.Path(scratch), arguments.limits, start)
