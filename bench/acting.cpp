@@ -1,6 +1,5 @@
 // Many streams that are read one token at a time, divided among threads, as agents act: time per token of all streams
 // of a thread, and of the block that learns from what they read.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,9 +1,10 @@
 #include "bench/call.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,6 +1,5 @@
 // Multiple choice: questions answered a minute, with the context read once and its candidates side by side, against
 // each candidate read after a context of its own.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/read/choices.h"
 
 namespace lapse::bench {

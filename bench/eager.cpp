@@ -1,6 +1,5 @@
 #include "bench/eager.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,6 +1,5 @@
 #include "bench/eager_agents.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 
 #include "bench/eager.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/agent.h"
 
 namespace lapse::bench {

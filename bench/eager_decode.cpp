@@ -1,10 +1,11 @@
 #include "bench/eager_decode.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 

@@ -1,6 +1,5 @@
 #include "bench/eager_model.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "bench/eager.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

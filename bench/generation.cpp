@@ -1,6 +1,5 @@
 // Decoding one stream, token by token: time per token after growing numbers of tokens seen, in float32 and bfloat16,
 // against eager PyTorch and against the bare reading of what a token must read.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -19,6 +18,7 @@
 #include "bench/report.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/matrix_passes.h"
 
 namespace lapse::bench {

@@ -1,6 +1,5 @@
 #include "bench/library_agents.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "bench/eager_agents.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/agent.h"
 #include "lapse/train/control.h"
 #include "lapse/train/setup.h"

@@ -1,6 +1,5 @@
 #include "bench/library_step.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -8,6 +7,7 @@
 
 #include "bench/eager_model.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 

@@ -1,5 +1,4 @@
 // Resident memory over many updates of a model whose memories are ragged and change their sizes with every block.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "bench/program.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,6 +1,5 @@
 // Methods beside each other: Adaptive-Span's training step against fixed span's, and decoding under budgets, selective
 // attention and the baselines that need no training.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -12,6 +11,7 @@
 #include "bench/report.h"
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,6 +1,5 @@
 #include "bench/models.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -9,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,6 +1,5 @@
 #include "bench/peak.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/CPUBlas.h>
 #include <fmt/format.h>
@@ -9,6 +8,8 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse::bench {
 namespace {

@@ -1,5 +1,4 @@
 // Environments, and agents that act and learn in them, against eager PyTorch: see bench/README.md.
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <iostream>
@@ -11,6 +10,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/rl/registry.h"
 #include "lapse/train/agent.h"
 

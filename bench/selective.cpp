@@ -1,6 +1,5 @@
 // The operator selective_attention against eager PyTorch, libtorch's own causal attention without any selection, and,
 // for one query, against ramp_attention.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -13,6 +12,7 @@
 #include "bench/program.h"
 #include "bench/report.h"
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 

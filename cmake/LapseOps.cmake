@@ -44,4 +44,4 @@ add_library(lapse_ops SHARED ${OPS_SOURCES})
 set_target_properties(lapse_ops PROPERTIES DEFINE_SYMBOL "")  # else others could not share its precompiled header
 target_link_libraries(lapse_ops PRIVATE lapse_options lapse_torch::openmp $<TARGET_NAME_IF_EXISTS:hwy::hwy> PUBLIC lapse_torch::torch_cpu lapse_torch::c10)
 target_include_directories(lapse_ops PUBLIC $<BUILD_INTERFACE:${lapse_root}> $<INSTALL_INTERFACE:include>)
-target_precompile_headers(lapse_ops PRIVATE <ATen/ATen.h>)
+target_precompile_headers(lapse_ops PRIVATE ${lapse_root}/lapse/ops/aten.h)

@@ -20,7 +20,7 @@ HEADERS = {".h", ".hpp", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
 METHODS_LIVE_IN = re.compile(r"lapse/((forgetting|ops)/|interop/golden_(table|selective)\.)")
 METHOD_TABLE = "lapse/forgetting/registry.cpp"
-HEAVY = {"torch/torch.h", "torch/extension.h", "torch/all.h", "ATen/ATen.h"}
+HEAVY = {"torch/torch.h", "torch/extension.h", "torch/all.h", "ATen/ATen.h", "lapse/ops/aten.h"}
 OTHERS_WORDS = re.compile("thread_local|get_local_ip_and_port|LOCAL_(RANK|WORLD_SIZE)")  # of the language, libraries and torchrun
 LONGEST = 400
 

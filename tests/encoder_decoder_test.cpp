@@ -1,5 +1,4 @@
 // Models with an encoder: reading token by token, padding, gradients, and that every forgetting method learns in one.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/learner.h"
 
 namespace lapse {

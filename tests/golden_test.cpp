@@ -1,10 +1,10 @@
 // Our numbers against the golden files: of the public code, where they are at hand, and of the repository.
 #include "lapse/interop/golden.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/core/golden_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -2,13 +2,13 @@
 // give the CPU's numbers, and a tensor that was left on the CPU is an error there (ops/second_device_testing.h).
 #include "lapse/ops/second_device_testing.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "lapse/core/testing.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/observe/recorder.h"
+#include "lapse/ops/aten.h"
 #include "lapse/read/generator.h"
 #include "lapse/read/reader.h"
 #include "lapse/train/checkpoint.h"

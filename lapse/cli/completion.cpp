@@ -2,6 +2,7 @@
 // zsh one function for each verb within completion.zsh.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <functional>
 #include <iostream>

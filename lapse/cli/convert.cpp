@@ -1,5 +1,6 @@
 // `lapse import` and `lapse export`: checkpoints of other programs.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <iostream>
 

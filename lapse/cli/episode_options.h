@@ -1,11 +1,14 @@
 // The options of verbs that play episodes with a run.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "lapse/train/config.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace lapse {
 

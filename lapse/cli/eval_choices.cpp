@@ -1,6 +1,7 @@
 #include "lapse/cli/eval_choices.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <iostream>
 

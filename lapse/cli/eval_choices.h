@@ -1,10 +1,13 @@
 // `lapse eval --choices`: multiple choice.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "lapse/read/reader.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace lapse {
 

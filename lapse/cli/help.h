@@ -1,10 +1,15 @@
 // The help: of the program, of a verb, of a section of the configuration.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+class ParseError;
+}  // namespace CLI
 
 namespace lapse {
 

@@ -1,5 +1,5 @@
-#include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -7,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/core/progress.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/history.h"
 
 namespace lapse {

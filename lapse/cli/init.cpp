@@ -1,5 +1,6 @@
 // `lapse init`: configurations to begin with. Each is a file of the folder examples/, carried within the program.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <iostream>

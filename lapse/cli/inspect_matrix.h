@@ -1,10 +1,13 @@
 // `lapse inspect --matrix`: what each token does with each token before it, as JSON.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "lapse/read/reader.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace lapse {
 

@@ -1,6 +1,7 @@
 #include "lapse/cli/play.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 

@@ -1,5 +1,6 @@
 // `lapse task show`: what a model reads of a generated task, or sees in an environment, for people.
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <iostream>
 

@@ -1,3 +1,5 @@
+#include <CLI/CLI.hpp>
+
 #include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"

@@ -1,13 +1,17 @@
 // The verbs of the command `lapse`, one file each.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "lapse/core/file.h"
 #include "lapse/read/reader.h"
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace lapse {
 

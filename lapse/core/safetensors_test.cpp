@@ -151,7 +151,7 @@ TEST_F(Safetensors, ImpossibleTensorsAreNotWritten) {
 }
 
 TEST_F(Safetensors, NamesMayHoldAnyText) {
-  const std::string name = "a\"b\\c\n\0é:\"lapse.checksum\":\""s + '\x01';
+  const std::string name = "a\"b\\c\n\0é:\"lapse.checksum\":\"\x01"s;
   write_safetensors(path_, {{name, {"U8", {1}, std::string_view("1")}}}, {{"lapse.checksum", "mine"}, {name, name}});
   const SafetensorsFile file(path_);
   EXPECT_EQ(file.tensor(name).bytes, "1");

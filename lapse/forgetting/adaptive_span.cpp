@@ -1,11 +1,11 @@
 #include "lapse/forgetting/adaptive_span.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {

@@ -1,12 +1,12 @@
 #include "lapse/forgetting/compressive.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 
 namespace lapse {

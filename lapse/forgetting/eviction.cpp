@@ -1,10 +1,10 @@
 #include "lapse/forgetting/eviction.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

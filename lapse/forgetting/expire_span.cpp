@@ -1,10 +1,10 @@
 #include "lapse/forgetting/expire_span.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"

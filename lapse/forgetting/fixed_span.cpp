@@ -1,7 +1,6 @@
 #include "lapse/forgetting/fixed_span.h"
 
-#include <ATen/ATen.h>
-
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {

@@ -1,10 +1,9 @@
 #include "lapse/forgetting/h2o.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
 #include "lapse/forgetting/eviction.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

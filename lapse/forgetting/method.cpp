@@ -1,8 +1,7 @@
 #include "lapse/forgetting/method.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,6 +1,6 @@
 #include "lapse/forgetting/pattern.h"
 
-#include <ATen/ATen.h>
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,6 +1,5 @@
 #include "lapse/forgetting/selective_attention.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -11,6 +10,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/budgets.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {

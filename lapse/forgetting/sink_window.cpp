@@ -1,6 +1,5 @@
 #include "lapse/forgetting/sink_window.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/pattern.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

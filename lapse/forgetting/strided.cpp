@@ -1,12 +1,12 @@
 #include "lapse/forgetting/strided.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/pattern.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

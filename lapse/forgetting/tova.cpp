@@ -1,8 +1,7 @@
 #include "lapse/forgetting/tova.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/forgetting/eviction.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

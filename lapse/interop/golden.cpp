@@ -1,6 +1,5 @@
 #include "lapse/interop/golden.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -11,6 +10,7 @@
 #include "lapse/interop/golden_table.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/model/transformer.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

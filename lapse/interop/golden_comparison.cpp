@@ -1,6 +1,5 @@
 #include "lapse/interop/golden_comparison.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

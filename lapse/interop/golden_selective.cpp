@@ -1,10 +1,10 @@
 #include "lapse/interop/golden_selective.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {

@@ -1,10 +1,9 @@
 #include "lapse/interop/golden_t5.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/interop/golden_comparison.h"
 #include "lapse/interop/t5.h"
 #include "lapse/model/tensor_file.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/config.h"
 
 namespace lapse {

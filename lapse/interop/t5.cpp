@@ -1,6 +1,5 @@
 #include "lapse/interop/t5.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <set>
@@ -8,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/nn/buckets.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

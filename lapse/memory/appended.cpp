@@ -1,11 +1,11 @@
 #include "lapse/memory/appended.h"
 
-#include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {

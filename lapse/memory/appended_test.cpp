@@ -1,7 +1,7 @@
 // Rows behind each sample's own, against a loop over rows; gradients of the block and of older rows.
 #include "lapse/memory/appended.h"
+#include "lapse/ops/aten.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 

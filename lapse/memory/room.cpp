@@ -1,11 +1,11 @@
 // Room in the memory table: spare rows behind each sample's own, which new rows take without a copy of the others.
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "lapse/memory/table.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,11 @@
 // A memory table with room against one without: the same rows after any sequence of calls.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 
 #include "lapse/core/random.h"
 #include "lapse/memory/table_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

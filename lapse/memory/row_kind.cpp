@@ -1,6 +1,6 @@
 #include "lapse/memory/row_kind.h"
 
-#include <ATen/ATen.h>
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,6 +1,6 @@
 #include "lapse/memory/samples.h"
 
-#include <ATen/ATen.h>
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,7 +1,8 @@
 #include "lapse/memory/samples.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,12 +1,11 @@
 #include "lapse/memory/table.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "lapse/memory/appended.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {

@@ -1,11 +1,11 @@
 // The memory table's storage - growth in place, bounds, copies - and gradients through it.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "lapse/memory/table.h"
 #include "lapse/memory/table_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

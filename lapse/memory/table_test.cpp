@@ -1,11 +1,11 @@
 // The memory table against vectors of rows; errors, saved tables.
 #include "lapse/memory/table.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/core/random.h"
 #include "lapse/memory/table_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

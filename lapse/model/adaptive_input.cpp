@@ -1,8 +1,7 @@
 #include "lapse/model/adaptive_input.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/model/bands.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,6 +1,5 @@
 #include "lapse/model/adaptive_softmax.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -8,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/model/bands.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
 
 namespace lapse {

@@ -1,8 +1,8 @@
 // Adaptive-Span beside fixed span, and what it keeps.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,5 +1,4 @@
 // Adaptive ends: words' vectors by bands, and the likelihood of words through clusters.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,6 +12,7 @@
 #include "lapse/model/adaptive_softmax.h"
 #include "lapse/model/bands.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

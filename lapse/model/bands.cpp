@@ -1,6 +1,5 @@
 #include "lapse/model/bands.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
 
 namespace lapse {

@@ -1,5 +1,4 @@
 // The baselines that need no training against slow rules, each written from its paper: which rows every query reads.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "lapse/core/error.h"
 #include "lapse/memory/table_testing.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,9 +1,9 @@
 // Compressive memory against a slow reading, query by query, of the rule; what it holds.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/memory/table_testing.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,10 @@
 #include "lapse/model/encoder.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 
 #include "lapse/nn/buckets.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

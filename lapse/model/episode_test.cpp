@@ -1,10 +1,10 @@
 // Episodes that begin within a block, and memories of inputs that are projected: for every method.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

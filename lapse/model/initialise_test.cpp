@@ -1,12 +1,12 @@
 // Fresh weights have the distributions that docs/equations.md gives ("Initialisation").
 #include "lapse/nn/initialise.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

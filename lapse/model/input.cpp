@@ -1,10 +1,10 @@
 #include "lapse/model/input.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/bag.h"
 
 namespace lapse {

@@ -1,9 +1,8 @@
 #include "lapse/model/layer.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 
 namespace lapse {

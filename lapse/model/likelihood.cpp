@@ -1,11 +1,11 @@
 #include "lapse/model/likelihood.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,9 +1,9 @@
 #include "lapse/model/likelihood.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/layer.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,10 @@
 #include "lapse/model/output.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
 
 namespace lapse {

@@ -1,12 +1,12 @@
 #include "lapse/model/output.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "lapse/forgetting/registry.h"
 #include "lapse/model/input.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

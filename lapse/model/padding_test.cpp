@@ -1,8 +1,8 @@
 // Padding on the right changes nothing: a padded batch is worth what its samples are alone, for every method.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

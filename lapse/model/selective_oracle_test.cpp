@@ -1,11 +1,11 @@
 // The base model of Selective Attention's section 5 (pre-norm RMSNorm, SwiGLU, normalised heads, learned absolute
 // positions, no biases, tokens attend themselves) against a dense one, written from the paper's formulas with explicit
 // [N, N] matrices: logits, cost, gradients, with standard and with selective attention.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/forgetting/budgets.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,10 @@
 #include "lapse/model/tensor_file.h"
 
-#include <ATen/ATen.h>
-
 #include <cstring>
 #include <utility>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

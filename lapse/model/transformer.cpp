@@ -1,6 +1,5 @@
 #include "lapse/model/transformer.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 
@@ -10,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/nn/buckets.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/parallel/team.h"
 

@@ -1,9 +1,9 @@
 // Training with products in bfloat16: the same numbers to its precision, and master weights that stay float32.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
 
 namespace lapse {

@@ -1,8 +1,8 @@
 // What is random in a model: fresh weights, and a training block's draws - layer drop, random drop, dropout.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 
 namespace lapse {

@@ -1,8 +1,8 @@
 // A few tokens at a time, which layers read on plain memory, against whole blocks, for every form of the base model.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,9 +1,9 @@
 // The model against a dense one written from the equations, which keeps every memory for ever: outputs, costs,
 // gradients, and the sizes of memory that it reports.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

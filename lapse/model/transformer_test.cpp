@@ -2,10 +2,10 @@
 // evaluation, and whether or not what has expired is deleted.
 #include "lapse/model/transformer.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,6 +1,5 @@
 #include "lapse/nn/attention.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <optional>
 
 #include "lapse/nn/pairs.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/linear.h"
 

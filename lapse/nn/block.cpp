@@ -1,8 +1,8 @@
 #include "lapse/nn/block.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,10 +1,10 @@
 #include "lapse/nn/buckets.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

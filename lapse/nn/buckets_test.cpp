@@ -1,9 +1,10 @@
 #include "lapse/nn/buckets.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,7 +1,6 @@
 #include "lapse/nn/feed_forward.h"
 
-#include <ATen/ATen.h>
-
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/dense/linear.h"
 #include "lapse/ops/dense/swiglu.h"

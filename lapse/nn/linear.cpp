@@ -1,10 +1,9 @@
 #include "lapse/nn/linear.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
 
 namespace lapse {

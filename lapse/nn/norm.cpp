@@ -1,8 +1,7 @@
 #include "lapse/nn/norm.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/dense/rms_norm.h"

@@ -1,7 +1,7 @@
 // The norm of a few rows, as layers take it token by token.
 #include "lapse/nn/norm.h"
+#include "lapse/ops/aten.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 #include "lapse/nn/pairs.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,10 @@
 #include "lapse/nn/source_attention.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 #include <limits>
 
 #include "lapse/nn/buckets.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/dense/linear.h"
 

@@ -1,10 +1,10 @@
 #include "lapse/observe/episode_player.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include "lapse/core/error.h"
 #include "lapse/model/policy.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

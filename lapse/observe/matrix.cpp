@@ -1,6 +1,5 @@
 #include "lapse/observe/matrix.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +9,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/batch.h"
 
 namespace lapse {

@@ -1,6 +1,5 @@
 #include "lapse/observe/matrix.h"
 
-#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include "lapse/data/window.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/nn/pairs.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

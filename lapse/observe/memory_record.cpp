@@ -1,10 +1,10 @@
 #include "lapse/observe/memory_record.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

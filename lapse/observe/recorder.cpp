@@ -1,6 +1,5 @@
 #include "lapse/observe/recorder.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <limits>
@@ -8,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/model/likelihood.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 void TextRecorder::token(const SeenToken& seen) {

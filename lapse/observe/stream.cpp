@@ -1,9 +1,9 @@
 #include "lapse/observe/stream.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

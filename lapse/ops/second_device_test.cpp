@@ -1,7 +1,7 @@
 // The test device itself, without which a test on it would prove nothing.
+#include "lapse/ops/aten.h"
 #include "lapse/ops/second_device_testing.h"
 
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 

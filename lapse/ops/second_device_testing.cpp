@@ -1,6 +1,5 @@
 #include "lapse/ops/second_device_testing.h"
 
-#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
@@ -15,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

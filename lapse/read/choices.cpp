@@ -1,6 +1,5 @@
 #include "lapse/read/choices.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -9,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

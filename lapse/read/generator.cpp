@@ -1,11 +1,11 @@
 #include "lapse/read/generator.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,6 +1,5 @@
 #include "lapse/read/prune.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/budgets.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

@@ -1,11 +1,11 @@
 // Selective attention in a model: what it equals, its budgets and its cost. The operator is tested in ops/.
 #include "lapse/ops/attention/selective/selective_attention.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/data/window.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 #include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
 

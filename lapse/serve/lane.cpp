@@ -1,11 +1,11 @@
 #include "lapse/serve/lane.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 #include <limits>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {

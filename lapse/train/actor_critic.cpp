@@ -1,8 +1,7 @@
 #include "lapse/train/actor_critic.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/model/policy.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

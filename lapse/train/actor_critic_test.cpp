@@ -1,11 +1,11 @@
 #include "lapse/train/actor_critic.h"
 
-#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/train/agent_testing.h"
 
 namespace lapse {

@@ -1,6 +1,5 @@
 #include "lapse/train/agent.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "lapse/core/error.h"
 #include "lapse/memory/samples.h"
 #include "lapse/model/policy.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/actor_critic.h"
 
 namespace lapse {

@@ -1,11 +1,11 @@
 // Acting one step at a time, for every method: what was played, and that it is what the block that learns reads.
 #include "lapse/train/agent.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "lapse/core/error.h"
 #include "lapse/model/policy.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/agent_testing.h"
 
 namespace lapse {

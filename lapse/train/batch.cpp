@@ -1,8 +1,7 @@
 #include "lapse/train/batch.h"
 
-#include <ATen/ATen.h>
-
 #include "lapse/model/likelihood.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

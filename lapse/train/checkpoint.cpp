@@ -1,6 +1,5 @@
 #include "lapse/train/checkpoint.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "lapse/core/error.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/ends.h"
 
 namespace lapse {

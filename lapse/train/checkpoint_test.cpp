@@ -1,7 +1,6 @@
 // A checkpoint gives back what was put in, and refuses what it is not.
 #include "lapse/train/checkpoint.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/model/tensor_file.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

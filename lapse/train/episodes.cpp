@@ -1,6 +1,5 @@
 #include "lapse/train/episodes.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <optional>
 
 #include "lapse/core/process.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,6 +1,5 @@
 #include "lapse/train/evaluate.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/model/likelihood.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/batch.h"
 
 namespace lapse {

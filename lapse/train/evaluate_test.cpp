@@ -3,7 +3,6 @@
 
 #include "lapse/train/batch.h"
 
-#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/ops/aten.h"
 #include "lapse/tasks/testing.h"
 
 namespace lapse {

@@ -1,7 +1,6 @@
 // The group of several processes: PyTorch's own c10d, with Gloo. A library of its own, which a single process never
 // loads. Gloo's headers are Debian's; its code is what libtorch carries.
 #define USE_C10D_GLOO  // as libtorch was built
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -15,6 +14,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/group.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

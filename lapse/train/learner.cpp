@@ -1,11 +1,11 @@
 #include "lapse/train/learner.h"
 
-#include <ATen/ATen.h>
-
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <utility>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,11 +1,11 @@
 #include "lapse/train/learner.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "lapse/model/transformer_testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,12 +1,11 @@
 #include "lapse/train/metrics.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <sstream>
 
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,12 +1,12 @@
 #include "lapse/train/metrics.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lapse/core/testing.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,6 +1,6 @@
 #include "lapse/train/objective.h"
 
-#include <ATen/ATen.h>
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

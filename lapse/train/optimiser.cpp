@@ -1,11 +1,12 @@
 #include "lapse/train/optimiser.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

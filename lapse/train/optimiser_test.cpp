@@ -1,7 +1,7 @@
 // Optimisers against their formulas in double precision.
 #include "lapse/train/optimiser.h"
+#include "lapse/ops/aten.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

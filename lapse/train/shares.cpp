@@ -1,6 +1,5 @@
 #include "lapse/train/shares.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/memory/samples.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

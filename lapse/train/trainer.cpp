@@ -1,6 +1,5 @@
 #include "lapse/train/trainer.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
@@ -13,6 +12,7 @@
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/ops/aten.h"
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/history.h"
 #include "lapse/train/metrics.h"

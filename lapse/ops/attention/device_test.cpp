@@ -1,8 +1,8 @@
 // The attention operators on a device that has no kernels for them: the references, with the CPU's numbers.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_testing.h"
 #include "lapse/ops/second_device_testing.h"
 

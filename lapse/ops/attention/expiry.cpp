@@ -1,11 +1,10 @@
 #include "lapse/ops/attention/expiry.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {

@@ -1,11 +1,11 @@
 // ramp_until against the formula m > 0 on tensors, and as the operator's `until`.
 #include "lapse/ops/attention/expiry.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 
 namespace lapse {

@@ -1,8 +1,8 @@
 #include "lapse/ops/attention/options.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 

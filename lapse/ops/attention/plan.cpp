@@ -1,10 +1,9 @@
 #include "lapse/ops/attention/plan.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/attention/tile.h"
 #include "lapse/ops/parallel/parallel.h"

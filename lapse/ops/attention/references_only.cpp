@@ -1,9 +1,9 @@
 // The attention operators without kernels for the CPU, where there is no Highway to compile them with: the references,
 // so that a GPU's kernels have something to be compared with. Takes the place of ramp/cpu.cpp, selective/cpu.cpp and
 // theirs.
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/attention/selective/arguments.h"

@@ -1,12 +1,12 @@
 #include "lapse/ops/dense/bag.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/parallel.h"

@@ -1,11 +1,11 @@
 // Sums of lines against libtorch's products of bits, forward and backward.
 #include "lapse/ops/dense/bag.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "lapse/core/random.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/parallel/threads_testing.h"
 

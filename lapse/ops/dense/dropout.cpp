@@ -1,11 +1,11 @@
 #include "lapse/ops/dense/dropout.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <cmath>
 
 #include "lapse/core/random.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

@@ -1,9 +1,9 @@
 #include "lapse/ops/dense/dropout.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/second_device_testing.h"
 
 namespace lapse {

@@ -1,10 +1,10 @@
 // Norms and gates against libtorch's in float64, forward and backward, on every instruction set.
 #include "lapse/ops/dense/layer_passes.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/dense/rms_norm.h"
 #include "lapse/ops/dense/swiglu.h"

@@ -1,6 +1,5 @@
 #include "lapse/ops/dense/linear.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matmul.h"
 #include "lapse/ops/dense/matrix_passes.h"

@@ -1,11 +1,11 @@
 // linear against at::linear in float64, forward and backward, at sizes that no tile divides.
 #include "lapse/ops/dense/linear.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"

@@ -1,9 +1,8 @@
 #include "lapse/ops/dense/matmul.h"
 
-#include <ATen/ATen.h>
-
 #include <cstring>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/panel.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"

@@ -1,11 +1,11 @@
 #include "lapse/ops/dense/rms_norm.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/parallel/parallel.h"
 

@@ -1,9 +1,9 @@
 #include "lapse/ops/attention/cuda/plan.h"
 
-#include <ATen/ATen.h>
-
 #include <bit>
 #include <cmath>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse::cuda {
 

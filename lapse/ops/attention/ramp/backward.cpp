@@ -1,7 +1,7 @@
 // The backward pass in tiles. Weights are computed again from the saved statistics; products go through brgemm. All
 // gradients of a tile are kept transposed, rows by queries, as the scores are.
-#include <ATen/ATen.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/attention/table_gradients.h"
 #include "lapse/ops/attention/work.h"

@@ -1,10 +1,10 @@
 // The backward pass of ramp_attention as an operator of its own, and its precision.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 

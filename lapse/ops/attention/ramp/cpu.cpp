@@ -1,7 +1,7 @@
 // Which kernel of ramp_attention takes a call on the CPU; devices without kernels of their own run the reference.
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/dense/linear.h"

@@ -1,9 +1,9 @@
 // A few queries before many rows, as in generation: without the packing that pays for blocks only.
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/attention/few_queries.h"
 #include "lapse/ops/attention/ramp/cpu.h"

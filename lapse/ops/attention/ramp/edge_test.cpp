@@ -1,7 +1,7 @@
 // Ill-shaped inputs of ramp_attention, and queries that see nothing.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 

@@ -1,7 +1,7 @@
 // The forward pass in tiles: products by brgemm, the softmax between them by ramp_tile.h. Nothing of queries x rows is
 // kept; a query's running maximum and sums go from tile to tile.
-#include <ATen/ATen.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/attention/work.h"
 #include "lapse/ops/parallel/parallel.h"

@@ -1,9 +1,9 @@
 // The forward pass of ramp_attention against its formulas, and what its contract promises of dropout and determinism.
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 
 namespace lapse {

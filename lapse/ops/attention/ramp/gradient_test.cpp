@@ -1,11 +1,11 @@
 // The backward pass of ramp_attention against numeric derivatives, for every input, through `out` and `ramp_sum`.
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <numeric>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 

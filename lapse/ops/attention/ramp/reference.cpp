@@ -1,9 +1,9 @@
 // The formulas of ramp_attention.h, written out per sample as dense [H, K, n] tensors.
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 
 #include "lapse/core/random.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 
 namespace lapse {

@@ -1,13 +1,13 @@
 // ramp_attention: schema, checks, autograd and shape inference. The kernels are in ramp_attention_*.cpp.
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 

@@ -1,12 +1,12 @@
 // selective_attention against its formulas and their derivatives, the golden file, and what its contract promises.
 #include "lapse/ops/attention/selective/selective_attention.h"
 
-#include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "lapse/core/golden_testing.h"
 #include "lapse/core/safetensors.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_testing.h"
 
 namespace lapse {

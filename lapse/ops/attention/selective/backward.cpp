@@ -1,10 +1,10 @@
 // The backward pass in tiles, a task for some rows of a sample. Queries are taken from the last block to the first:
 // dS_j is the sum of dF over the queries after j, one running sum for each row. Within a block head 0 comes last, after
 // the other heads have added their parts of dF.
-#include <ATen/ATen.h>
 
 #include <atomic>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/attention/selective/query_gradient.h"
 #include "lapse/ops/attention/selective/work.h"

@@ -1,6 +1,6 @@
 // What the inputs of selective_attention must be.
-#include <ATen/ATen.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {

@@ -1,7 +1,7 @@
 // Which kernel of selective_attention takes a call on the CPU; devices without kernels of their own run the reference.
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/few_queries.h"
 #include "lapse/ops/attention/selective/arguments.h"
 #include "lapse/ops/attention/selective/cpu.h"

@@ -1,10 +1,10 @@
 // A few queries before many rows, as in generation: rows are read where they lie, by ramp_decode.h with -F as each
 // row's logit. F is one number for each row, so that chunks of rows are independent.
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/few_queries.h"
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/dense/few_rows.h"

@@ -1,9 +1,9 @@
 // The forward pass in tiles, in two steps. First what F is before each block of queries, one sum for each row, from the
 // scores that select; then, block by block, F within the block, once for all heads, and attention.
-#include <ATen/ATen.h>
 
 #include <numeric>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/attention/selective/work.h"
 #include "lapse/ops/parallel/parallel.h"

@@ -1,11 +1,11 @@
 // Which rows a budget drops, one sample a task. What one query drops changes no later F, for only what is held is
 // compared: F of a block comes from the tiles of selective_attention, and what remains is a search for the largest.
-#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/attention/selective/work.h"
 #include "lapse/ops/parallel/parallel.h"

@@ -1,9 +1,9 @@
 // selective_prune against its rules, written out for one query after the other.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_testing.h"
 
 namespace lapse {

@@ -1,10 +1,10 @@
 // The formulas of selective_attention.h, written out per sample as dense [H, K, n] tensors.
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
 #include <cmath>
 
 #include "lapse/core/random.h"
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {

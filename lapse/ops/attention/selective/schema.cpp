@@ -2,12 +2,12 @@
 // selective_attention_*.cpp.
 #include "lapse/ops/attention/selective/selective_attention.h"
 
-#include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/arguments.h"
 
 namespace lapse {

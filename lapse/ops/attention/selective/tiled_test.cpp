@@ -1,7 +1,7 @@
 // The tiled kernels on every instruction set, at sizes of several tiles and chunks, against the reference in float64.
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_testing.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
 

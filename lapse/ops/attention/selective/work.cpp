@@ -1,8 +1,8 @@
 #include "lapse/ops/attention/selective/work.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {

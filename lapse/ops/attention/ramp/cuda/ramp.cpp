@@ -1,10 +1,9 @@
 #include "lapse/ops/attention/ramp/cuda/ramp.h"
 
-#include <ATen/ATen.h>
-
 #include <bit>
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/cuda/plan.h"
 
 namespace lapse::cuda {

@@ -1,7 +1,7 @@
 // ramp_attention on NVIDIA's GPUs, for libtorch's dispatcher: in a library of its own, loaded where a GPU is asked for.
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cuda/ramp.h"
 

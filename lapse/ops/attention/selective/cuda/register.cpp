@@ -1,8 +1,8 @@
 // selective_attention on NVIDIA's GPUs, for libtorch's dispatcher; in the library that is loaded where one is asked
 // for.
-#include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/arguments.h"
 #include "lapse/ops/attention/selective/cuda/selective.h"
 

@@ -1,9 +1,8 @@
 #include "lapse/ops/attention/selective/cuda/selective.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
 
+#include "lapse/ops/aten.h"
 #include "lapse/ops/attention/cuda/plan.h"
 
 namespace lapse::cuda {
