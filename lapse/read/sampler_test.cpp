@@ -1,9 +1,11 @@
 #include "lapse/read/sampler.h"
 
-#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/ops/aten.h"
 
 namespace lapse {
 namespace {
@@ -56,6 +58,29 @@ TEST(Sampler, TopKComesBeforeTopP) {
   EXPECT_EQ(p[0] + p[2], 0);
   EXPECT_NEAR(p[3], 0.3 / 0.7, kSpread);
   EXPECT_DOUBLE_EQ(shares({.top_k = 3, .top_p = 0.42}, 200)[1], 1) << "0.4 is more than 0.42 of 0.9, less than of 1";
+}
+
+TEST(Sampler, AllTokensAndAllOfThemAsTopKAreDrawnAlike) {
+  const at::Tensor logits =
+      at::arange(257).to(at::kFloat).div(40).index_select(0, at::arange(257).mul(101).remainder(257));
+  Random random(5, "test"), other(5, "test");
+  for (int i = 0; i < 500; ++i) ASSERT_EQ(sample(logits, {}, random), sample(logits, {.top_k = 257}, other));
+}
+
+TEST(Sampler, EqualOnesGoToTheLowerIndex) {
+  Random random(1, "test");
+  for (const SamplingOptions& options : {SamplingOptions{.temperature = 0}, SamplingOptions{.top_k = 1}})
+    EXPECT_EQ(sample(at::tensor({0.0, 1.0, 1.0, 0.5}), options, random), 1);
+}
+
+TEST(Sampler, DamagedLogitsAreRefused) {
+  Random random(1, "test");
+  for (const double temperature : {0.0, 1.0})
+    for (const double damaged : {double{NAN}, double{INFINITY}})
+      for (const auto& logits : {at::tensor({damaged, 0.0}), at::tensor({0.0, damaged})})
+        EXPECT_THROW(sample(logits, {.temperature = temperature}, random), Error);
+  EXPECT_THROW(sample(at::full({3}, -INFINITY), {}, random), Error);
+  EXPECT_EQ(sample(at::tensor({0.0, -INFINITY}), {.temperature = 1e-300}, random), 0);
 }
 
 }  // namespace
