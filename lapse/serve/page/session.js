@@ -5,6 +5,7 @@ const WINDOW = 4000, RECENT = 600, BUCKETS = 600;
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 let info = null, session = null, about = null;  // of the server; its id; what the session says of itself
 let tokens = [], base = 0, now = 0;             // those of times base ... now - 1
+let old = [];                                   // no longer kept, perhaps still shown
 let playing = false, marks = [];                // times to undo to
 const view = { by: "live", layer: "mean", at: null, pick: null, range: "recent" };
 const latency = { count: 0, sum: 0, max: 0 };
@@ -55,7 +56,7 @@ async function listen(id) {
 const receivers = {
   begin(said) {
     about = said;
-    tokens = [], base = now = 0, marks = [], curves = null;
+    tokens = [], old = [], base = now = 0, marks = [], curves = null;
     view.at = view.pick = null;
     buildChoices(), buildLanes(), buildPanes(), showChosen();
   },
@@ -145,7 +146,7 @@ function take(step) {
   if (step.t === view.pick) view.pick = null;
   dirty.add(one);
   if (tokens.length > WINDOW + 200) {
-    for (const old of tokens.splice(0, tokens.length - WINDOW)) forget(old);
+    old.push(...tokens.splice(0, tokens.length - WINDOW));  // they go with the next frame: each change lays the page out
     base = tokens[0].t;
   }
 }

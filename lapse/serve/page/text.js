@@ -84,24 +84,29 @@ function placed(one, text, lane) {
 }
 
 const dirty = new Set();
-const BUSY = 100, RARE = 400;  // ms between frames, and between curves, while tokens come faster than they can be told apart
+// While tokens come faster than they can be told apart, frames are so far apart that drawing takes an eighth of the time at
+// most (the model may need the core), and curves are drawn rarely (ms).
+const SHARE = 8, SOONEST = 50, LATEST = 500, RARE = 400;
 let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
 let fresh = 0;  // tokens that came since the last frame
-// Draws what changed, at most once a frame and less often while many tokens come: what drawing takes, the model lacks.
-// Everything where the scale may have changed, at most twice a second.
+let took = 0;   // ms that the last frame took, layout and painting included
+// Draws what changed, at most once a frame. Everything where the scale may have changed, at most twice a second.
 function draw(all = false) {
   whole ||= all;
   if (wanted && !(all && late)) return;
   clearTimeout(late), (late = 0), (wanted = true);
-  const wait = fresh > 2 && !all ? drawnAt + BUSY - performance.now() : 0;
+  const wait = fresh > 2 && !all ? drawnAt + Math.min(LATEST, Math.max(SOONEST, SHARE * took)) - performance.now() : 0;
   if (wait > 0) late = setTimeout(() => ((late = 0), requestAnimationFrame(frame)), wait);
   else requestAnimationFrame(frame);
 }
 function frame(time) {
   const busy = fresh > 2;
   (wanted = false), (drawnAt = time), (fresh = 0);
+  const begin = performance.now();
+  setTimeout(() => (took = performance.now() - begin));  // comes after the browser has painted
   if (view.by !== "live" && time - wholeAt > 500) whole = true;
   if (whole) wholeAt = time, findScale(), legend();
+  old.splice(0).forEach(forget);
   const shown = panes();
   const following = view.pick === null ? texts.filter((text) => text.scrollHeight - text.scrollTop - text.clientHeight < 40) : [];
   for (const one of whole ? tokens : dirty) shown.forEach(([pane, lane], p) => texts[p] && paint(one, p, pane, lane));
