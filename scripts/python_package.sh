@@ -30,7 +30,18 @@ fi
 export LAPSE_WHEEL
 LAPSE_WHEEL=$(echo "$folder"/dist/lapse-*.whl)
 export OMP_WAIT_POLICY=passive
-for test in "${tests[@]}"; do
-  printf -- '-- %s\n' "$test"
-  "$folder/env/bin/python" -B "$test"
-done
+# Two at a time; what a test says is shown once it failed.
+run() {
+  local name log
+  name=$(basename "$2" .py)
+  log=$1/$name.log
+  if "$1/env/bin/python" -B "$2" >"$log" 2>&1 </dev/null; then
+    printf -- '-- %s: ok\n' "$name"
+  else
+    cat "$log"
+    printf -- '-- %s: FAILED\n' "$name"
+    exit 255 # xargs begins no other
+  fi
+}
+export -f run
+printf '%s\n' "${tests[@]}" | xargs -P 2 -I{} bash -c 'run "$@"' run "$folder" {}
