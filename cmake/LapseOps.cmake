@@ -22,7 +22,7 @@ endif()
 
 # How our own files are compiled; libraries' headers are system headers and keep their warnings to themselves.
 add_library(lapse_options INTERFACE)
-# GCC collects garbage only from 1 GB on: a twelfth of its time.
+# GCC collects garbage only from 1 GB on, which saves it some percent of its time.
 target_compile_options(lapse_options INTERFACE -Wall -Wextra ${LAPSE_WARNINGS} -Wno-missing-field-initializers
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=1048576>" -fno-math-errno)
 target_compile_definitions(lapse_options INTERFACE HWY_SHARED_DEFINE)  # for one precompiled header: hwy's own

@@ -147,6 +147,7 @@ function take(step) {
   dirty.add(one);
   if (tokens.length > WINDOW + 200) {
     old.push(...tokens.splice(0, tokens.length - WINDOW));  // they go with the next frame: each change lays the page out
+    if (old.length > WINDOW) old.splice(0).forEach(forget);  // a hidden page has no frames
     base = tokens[0].t;
   }
 }

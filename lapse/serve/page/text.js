@@ -84,8 +84,8 @@ function placed(one, text, lane) {
 }
 
 const dirty = new Set();
-// While tokens come faster than they can be told apart, frames are so far apart that drawing takes an eighth of the time at
-// most (the model may need the core), and curves are drawn rarely (ms).
+// While tokens come faster than they can be told apart, frames are so far apart that drawing takes about an eighth of the
+// time (the model may need the core), and curves are drawn rarely (ms).
 const SHARE = 8, SOONEST = 50, LATEST = 500, RARE = 400;
 let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
 let fresh = 0;  // tokens that came since the last frame
