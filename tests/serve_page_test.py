@@ -209,6 +209,15 @@ class Page(Runs):
         self.assertLessEqual(tab.run("curves[0][0].buckets.length"), 600)
         self.assertEqual(tab.run("tokens.every((one, i) => one.t === base + i)"), True)
 
+    def test_a_hidden_page_keeps_a_window(self):
+        tab = self.open("fixed")
+        tab.run("window.requestAnimationFrame = () => 0")  # as a browser does with a page that is not seen
+        tab.run("element('speed').value = '0'")
+        tab.run("element('play').click()")
+        tab.wait("now > 14000", 60)
+        self.assertLessEqual(tab.run("tokens.length + old.length"), 8400)
+        self.assertLessEqual(tab.run("dirty.size"), 8400)
+
 
 if __name__ == "__main__":
     unittest.main()
