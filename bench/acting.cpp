@@ -169,10 +169,10 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"acting", "Times reading many streams one token at a time; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     app.add_option("--updates", options.updates, "how often a block is read token by token")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
+        .check(whole_number(1, 100000))
+        .shows_default();
     app.add_option("--only", options.only, "only cases whose names contain this");
     app.add_flag("--act,!--no-act", options.act, "time the tokens read one by one");
     app.add_flag("--learn,!--no-learn", options.learn, "also time the block that learns");

@@ -165,13 +165,13 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"attention", "Times the operator ramp_attention, forward and backward; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     std::vector<std::string> names = {"all"};
     for (const auto& c : cases(1)) names.push_back(c.name);
-    app.add_option("--case", options.only, "what to measure")->check(CLI::IsMember(names))->capture_default_str();
+    app.add_option("--case", options.only, "what to measure").check(one_of(names)).shows_default();
     app.add_option("--repeat", options.repeats, "timed repeats of each path")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
+        .check(whole_number(1, 10000))
+        .shows_default();
   };
   program.run = [&](const Common& common) { return run(common, options); };
   program.child = [&](const Common& common) { run_alone(common, options); };

@@ -85,10 +85,8 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"choices", "Times multiple-choice questions; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
-    app.add_option("--questions", options.questions, "timed questions")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
+  program.add_options = [&](const Command& app) {
+    app.add_option("--questions", options.questions, "timed questions").check(whole_number(1, 100000)).shows_default();
   };
   program.run = [&](const Common& common) { return run(common, options); };
   return run_program(program, argc, argv);

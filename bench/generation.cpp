@@ -226,13 +226,13 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"generation", "Times decoding, token by token; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     app.add_option("--tokens", options.tokens, "tokens seen at the last point, at least 1000; 200000 for the long run")
-        ->check(CLI::Range(1000, 100000000))
-        ->capture_default_str();
+        .check(whole_number(1000, 100000000))
+        .shows_default();
     app.add_option("--window", options.window, "tokens timed of each path")
-        ->check(CLI::Range(4, 100000))
-        ->capture_default_str();
+        .check(whole_number(4, 100000))
+        .shows_default();
     app.add_flag("--one-by-one", options.one_by_one, "read the tokens between the points one by one, not in blocks");
   };
   program.run = [&](const Common& common) { return run(common, options); };

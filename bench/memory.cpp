@@ -96,10 +96,10 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"memory", "Follows resident memory over many updates; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     app.add_option("--updates", options.updates, "updates, at least 200")
-        ->check(CLI::Range(200, 100000000))
-        ->capture_default_str();
+        .check(whole_number(200, 100000000))
+        .shows_default();
     add_precision(app, options.precision);
   };
   program.run = [&](const Common& common) { return run(common, options); };

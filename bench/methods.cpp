@@ -171,9 +171,9 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"methods", "Times methods beside each other; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
-    app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
-    app.add_option("--window", options.window, "timed tokens")->check(CLI::Range(8, 100000))->capture_default_str();
+  program.add_options = [&](const Command& app) {
+    app.add_option("--updates", options.updates, "timed updates").check(whole_number(1, 100000)).shows_default();
+    app.add_option("--window", options.window, "timed tokens").check(whole_number(8, 100000)).shows_default();
   };
   program.run = [&](const Common& common) { return run(common, options); };
   return run_program(program, argc, argv);

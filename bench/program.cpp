@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <ctime>
@@ -68,19 +69,20 @@ int run_parsed(const Program& program, const Common& common) {
 }
 
 int parse_and_run(const Program& program, int argc, char** argv) {
-  CLI::App app(program.about, program.name);
+  CLI::App parser(program.about, program.name);
+  const Command app(parser);
   Common common;
   app.add_option("--threads", common.threads, "threads; 0: one for each core")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+      .check(whole_number(0, 1024))
+      .shows_default();
   app.add_option("--json", common.json, "write the results to this file");
   app.add_flag("--quick", common.quick, "tiny shapes, one repeat: tells that the program works, not how fast it is");
-  if (program.child) app.add_option("--child", common.child)->group("");  // hidden: the program starts itself so
+  if (program.child) app.add_option("--child", common.child).group("");  // hidden: the program starts itself so
   program.add_options(app);
   try {
-    app.parse(argc, argv);
+    parser.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    return parser.exit(help);
   } catch (const CLI::ParseError& error) {
     report(program, error.what());
     return 2;
@@ -109,10 +111,10 @@ int run_program(const Program& program, int argc, char** argv) {
   }
 }
 
-void add_precision(CLI::App& app, std::string& precision) {
+void add_precision(const Command& app, std::string& precision) {
   app.add_option("--precision", precision, "of the step's products, as train.precision")
-      ->check(CLI::IsMember({"float32", "bf16"}))
-      ->capture_default_str();
+      .check(one_of({"float32", "bf16"}))
+      .shows_default();
 }
 
 }  // namespace lapse::bench

@@ -1,14 +1,16 @@
 // The frame that the benchmark programs share: options, errors, and the JSON that each writes.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "bench/measure.h"
+#include "lapse/cli/command.h"
 
 namespace lapse::bench {
+
+using lapse::Command, lapse::one_of, lapse::whole_number;
 
 struct Common {
   int threads = 0;     ///< 0: one for each core
@@ -23,7 +25,7 @@ struct Common {
 struct Program {
   std::string name;
   std::string about;
-  std::function<void(CLI::App&)> add_options;
+  std::function<void(const Command&)> add_options;
   std::function<Json(const Common&)> run;    ///< prints results, and returns them for the file
   std::function<void(const Common&)> child;  ///< does the work of one path; may be absent
 };
@@ -32,6 +34,6 @@ struct Program {
 int run_program(const Program& program, int argc, char** argv);
 
 /// Declares --precision.
-void add_precision(CLI::App& app, std::string& precision);
+void add_precision(const Command& app, std::string& precision);
 
 }  // namespace lapse::bench

@@ -206,14 +206,14 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"rl", "Times environments, and agents that act and learn in them; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     app.add_option("--case", options.only, "what is measured")
-        ->check(CLI::IsMember({"all", "environments", "corridor", "corridor_full", "portal", "portal_full"}))
-        ->capture_default_str();
-    app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
-    app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(1, 100000))->capture_default_str();
+        .check(one_of({"all", "environments", "corridor", "corridor_full", "portal", "portal_full"}))
+        .shows_default();
+    app.add_option("--updates", options.updates, "timed updates").check(whole_number(1, 100000)).shows_default();
+    app.add_option("--warm", options.warm, "updates before them").check(whole_number(1, 100000)).shows_default();
     app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager agents; default 5, Portal: 3")
-        ->check(CLI::Range(1, 100000));
+        .check(whole_number(1, 100000));
     app.add_flag("--no-eager", options.no_eager, "without the eager agents");
   };
   program.run = [&](const Common& common) { return run(common, options); };

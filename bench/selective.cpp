@@ -270,13 +270,13 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"selective", "Times the operators selective_attention and selective_prune; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     std::vector<std::string> names = {"all"};
     for (const auto& c : cases(true)) names.push_back(c.name);
-    app.add_option("--case", options.only, "what to measure")->check(CLI::IsMember(names))->capture_default_str();
+    app.add_option("--case", options.only, "what to measure").check(one_of(names)).shows_default();
     app.add_option("--repeat", options.repeats, "timed repeats of each path; eager a third")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
+        .check(whole_number(1, 10000))
+        .shows_default();
   };
   program.run = [&](const Common& common) { return run(common, options); };
   program.child = [&](const Common& common) { run_alone(common, options); };

@@ -171,14 +171,14 @@ int main(int argc, char** argv) {
   using namespace lapse::bench;
   Options options;
   Program program{"step", "Times whole training steps; see bench/README.md"};
-  program.add_options = [&](CLI::App& app) {
+  program.add_options = [&](const Command& app) {
     app.add_option("--case", options.only, "which step")
-        ->check(CLI::IsMember({"all", "1", "2", "3", "4", "5"}))
-        ->capture_default_str();
-    app.add_option("--updates", options.updates, "timed updates")->check(CLI::Range(1, 100000))->capture_default_str();
-    app.add_option("--warm", options.warm, "updates before them")->check(CLI::Range(0, 100000))->capture_default_str();
+        .check(one_of({"all", "1", "2", "3", "4", "5"}))
+        .shows_default();
+    app.add_option("--updates", options.updates, "timed updates").check(whole_number(1, 100000)).shows_default();
+    app.add_option("--warm", options.warm, "updates before them").check(whole_number(0, 100000)).shows_default();
     app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager model; default 3, step 3: 1")
-        ->check(CLI::Range(1, 100000));
+        .check(whole_number(1, 100000));
     app.add_flag("--no-eager", options.no_eager, "without the eager model");
     app.add_flag("--dense", options.dense, "step 5 with a dense softmax in place of the adaptive one");
     add_precision(app, options.precision);

@@ -212,15 +212,16 @@ std::string zsh_script(const CLI::App& program) {
 
 }  // namespace
 
-void add_completion(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("completion", "Print a script that completes verbs, flags and values in a shell");
+void add_completion(const Command& program, Action& action) {
+  const Command verb =
+      program.add_verb("completion", "Print a script that completes verbs, flags and values in a shell");
   auto shell = std::make_shared<std::string>();
-  verb->add_option("shell", *shell, "which shell")->required()->check(one_of({"bash", "zsh"}));
-  verb->footer("To load it into a running shell: source <(lapse completion bash)");
-  verb->callback([=, &program, &action] {
-    refuse_extras(*verb);
-    action = [=, &program] {
-      std::cout << (*shell == "bash" ? bash_script(program) : zsh_script(program));
+  verb.add_option("shell", *shell, "which shell").required().check(one_of({"bash", "zsh"}));
+  verb.footer("To load it into a running shell: source <(lapse completion bash)");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = [=] {
+      std::cout << (*shell == "bash" ? bash_script(program.app()) : zsh_script(program.app()));
       return 0;
     };
   });

@@ -1,6 +1,5 @@
 // `lapse import` and `lapse export`: checkpoints of other programs.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -49,40 +48,39 @@ int export_run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_import(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("import", "Make a run of a T5 checkpoint of Hugging Face's transformers");
+void add_import(const Command& program, Action& action) {
+  const Command verb = program.add_verb("import", "Make a run of a T5 checkpoint of Hugging Face's transformers");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("folder", arguments->from, "has config.json and model.safetensors")->required();
-  verb->add_option("--config", arguments->config,
-                   "a TOML file as for `lapse train`: text, vocabulary, forgetting method of the decoder; its section "
-                   "[model] is replaced by what the checkpoint has")
-      ->required()
-      ->type_name("CONFIG.toml");
-  verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  verb->add_option("--out", arguments->out, "folder of the new run")->required()->type_name("RUN");
-  verb->footer(
+  verb.add_option("folder", arguments->from, "has config.json and model.safetensors").required();
+  verb.add_option("--config", arguments->config,
+                  "a TOML file as for `lapse train`: text, vocabulary, forgetting method of the decoder; its section "
+                  "[model] is replaced by what the checkpoint has")
+      .required()
+      .type_name("CONFIG.toml");
+  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
+      .type_name("SECTION.KEY=VALUE")
+      .repeats();
+  verb.add_option("--out", arguments->out, "folder of the new run").required().type_name("RUN");
+  verb.footer(
       "The run can be read as it is, trained by `lapse train RUN/config.toml --out RUN --resume`, or be another run's\n"
       "train.from. Ids are the configuration's: 0 padding, 1 end, the tokens of data.unit, and data.sentinels.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("end other programs", [=] { return import_run(*arguments); });
   });
 }
 
-void add_export(CLI::App& program, Action& action) {
-  auto* verb =
-      program.add_subcommand("export", "Write a run's weights as a T5 checkpoint of Hugging Face's transformers");
+void add_export(const Command& program, Action& action) {
+  const Command verb =
+      program.add_verb("export", "Write a run's weights as a T5 checkpoint of Hugging Face's transformers");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->from, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--out", arguments->out, "folder for config.json and model.safetensors")
-      ->required()
-      ->type_name("FOLDER");
-  verb->footer("The decoder's forgetting is no part of it: transformers reads the weights with plain attention.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("run", arguments->from, "folder of a run, or one of its checkpoints").required();
+  verb.add_option("--out", arguments->out, "folder for config.json and model.safetensors")
+      .required()
+      .type_name("FOLDER");
+  verb.footer("The decoder's forgetting is no part of it: transformers reads the weights with plain attention.");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("end other programs", [=] { return export_run(*arguments); });
   });
 }

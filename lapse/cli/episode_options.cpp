@@ -2,26 +2,24 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <CLI/CLI.hpp>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 
 namespace lapse {
 
-void add_episodes(CLI::App& verb, EpisodeArguments& arguments) {
+void add_episodes(const Command& verb, EpisodeArguments& arguments) {
   verb.add_option("--episodes", arguments.episodes, "of a run in an environment: play so many episodes")
-      ->check(whole_number(1, 10'000'000))
-      ->capture_default_str();
+      .check(whole_number(1, 10'000'000))
+      .shows_default();
   verb.add_flag("--greedy", arguments.greedy, "of a run in an environment: take the likeliest actions, draw none");
   verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
-      ->check(whole_number(0, int64_t{1} << 53))
-      ->capture_default_str();
+      .check(whole_number(0, int64_t{1} << 53))
+      .shows_default();
   verb.add_option("--set", arguments.set,
                   "in an environment: an option of the world, other than the run has it; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+      .type_name("SECTION.KEY=VALUE")
+      .repeats();
 }
 
 Config elsewhere(const Config& trained, const std::vector<std::string>& set) {
@@ -33,12 +31,12 @@ Config elsewhere(const Config& trained, const std::vector<std::string>& set) {
   return config;
 }
 
-void refuse_given(const CLI::App& verb, const std::vector<std::string>& options, const std::string& why) {
+void refuse_given(const Command& verb, const std::vector<std::string>& options, const std::string& why) {
   for (const auto& option : options)
     if (verb.count(option) > 0) fail(fmt::format("{} {}; leave it out", option, why));
 }
 
-void refuse_of_the_other(const CLI::App& verb, bool acts, const std::vector<std::string>& text) {
+void refuse_of_the_other(const Command& verb, bool acts, const std::vector<std::string>& text) {
   if (acts)
     refuse_given(verb, text, "is for runs that read a text, and this one acts in an environment");
   else

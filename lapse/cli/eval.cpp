@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -103,7 +102,7 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
+int run(const Command& verb, const Arguments& arguments) {
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
@@ -175,49 +174,47 @@ int run(const CLI::App& verb, const Arguments& arguments) {
 
 }  // namespace
 
-void add_eval(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand(
+void add_eval(const Command& program, Action& action) {
+  const Command verb = program.add_verb(
       "eval", "Read a text or a task, or act in an environment, with a trained model: how well, memory sizes, speed");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
-      ->type_name("FILE");
-  verb->add_option("--split", arguments->split, "which part of it, cut as in training")
-      ->check(one_of({"train", "valid", "test", "all"}))
-      ->capture_default_str();
-  verb->add_option(
-          "--streams", arguments->streams,
-          "read so many streams or windows, or act in so many environments, at a time; default: as in training")
-      ->check(whole_number(1, int64_t{1} << 20));
-  verb->add_option(
-          "--block", arguments->block,
-          "timesteps at once; of windows (data.windows, data.documents) their length, else the result does not "
-          "depend on it; default: as in training")
-      ->check(whole_number(1, int64_t{1} << 20));
-  add_min_fill(*verb, arguments->min_fill);
-  verb->add_option("--losses", arguments->losses,
-                   "write the loss of each token of the text, and the memory that predicted it, as JSON lines")
-      ->type_name("FILE");
-  verb->add_option("--against", arguments->against,
-                   "read the same text with this run too, and list the tokens whose losses differ most")
-      ->type_name("RUN2");
-  add_episodes(*verb, arguments->episodes);
-  add_choices(*verb, arguments->choices);
-  add_precision(*verb, arguments->reading.precision);
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  verb->add_flag("--json", arguments->json, "print one JSON object");
-  add_method_options(*verb, arguments->reading);
-  add_task_options(*verb, arguments->reading);
-  verb->footer(
+  verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
+  verb.add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
+      .type_name("FILE");
+  verb.add_option("--split", arguments->split, "which part of it, cut as in training")
+      .check(one_of({"train", "valid", "test", "all"}))
+      .shows_default();
+  verb.add_option("--streams", arguments->streams,
+                  "read so many streams or windows, or act in so many environments, at a time; default: as in training")
+      .check(whole_number(1, int64_t{1} << 20));
+  verb.add_option("--block", arguments->block,
+                  "timesteps at once; of windows (data.windows, data.documents) their length, else the result does not "
+                  "depend on it; default: as in training")
+      .check(whole_number(1, int64_t{1} << 20));
+  add_min_fill(verb, arguments->min_fill);
+  verb.add_option("--losses", arguments->losses,
+                  "write the loss of each token of the text, and the memory that predicted it, as JSON lines")
+      .type_name("FILE");
+  verb.add_option("--against", arguments->against,
+                  "read the same text with this run too, and list the tokens whose losses differ most")
+      .type_name("RUN2");
+  add_episodes(verb, arguments->episodes);
+  add_choices(verb, arguments->choices);
+  add_precision(verb, arguments->reading.precision);
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  verb.add_flag("--json", arguments->json, "print one JSON object");
+  add_method_options(verb, arguments->reading);
+  add_task_options(verb, arguments->reading);
+  verb.footer(
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"
       "--choices reads these files, each question after empty memory:\n" +
       question_forms());
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
-    action = within_memory("lower --streams, or --block of streams", [=] { return run(*verb, *arguments); });
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = within_memory("lower --streams, or --block of streams", [=] { return run(verb, *arguments); });
   });
 }
 

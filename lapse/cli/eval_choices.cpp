@@ -1,7 +1,6 @@
 #include "lapse/cli/eval_choices.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -30,15 +29,15 @@ void print(const Json& json) {
 
 }  // namespace
 
-void add_choices(CLI::App& verb, ChoicesArguments& arguments) {
-  auto* questions =
+void add_choices(const Command& verb, ChoicesArguments& arguments) {
+  const Argument questions =
       verb.add_option("--choices", arguments.questions,
                       "read no text, but answer these multiple-choice questions, JSON lines: forms below");
-  questions->type_name("FILE");
+  questions.type_name("FILE");
   verb.add_option("--labels", arguments.labels,
                   "the right answers of --choices, from 0, one a line, where they are in a file of their own (PiQA)")
-      ->type_name("FILE")
-      ->needs(questions);
+      .type_name("FILE")
+      .needs(questions);
 }
 
 int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {

@@ -3,11 +3,8 @@
 
 #include <string>
 
+#include "lapse/cli/command.h"
 #include "lapse/read/reader.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace lapse {
 
@@ -16,7 +13,7 @@ struct ChoicesArguments {
 };
 
 /// Declares --choices and --labels.
-void add_choices(CLI::App& verb, ChoicesArguments& arguments);
+void add_choices(const Command& verb, ChoicesArguments& arguments);
 
 /// Answers the questions of the file and prints how many are right; returns the exit status.
 int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -38,7 +37,7 @@ bool use_colour(const std::string& choice) {
 
 /// How many tokens can follow a prompt of `prompt` tokens: in a model with windows, as many as fit, and one more that
 /// need not be read. 0: without end.
-int64_t tokens_to_write(const CLI::App& verb, const Arguments& arguments, int64_t prompt, int64_t context) {
+int64_t tokens_to_write(const Command& verb, const Arguments& arguments, int64_t prompt, int64_t context) {
   if (context == 0) return arguments.tokens;
   if (prompt > context)
     fail(
@@ -71,7 +70,7 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
 }
 
 /// Of a model with an encoder: the gaps of the prompt are filled in.
-int fill(const CLI::App& verb, const Arguments& arguments, Transformer& model, const Vocabulary& vocabulary) {
+int fill(const Command& verb, const Arguments& arguments, Transformer& model, const Vocabulary& vocabulary) {
   for (const char* flag : {"--interactive", "--remembered"})
     if (verb.count(flag) > 0)
       fail(fmt::format("{} is for models that go on from a text; this one fills in gaps", flag));
@@ -95,7 +94,7 @@ int fill(const CLI::App& verb, const Arguments& arguments, Transformer& model, c
 }
 
 /// What cannot be asked for together.
-void check(const CLI::App& verb, const Arguments& arguments) {
+void check(const Command& verb, const Arguments& arguments) {
   if (verb.count("--prompt") > 0 && verb.count("--prompt-file") > 0)
     fail("--prompt and --prompt-file both give the prompt; leave one out");
   if (verb.count("--prompt-file") > 0 && arguments.prompt_file.empty()) fail("--prompt-file: the name is empty");
@@ -106,7 +105,7 @@ void check(const CLI::App& verb, const Arguments& arguments) {
   if (arguments.prompt == "-") fail("--interactive reads lines from standard input; give the prompt by --prompt-file");
 }
 
-int run(const CLI::App& verb, Arguments arguments) {
+int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
   const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
   const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
@@ -172,51 +171,51 @@ int run(const CLI::App& verb, Arguments arguments) {
 
 }  // namespace
 
-void add_generate(CLI::App& program, Action& action) {
-  auto* verb =
-      program.add_subcommand("generate", "Write text with a trained model, one token at a time, without end if asked");
+void add_generate(const Command& program, Action& action) {
+  const Command verb =
+      program.add_verb("generate", "Write text with a trained model, one token at a time, without end if asked");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option(
+  verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
+  verb.add_option(
       "--prompt", arguments->prompt,
       "text to continue; default: a line end. '-': standard input, without its last line end. Of a model with an "
       "encoder the text whose gaps <extra_id_0>, <extra_id_1>, ... are filled in");
-  verb->add_option("--prompt-file", arguments->prompt_file,
-                   "the text to continue is in this file, plain or gzip; its last line end is left out")
-      ->type_name("FILE");
-  verb->add_flag("--interactive", arguments->interactive,
-                 "go on from each line that you type, and remember what was said before; /help there says more");
-  verb->add_option("--tokens", arguments->tokens,
-                   "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
-      ->check(whole_number(0, int64_t{1} << 50))
-      ->capture_default_str();
-  verb->add_option("--temperature", arguments->sampling.temperature,
-                   "below 1 safer, above 1 bolder; 0: the likeliest token")
-      ->check(number(0.0, 100.0))
-      ->capture_default_str();
-  verb->add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
-      ->check(whole_number(0, int64_t{1} << 40))
-      ->capture_default_str();
-  verb->add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
-      ->check(number(0.0, 1.0))
-      ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "the same seed gives the same text")
-      ->check(whole_number(0, int64_t{1} << 53))
-      ->capture_default_str();
-  verb->add_flag("--remembered", arguments->remembered,
-                 "afterwards, show the text with what the model still remembers highlighted");
-  verb->add_option("--color", arguments->color, "of the highlighting")
-      ->check(one_of({"auto", "always", "never"}))
-      ->capture_default_str();
-  add_precision(*verb, arguments->reading.precision);
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  verb->add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
-  add_method_options(*verb, arguments->reading);
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("--prompt-file", arguments->prompt_file,
+                  "the text to continue is in this file, plain or gzip; its last line end is left out")
+      .type_name("FILE");
+  verb.add_flag("--interactive", arguments->interactive,
+                "go on from each line that you type, and remember what was said before; /help there says more");
+  verb.add_option("--tokens", arguments->tokens,
+                  "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
+      .check(whole_number(0, int64_t{1} << 50))
+      .shows_default();
+  verb.add_option("--temperature", arguments->sampling.temperature,
+                  "below 1 safer, above 1 bolder; 0: the likeliest token")
+      .check(number(0.0, 100.0))
+      .shows_default();
+  verb.add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
+      .check(whole_number(0, int64_t{1} << 40))
+      .shows_default();
+  verb.add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
+      .check(number(0.0, 1.0))
+      .shows_default();
+  verb.add_option("--seed", arguments->seed, "the same seed gives the same text")
+      .check(whole_number(0, int64_t{1} << 53))
+      .shows_default();
+  verb.add_flag("--remembered", arguments->remembered,
+                "afterwards, show the text with what the model still remembers highlighted");
+  verb.add_option("--color", arguments->color, "of the highlighting")
+      .check(one_of({"auto", "always", "never"}))
+      .shows_default();
+  add_precision(verb, arguments->reading.precision);
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  verb.add_flag("--json", arguments->json, "print one JSON object at the end, with times and memory sizes");
+  add_method_options(verb, arguments->reading);
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action =
-        within_memory("lower --max-span or --budget, or give a shorter prompt", [=] { return run(*verb, *arguments); });
+        within_memory("lower --max-span or --budget, or give a shorter prompt", [=] { return run(verb, *arguments); });
   });
 }
 

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <cmath>
 #include <iostream>
@@ -54,25 +53,25 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_golden(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("golden", "Compare our numbers with files that another implementation wrote");
+void add_golden(const Command& program, Action& action) {
+  const Command verb = program.add_verb("golden", "Compare our numbers with files that another implementation wrote");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("files", arguments->files, "safetensors files: weights, inputs, and the numbers to agree with")
-      ->required()
-      ->type_name("FILE");
-  verb->add_option("--tolerance", arguments->tolerance,
-                   "largest error, relative to each tensor's largest absolute value")
-      ->check(number(0.0, 1.0))
-      ->capture_default_str();
-  verb->add_option("--precision", arguments->precision, "to compute in")
-      ->check(one_of({"float32", "float64"}))
-      ->capture_default_str();
-  verb->add_flag("--json", arguments->json, "print one JSON object");
-  verb->footer(
+  verb.add_option("files", arguments->files, "safetensors files: weights, inputs, and the numbers to agree with")
+      .required()
+      .type_name("FILE");
+  verb.add_option("--tolerance", arguments->tolerance,
+                  "largest error, relative to each tensor's largest absolute value")
+      .check(number(0.0, 1.0))
+      .shows_default();
+  verb.add_option("--precision", arguments->precision, "to compute in")
+      .check(one_of({"float32", "float64"}))
+      .shows_default();
+  verb.add_flag("--json", arguments->json, "print one JSON object");
+  verb.footer(
       "Exit status 0 if everything is within the tolerance (numbers of live memories: equal), else 1.\n"
       "The repository has files in tests/golden.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("give fewer files", [=] { return run(*arguments); });
   });
 }

@@ -227,15 +227,15 @@ std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   return fmt::format("{} {} required{}", fmt::join(missing, " and "), missing.size() == 1 ? "is" : "are", show);
 }
 
-void add_help(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("help", "Explain a verb: lapse help train");
+void add_help(const Command& program, Action& action) {
+  const Command verb = program.add_verb("help", "Explain a verb: lapse help train");
   auto words = std::make_shared<std::vector<std::string>>();
-  verb->add_option("words", *words, "a verb; of train, a section of its configuration too: lapse help train optimiser")
-      ->type_name("VERB");
-  verb->callback([=, &program, &action] {
-    refuse_extras(*verb);
-    action = [=, &program] {
-      std::cout << help_text(program, *words);
+  verb.add_option("words", *words, "a verb; of train, a section of its configuration too: lapse help train optimiser")
+      .type_name("VERB");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = [=] {
+      std::cout << help_text(program.app(), *words);
       return 0;
     };
   });

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -88,15 +87,15 @@ int run(const std::string& path, bool json) {
 
 }  // namespace
 
-void add_info(CLI::App& program, Action& action) {
-  auto* verb =
-      program.add_subcommand("info", "Describe a run or checkpoint: parameters, method, spans, memory, history");
+void add_info(const Command& program, Action& action) {
+  const Command verb =
+      program.add_verb("info", "Describe a run or checkpoint: parameters, method, spans, memory, history");
   auto path = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  verb->add_option("run", *path, "folder of a run, or one of its checkpoints")->required();
-  verb->add_flag("--json", *json, "print one JSON object");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("run", *path, "folder of a run, or one of its checkpoints").required();
+  verb.add_flag("--json", *json, "print one JSON object");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("end other programs", [=] { return run(*path, *json); });
   });
 }

@@ -1,6 +1,5 @@
 // `lapse init`: configurations to begin with. Each is a file of the folder examples/, carried within the program.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -83,16 +82,16 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_init(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("init", "Write a configuration to begin with; without a name, list them");
+void add_init(const Command& program, Action& action) {
+  const Command verb = program.add_verb("init", "Write a configuration to begin with; without a name, list them");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("name", arguments->name, "the preset to print");
-  verb->add_option("-o,--out", arguments->out, "write it to this file, which must be new; default: standard output")
-      ->type_name("FILE");
-  verb->add_option("--data", arguments->data, "the text to train on: fills in data.path")->type_name("FILE");
-  verb->footer("Example: lapse init demo --data my.txt -o my.toml && lapse train my.toml --out runs/my");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("name", arguments->name, "the preset to print");
+  verb.add_option("-o,--out", arguments->out, "write it to this file, which must be new; default: standard output")
+      .type_name("FILE");
+  verb.add_option("--data", arguments->data, "the text to train on: fills in data.path").type_name("FILE");
+  verb.footer("Example: lapse init demo --data my.txt -o my.toml && lapse train my.toml --out runs/my");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = [=] { return run(*arguments); };
   });
 }

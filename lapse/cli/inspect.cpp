@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <iostream>
@@ -130,7 +129,7 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
   return html_report(record, contents_of(record, environment), report);
 }
 
-int write_matrix(const CLI::App& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
+int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
   refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
   const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
   const std::string out = verb.count("--out") > 0 ? arguments.out : "matrix.json";
@@ -141,7 +140,7 @@ int write_matrix(const CLI::App& verb, const Reader& reader, Transformer& model,
   return 0;
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
+int run(const Command& verb, const Arguments& arguments) {
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
   const bool acts = reader.config().environment() != nullptr;
@@ -160,41 +159,40 @@ int run(const CLI::App& verb, const Arguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand(
+void add_inspect(const Command& program, Action& action) {
+  const Command verb = program.add_verb(
       "inspect", "Show what a trained model remembers of a text, or of episodes, and for how long: one HTML page");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
-      ->type_name("FILE");
-  verb->add_option(
-          "--compare", arguments->compare,
-          "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
-      ->type_name("FILE");
-  verb->add_option("--split", arguments->split, "which part of it, cut as in training")
-      ->check(one_of({"train", "valid", "test", "all"}))
-      ->capture_default_str();
-  verb->add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
-      ->check(whole_number(1, 200000))
-      ->capture_default_str();
-  verb->add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
-      ->check(whole_number(0, int64_t{1} << 50));
-  add_episodes(*verb, arguments->episodes);
-  add_matrix(*verb, arguments->matrix);
-  verb->add_option("-o,--out", arguments->out, "the page to write; with --matrix by default matrix.json")
-      ->type_name("FILE")
-      ->capture_default_str();
-  verb->add_option("--title", arguments->title, "of the page");
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  add_method_options(*verb, arguments->reading);
-  add_task_options(*verb, arguments->reading);
-  verb->footer(
+  verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
+  verb.add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
+      .type_name("FILE");
+  verb.add_option("--compare", arguments->compare,
+                  "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
+      .type_name("FILE");
+  verb.add_option("--split", arguments->split, "which part of it, cut as in training")
+      .check(one_of({"train", "valid", "test", "all"}))
+      .shows_default();
+  verb.add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
+      .check(whole_number(1, 200000))
+      .shows_default();
+  verb.add_option("--offset", arguments->offset, "pass over so many tokens of the text first")
+      .check(whole_number(0, int64_t{1} << 50));
+  add_episodes(verb, arguments->episodes);
+  add_matrix(verb, arguments->matrix);
+  verb.add_option("-o,--out", arguments->out, "the page to write; with --matrix by default matrix.json")
+      .type_name("FILE")
+      .shows_default();
+  verb.add_option("--title", arguments->title, "of the page");
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  add_method_options(verb, arguments->reading);
+  add_task_options(verb, arguments->reading);
+  verb.footer(
       "The page opens from the disk and needs no network. It shades each token, or each step of an agent, by how\n"
       "long its row stayed in memory and by what the method tells of it, layer by layer.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
-    action = within_memory("lower --tokens", [=] { return run(*verb, *arguments); });
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = within_memory("lower --tokens", [=] { return run(verb, *arguments); });
   });
 }
 

@@ -1,7 +1,6 @@
 #include "lapse/cli/inspect_matrix.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 
@@ -32,17 +31,17 @@ void check_size(const Transformer& model, const MatrixArguments& arguments, int6
 
 }  // namespace
 
-void add_matrix(CLI::App& verb, MatrixArguments& arguments) {
+void add_matrix(const Command& verb, MatrixArguments& arguments) {
   verb.add_option("--matrix", arguments.what,
                   "instead of the page a JSON file for `lapse plot`: of each query (line) and row (column) the "
                   "attention of each head, whether it is kept, or, with selective attention, its masking F")
-      ->check(one_of({"attention", "kept", "masking"}));
+      .check(one_of({"attention", "kept", "masking"}));
   verb.add_option("--documents", arguments.documents,
                   "with --matrix: the mean over so many documents, windows or blocks of --tokens tokens")
-      ->check(whole_number(1, 100'000'000))
-      ->capture_default_str();
+      .check(whole_number(1, 100'000'000))
+      .shows_default();
   add_min_fill(verb, arguments.min_fill);
-  verb.add_option("--layer", arguments.layer, "with --matrix: only of this layer")->check(whole_number(0, 100'000));
+  verb.add_option("--layer", arguments.layer, "with --matrix: only of this layer").check(whole_number(0, 100'000));
 }
 
 std::string matrix_file(const Reader& reader, Transformer& model, const MatrixArguments& arguments,

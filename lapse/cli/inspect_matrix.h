@@ -3,11 +3,8 @@
 
 #include <string>
 
+#include "lapse/cli/command.h"
 #include "lapse/read/reader.h"
-
-namespace CLI {
-class App;
-}  // namespace CLI
 
 namespace lapse {
 
@@ -18,7 +15,7 @@ struct MatrixArguments {
 };
 
 /// Declares --matrix, --documents, --min-fill and --layer.
-void add_matrix(CLI::App& verb, MatrixArguments& arguments);
+void add_matrix(const Command& verb, MatrixArguments& arguments);
 
 /// Reads `documents` windows, documents or blocks of `tokens` tokens (0: as in training) of the run's text or task, and
 /// returns the file's text; empty if Ctrl-C broke off. Error if the run acts in an environment.

@@ -1,7 +1,6 @@
 #include "lapse/cli/play.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 
@@ -33,7 +32,7 @@ int watch(const PlayArguments& arguments) {
   return watch_agent(*model, *elsewhere(config, arguments.episodes.set).environment(), arguments);
 }
 
-int play(const CLI::App& verb, const PlayArguments& arguments) {
+int play(const Command& verb, const PlayArguments& arguments) {
   if (!arguments.reading.run.empty()) return watch(arguments);
   const std::string why = "is for watching an agent, and no run is named";
   refuse_given(verb, {"--episodes", "--greedy", "--speed", "--device", "--threads", "--method"}, why);
@@ -44,30 +43,28 @@ int play(const CLI::App& verb, const PlayArguments& arguments) {
 
 }  // namespace
 
-void add_play(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("play", "Play in an environment with the arrow keys, or watch an agent there");
+void add_play(const Command& program, Action& action) {
+  const Command verb = program.add_verb("play", "Play in an environment with the arrow keys, or watch an agent there");
   auto arguments = std::make_shared<PlayArguments>();
-  verb->add_option("environment", arguments->environment, "which world")
-      ->required()
-      ->check(one_of(environment_names()));
-  verb->add_option("run", arguments->reading.run, "watch the agent of this run; default: play yourself");
-  verb->add_flag("--map", arguments->map, "show the whole world too, not only what the agent sees");
-  verb->add_option("--speed", arguments->speed, "steps per second of an agent that plays on a terminal")
-      ->check(number(0.1, 1000))
-      ->capture_default_str();
-  add_episodes(*verb, arguments->episodes);
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  add_method_options(*verb, arguments->reading);
-  verb->footer(
+  verb.add_option("environment", arguments->environment, "which world").required().check(one_of(environment_names()));
+  verb.add_option("run", arguments->reading.run, "watch the agent of this run; default: play yourself");
+  verb.add_flag("--map", arguments->map, "show the whole world too, not only what the agent sees");
+  verb.add_option("--speed", arguments->speed, "steps per second of an agent that plays on a terminal")
+      .check(number(0.1, 1000))
+      .shows_default();
+  add_episodes(verb, arguments->episodes);
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  add_method_options(verb, arguments->reading);
+  verb.footer(
       "Yourself: arrow keys or h j k l move, r begins the episode anew, q leaves. Without a terminal, words of "
       "standard\n"
       "input are actions (left, or letters: llk).\n"
       "An agent: space or right is a step, left a step back, p plays and stops, + and - change the speed, q leaves.\n"
       "Without a terminal every step of --episodes episodes is printed.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
-    action = within_memory("play in a smaller world", [=] { return play(*verb, *arguments); });
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = within_memory("play in a smaller world", [=] { return play(verb, *arguments); });
   });
 }
 

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <array>
@@ -142,7 +141,7 @@ std::string beginning_of(const std::string& path) {
 }
 
 /// The script that draws the runs, or files.
-const char* script_of(const CLI::App& verb, const Arguments& arguments) {
+const char* script_of(const Command& verb, const Arguments& arguments) {
   if (!arguments.against.empty()) {
     refuse_given(verb, {"--x", "--smooth"}, "is for curves, and --against draws points");
     return kMemory;
@@ -157,7 +156,7 @@ const char* script_of(const CLI::App& verb, const Arguments& arguments) {
   return kLosses;
 }
 
-int run(const CLI::App& verb, const Arguments& arguments) {
+int run(const Command& verb, const Arguments& arguments) {
   std::string suffix = fs::path(arguments.out).extension().string();
   std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
   if (suffix != ".png" && suffix != ".svg" && suffix != ".pdf")
@@ -198,42 +197,39 @@ int run(const CLI::App& verb, const Arguments& arguments) {
 
 }  // namespace
 
-void add_plot(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand(
+void add_plot(const Command& program, Action& action) {
+  const Command verb = program.add_verb(
       "plot", "Draw learning curves and memory sizes of runs, losses along a text, matrices, budgets: PNG, SVG or PDF");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("runs", arguments->runs,
-                   "folders of one or more runs; or files of `lapse eval --losses`, of `lapse inspect --matrix` or "
-                   "`lapse prune`")
-      ->required()
-      ->type_name("RUN");
-  verb->add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")
-      ->required()
-      ->type_name("PICTURE");
-  verb->add_option("--x", arguments->x, "what the curves run over")
-      ->check(one_of({"updates", "tokens", "hours"}))
-      ->capture_default_str();
-  verb->add_option(
-          "--against", arguments->against,
-          "draw each run's last figure against its mean memory size, one curve for each method; a RUN may also "
-          "be a file that `lapse eval --json` printed")
-      ->check(one_of({"memory"}));
-  verb->add_option("--metric", arguments->metric, "which figure of the runs: bpb, loss, ...; default: the main one")
-      ->type_name("NAME");
-  verb->add_option("--label", arguments->labels,
-                   "a run's name in the picture, with --against its curve's; once for each, in their order")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  verb->add_option("--title", arguments->title, "of the picture");
-  verb->add_option("--smooth", arguments->smooth,
-                   "means of so many lines of training, or tokens; 0: a fiftieth of them")
-      ->check(whole_number(0, 1000000))
-      ->capture_default_str();
-  verb->footer(
+  verb.add_option("runs", arguments->runs,
+                  "folders of one or more runs; or files of `lapse eval --losses`, of `lapse inspect --matrix` or "
+                  "`lapse prune`")
+      .required()
+      .type_name("RUN");
+  verb.add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")
+      .required()
+      .type_name("PICTURE");
+  verb.add_option("--x", arguments->x, "what the curves run over")
+      .check(one_of({"updates", "tokens", "hours"}))
+      .shows_default();
+  verb.add_option("--against", arguments->against,
+                  "draw each run's last figure against its mean memory size, one curve for each method; a RUN may also "
+                  "be a file that `lapse eval --json` printed")
+      .check(one_of({"memory"}));
+  verb.add_option("--metric", arguments->metric, "which figure of the runs: bpb, loss, ...; default: the main one")
+      .type_name("NAME");
+  verb.add_option("--label", arguments->labels,
+                  "a run's name in the picture, with --against its curve's; once for each, in their order")
+      .repeats();
+  verb.add_option("--title", arguments->title, "of the picture");
+  verb.add_option("--smooth", arguments->smooth, "means of so many lines of training, or tokens; 0: a fiftieth of them")
+      .check(whole_number(0, 1000000))
+      .shows_default();
+  verb.footer(
       "Drawn by matplotlib, with the interpreter that LAPSE_PYTHON names, else the project's .venv, else python3.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
-    action = [=] { return run(*verb, *arguments); };
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = [=] { return run(verb, *arguments); };
   });
 }
 

@@ -1,7 +1,7 @@
 // The command line of `lapse`: which verb it names, and with what.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <memory>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
@@ -18,13 +18,14 @@ class Misuse : public Error {
 class Program {
  public:
   Program();
+  ~Program();
   Program(const Program&) = delete;
 
   /// What is asked for, which is not done yet: to print help is an action too. Error, or Misuse, with one line.
   Action parse(int argc, const char* const* argv);
 
  private:
-  CLI::App app_;
+  std::unique_ptr<CLI::App> app_;
   Action action_;
 };
 

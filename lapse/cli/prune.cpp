@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -262,47 +261,47 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_prune(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand(
+void add_prune(const Command& program, Action& action) {
+  const Command verb = program.add_verb(
       "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint of that");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints")->required();
-  verb->add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own")->type_name("FILE");
+  verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
+  verb.add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own").type_name("FILE");
   const auto splits = one_of({"train", "valid", "test", "all"});
-  verb->add_option("--split", arguments->split, "where budgets are chosen")->check(splits)->capture_default_str();
-  verb->add_option("--tokens", arguments->tokens, "so many tokens of it")
-      ->check(whole_number(1, int64_t{1} << 40))
-      ->capture_default_str();
-  verb->add_option("--measure", arguments->measure, "where the result is measured, all of it but what fills no block")
-      ->check(splits)
-      ->capture_default_str();
-  verb->add_option("--standard", arguments->standard,
-                   "another run on the same text, say with standard attention, whose loss is to be reached")
-      ->type_name("RUN");
-  verb->add_option("--threshold", arguments->threshold,
-                   "the loss to reach, in nats per token; default: the model's own without budgets")
-      ->check(number(0.0, 1e9));
-  verb->add_option("--margin", arguments->margin, "search on until the loss is so many nats above that")
-      ->check(number(0.0, 1e9))
-      ->capture_default_str();
-  verb->add_option("--step", arguments->step, "a round lowers one layer by so many rows; none goes below it")
-      ->check(whole_number(1, int64_t{1} << 24))
-      ->capture_default_str();
-  verb->add_option("--context", arguments->context,
-                   "what every layer holds at first; default: the most that it holds on the chosen part")
-      ->check(whole_number(1, int64_t{1} << 24));
-  verb->add_option("-o,--out", arguments->out,
-                   "the checkpoint to write; default: pruned.safetensors in the run's folder")
-      ->type_name("FILE");
-  add_min_fill(*verb, arguments->min_fill);
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  verb->add_flag("--json", arguments->json, "print one JSON object");
-  verb->footer(
+  verb.add_option("--split", arguments->split, "where budgets are chosen").check(splits).shows_default();
+  verb.add_option("--tokens", arguments->tokens, "so many tokens of it")
+      .check(whole_number(1, int64_t{1} << 40))
+      .shows_default();
+  verb.add_option("--measure", arguments->measure, "where the result is measured, all of it but what fills no block")
+      .check(splits)
+      .shows_default();
+  verb.add_option("--standard", arguments->standard,
+                  "another run on the same text, say with standard attention, whose loss is to be reached")
+      .type_name("RUN");
+  verb.add_option("--threshold", arguments->threshold,
+                  "the loss to reach, in nats per token; default: the model's own without budgets")
+      .check(number(0.0, 1e9));
+  verb.add_option("--margin", arguments->margin, "search on until the loss is so many nats above that")
+      .check(number(0.0, 1e9))
+      .shows_default();
+  verb.add_option("--step", arguments->step, "a round lowers one layer by so many rows; none goes below it")
+      .check(whole_number(1, int64_t{1} << 24))
+      .shows_default();
+  verb.add_option("--context", arguments->context,
+                  "what every layer holds at first; default: the most that it holds on the chosen part")
+      .check(whole_number(1, int64_t{1} << 24));
+  verb.add_option("-o,--out", arguments->out,
+                  "the checkpoint to write; default: pruned.safetensors in the run's folder")
+      .type_name("FILE");
+  add_min_fill(verb, arguments->min_fill);
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  verb.add_flag("--json", arguments->json, "print one JSON object");
+  verb.footer(
       "Each round lowers the layer that costs least. Rounds are kept in prune.json beside the run: a search that was\n"
       "interrupted goes on. `lapse eval DIR/pruned.safetensors` reads the result.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("lower --tokens", [=] {
       try {
         return run(*arguments);

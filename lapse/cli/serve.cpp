@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdlib>
@@ -22,7 +21,7 @@ struct Arguments {
   int64_t seed = 1;
 };
 
-void check(const CLI::App& verb, const Arguments& arguments) {
+void check(const Command& verb, const Arguments& arguments) {
   if (arguments.runs.size() > 2) fail("at most two runs stand side by side; leave the others out");
   if (verb.count("--token") > 0 && arguments.http.token.size() < 8)
     fail("--token: give at least 8 characters; whoever guesses them may use the model");
@@ -31,7 +30,7 @@ void check(const CLI::App& verb, const Arguments& arguments) {
                      arguments.http.host));
 }
 
-int run(const CLI::App& verb, Arguments arguments) {
+int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
   Library library(arguments.reading, arguments.runs);
   Engine engine(library);
@@ -58,35 +57,35 @@ int run(const CLI::App& verb, Arguments arguments) {
 
 }  // namespace
 
-void add_serve(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand(
+void add_serve(const Command& program, Action& action) {
+  const Command verb = program.add_verb(
       "serve", "Watch a trained model remember: a page in the browser where it reads, writes and forgets before you");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("run", arguments->runs, "folder of a run, or one of its checkpoints; two: side by side")->required();
-  verb->add_option("--port", arguments->http.port, "port to listen on; 0: any that is free")
-      ->check(whole_number(0, 65535))
-      ->capture_default_str();
-  verb->add_option("--host", arguments->http.host,
-                   "address to listen on; any but this machine's own (127.0.0.1, localhost, ::1) needs a --token")
-      ->capture_default_str();
-  verb->add_option("--token", arguments->http.token, "whoever asks for something must know this")->type_name("TEXT");
-  verb->add_option("--temperature", arguments->api.sampling.temperature,
-                   "below 1 safer, above 1 bolder; 0: the likeliest token. To begin with: the page can change it")
-      ->check(number(0.0, 100.0))
-      ->capture_default_str();
-  verb->add_option("--seed", arguments->seed, "the same seed gives the same texts and episodes")
-      ->check(whole_number(0, int64_t{1} << 53))
-      ->capture_default_str();
-  add_precision(*verb, arguments->reading.precision);
-  add_device(*verb, arguments->reading.device);
-  add_threads(*verb, arguments->reading.threads);
-  add_method_options(*verb, arguments->reading);
-  verb->footer(
+  verb.add_option("run", arguments->runs, "folder of a run, or one of its checkpoints; two: side by side").required();
+  verb.add_option("--port", arguments->http.port, "port to listen on; 0: any that is free")
+      .check(whole_number(0, 65535))
+      .shows_default();
+  verb.add_option("--host", arguments->http.host,
+                  "address to listen on; any but this machine's own (127.0.0.1, localhost, ::1) needs a --token")
+      .shows_default();
+  verb.add_option("--token", arguments->http.token, "whoever asks for something must know this").type_name("TEXT");
+  verb.add_option("--temperature", arguments->api.sampling.temperature,
+                  "below 1 safer, above 1 bolder; 0: the likeliest token. To begin with: the page can change it")
+      .check(number(0.0, 100.0))
+      .shows_default();
+  verb.add_option("--seed", arguments->seed, "the same seed gives the same texts and episodes")
+      .check(whole_number(0, int64_t{1} << 53))
+      .shows_default();
+  add_precision(verb, arguments->reading.precision);
+  add_device(verb, arguments->reading.device);
+  add_threads(verb, arguments->reading.threads);
+  add_method_options(verb, arguments->reading);
+  verb.footer(
       "The page needs no network. It ends with Ctrl-C. docs/serve.md describes the page and the JSON API, with\n"
       "POST /v1/completions in the style that other servers have.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
-    action = within_memory("lower --max-span or --budget", [=] { return run(*verb, *arguments); });
+  verb.callback([=, &action] {
+    verb.refuse_extras();
+    action = within_memory("lower --max-span or --budget", [=] { return run(verb, *arguments); });
   });
 }
 

@@ -1,6 +1,5 @@
 // `lapse task show`: what a model reads of a generated task, or sees in an environment, for people.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -87,31 +86,30 @@ void show_environment(const EnvironmentOptions& environment, const Arguments& ar
 
 }  // namespace
 
-void add_task(CLI::App& program, Action& action) {
-  auto* group = program.add_subcommand("task", "Look at the generated tasks and the environments");
-  group->require_subcommand(1);
-  auto* verb = group->add_subcommand("show", "Print what a model reads of a task, or sees in an environment");
-  verb->allow_extras();
+void add_task(const Command& program, Action& action) {
+  const Command group = program.add_verb("task", "Look at the generated tasks and the environments");
+  group.requires_verb();
+  const Command verb = group.add_verb("show", "Print what a model reads of a task, or sees in an environment");
+  verb.allows_extras();
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("name", arguments->name, "the task or the environment")->required()->check(one_of(names()));
-  verb->add_option("--seed", arguments->seed, "of a task, the test set of this seed (`lapse eval --test-seed`)")
-      ->check(whole_number(0, int64_t{1} << 53))
-      ->capture_default_str();
-  verb->add_option("--length", arguments->length,
-                   fmt::format("at least so many tokens, whole sequences, or so many steps; default: {} tokens, or one "
-                               "episode of a random walk",
-                               kTokens))
-      ->check(whole_number(1, 1'000'000'000));
-  verb->add_option("--set", arguments->set, "an option of the task or the environment; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  verb->footer(
+  verb.add_option("name", arguments->name, "the task or the environment").required().check(one_of(names()));
+  verb.add_option("--seed", arguments->seed, "of a task, the test set of this seed (`lapse eval --test-seed`)")
+      .check(whole_number(0, int64_t{1} << 53))
+      .shows_default();
+  verb.add_option("--length", arguments->length,
+                  fmt::format("at least so many tokens, whole sequences, or so many steps; default: {} tokens, or one "
+                              "episode of a random walk",
+                              kTokens))
+      .check(whole_number(1, 1'000'000'000));
+  verb.add_option("--set", arguments->set, "an option of the task or the environment; may be repeated")
+      .type_name("SECTION.KEY=VALUE")
+      .repeats();
+  verb.footer(
       "Of a task, words in brackets are what is asked for after the word before them: the next word, or a label's "
       "number.\n"
       "A text without brackets is predicted word by word.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("lower --length", [=] {
       const Config config = generating(arguments->name, arguments->set);
       config.environment() ? show_environment(*config.environment(), *arguments) : show_task(config, *arguments);

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <iostream>
 
@@ -52,37 +51,38 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_tokenizer(CLI::App& program, Action& action) {
-  auto* group = program.add_subcommand("tokenizer", "Make subwords: a SentencePiece model for data.unit = \"subword\"");
-  group->require_subcommand(1);
-  auto* verb = group->add_subcommand("train", "Find the pieces that a text is best cut into");
-  verb->allow_extras();
+void add_tokenizer(const Command& program, Action& action) {
+  const Command group =
+      program.add_verb("tokenizer", "Make subwords: a SentencePiece model for data.unit = \"subword\"");
+  group.requires_verb();
+  const Command verb = group.add_verb("train", "Find the pieces that a text is best cut into");
+  verb.allows_extras();
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("--data", arguments->data, "texts to learn from, plain or gzip")
-      ->type_name("FILE")
-      ->required()
-      ->expected(1, 1 << 20);
-  verb->add_option("--fraction", arguments->fraction,
-                   "learn from the beginning of each text, so much of it; 0.9 is the training part of what data.split "
-                   "cuts by default")
-      ->check(number(0.0, 1.0))
-      ->capture_default_str();
-  verb->add_option("--documents", arguments->documents,
-                   "as data.documents of the run to be: a marker between documents is not learned from")
-      ->type_name("VALUE")
-      ->capture_default_str();
-  verb->add_option("--vocabulary", arguments->training.size,
-                   "how many pieces, with the 256 bytes and 3 control symbols that every model has")
-      ->check(whole_number(260, int64_t{1} << 24))
-      ->capture_default_str();
-  verb->add_option("--kind", arguments->training.kind, "how they are found")
-      ->check(one_of({"unigram", "bpe"}))
-      ->capture_default_str();
-  verb->add_option("-o,--out", arguments->out, "the model's file, for data.tokenizer")->required()->type_name("FILE");
-  verb->add_flag("--quiet", arguments->quiet, "no progress");
-  verb->footer("Every text can be given back from its pieces, byte by byte. The same texts give the same file.");
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("--data", arguments->data, "texts to learn from, plain or gzip")
+      .type_name("FILE")
+      .required()
+      .several();
+  verb.add_option("--fraction", arguments->fraction,
+                  "learn from the beginning of each text, so much of it; 0.9 is the training part of what data.split "
+                  "cuts by default")
+      .check(number(0.0, 1.0))
+      .shows_default();
+  verb.add_option("--documents", arguments->documents,
+                  "as data.documents of the run to be: a marker between documents is not learned from")
+      .type_name("VALUE")
+      .shows_default();
+  verb.add_option("--vocabulary", arguments->training.size,
+                  "how many pieces, with the 256 bytes and 3 control symbols that every model has")
+      .check(whole_number(260, int64_t{1} << 24))
+      .shows_default();
+  verb.add_option("--kind", arguments->training.kind, "how they are found")
+      .check(one_of({"unigram", "bpe"}))
+      .shows_default();
+  verb.add_option("-o,--out", arguments->out, "the model's file, for data.tokenizer").required().type_name("FILE");
+  verb.add_flag("--quiet", arguments->quiet, "no progress");
+  verb.footer("Every text can be given back from its pieces, byte by byte. The same texts give the same file.");
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("lower --fraction, or give less text", [=] { return run(*arguments); });
   });
 }

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 
 #include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
@@ -54,42 +53,41 @@ int run(const Arguments& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& program, Action& action) {
-  auto* verb = program.add_subcommand("train", "Train a model on a text or a task, as a TOML file says");
+void add_train(const Command& program, Action& action) {
+  const Command verb = program.add_verb("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
-  verb->set_help_flag("-h,--help", "print this help, or of a section below its keys: --help SECTION");
-  verb->add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
-      ->required()
-      ->type_name("CONFIG.toml");
-  auto* out = verb->add_option("--out", arguments->out,
-                               "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
-  out->required()->type_name("RUN");
-  verb->add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE")->type_name("FILE");
-  verb->add_option("--device", arguments->device, "what to compute on: short for --set train.device=NAME")
-      ->type_name("NAME");
-  verb->add_option("--set", arguments->set, "a value over the file's; may be repeated")
-      ->type_name("SECTION.KEY=VALUE")
-      ->expected(1)
-      ->take_all();
-  verb->add_flag("--resume", arguments->resume,
-                 "continue the run in --out from its newest whole checkpoint, to the bit");
-  verb->add_flag("--quiet", arguments->quiet, "no progress");
-  const auto try_only = [=] { arguments->dry_run = true, out->required(false); };
-  auto* trial = verb->add_flag_callback(
+  verb.set_help_flag("-h,--help", "print this help, or of a section below its keys: --help SECTION");
+  verb.add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
+      .required()
+      .type_name("CONFIG.toml");
+  const Argument out = verb.add_option("--out", arguments->out,
+                                       "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
+  out.required().type_name("RUN");
+  verb.add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE").type_name("FILE");
+  verb.add_option("--device", arguments->device, "what to compute on: short for --set train.device=NAME")
+      .type_name("NAME");
+  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
+      .type_name("SECTION.KEY=VALUE")
+      .repeats();
+  verb.add_flag("--resume", arguments->resume,
+                "continue the run in --out from its newest whole checkpoint, to the bit");
+  verb.add_flag("--quiet", arguments->quiet, "no progress");
+  const auto try_only = [=] { arguments->dry_run = true, out.required(false); };
+  const Argument trial = verb.add_flag(
       "--dry-run", try_only, "write nothing: try some updates, and say what the run takes: parameters, memory, time");
-  verb->add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: no update, only the estimates")
-      ->check(number(0, 3600))
-      ->capture_default_str()
-      ->type_name("S")
-      ->needs(trial);
-  verb->add_option("--patience", arguments->patience, "with torchrun: how long a process waits for the others")
-      ->check(number(1, 1e6))
-      ->capture_default_str()
-      ->type_name("S");
-  verb->add_flag("--json", arguments->json, "with --dry-run: print one JSON object")->needs(trial);
-  verb->footer(footer());
-  verb->callback([=, &action] {
-    refuse_extras(*verb);
+  verb.add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: no update, only the estimates")
+      .check(number(0, 3600))
+      .shows_default()
+      .type_name("S")
+      .needs(trial);
+  verb.add_option("--patience", arguments->patience, "with torchrun: how long a process waits for the others")
+      .check(number(1, 1e6))
+      .shows_default()
+      .type_name("S");
+  verb.add_flag("--json", arguments->json, "with --dry-run: print one JSON object").needs(trial);
+  verb.footer(footer());
+  verb.callback([=, &action] {
+    verb.refuse_extras();
     action = within_memory("lower train.batch, train.block or the model's size, or raise train.parts",
                            [=] { return run(*arguments); });
   });

@@ -5,13 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "lapse/cli/command.h"
 #include "lapse/core/file.h"
 #include "lapse/read/reader.h"
-
-namespace CLI {
-class App;
-class Validator;
-}  // namespace CLI
 
 namespace lapse {
 
@@ -19,43 +15,33 @@ namespace lapse {
 using Action = std::function<int()>;
 
 /// Each adds its subcommand to the program and sets `action` when that subcommand was chosen.
-void add_init(CLI::App& program, Action& action);
-void add_train(CLI::App& program, Action& action);
-void add_eval(CLI::App& program, Action& action);
-void add_generate(CLI::App& program, Action& action);
-void add_info(CLI::App& program, Action& action);
-void add_import(CLI::App& program, Action& action);
-void add_export(CLI::App& program, Action& action);
-void add_golden(CLI::App& program, Action& action);
-void add_prune(CLI::App& program, Action& action);
-void add_tokenizer(CLI::App& program, Action& action);
-void add_inspect(CLI::App& program, Action& action);
-void add_serve(CLI::App& program, Action& action);
-void add_play(CLI::App& program, Action& action);
-void add_task(CLI::App& program, Action& action);
-void add_plot(CLI::App& program, Action& action);
-void add_help(CLI::App& program, Action& action);
-void add_completion(CLI::App& program, Action& action);
+void add_init(const Command& program, Action& action);
+void add_train(const Command& program, Action& action);
+void add_eval(const Command& program, Action& action);
+void add_generate(const Command& program, Action& action);
+void add_info(const Command& program, Action& action);
+void add_import(const Command& program, Action& action);
+void add_export(const Command& program, Action& action);
+void add_golden(const Command& program, Action& action);
+void add_prune(const Command& program, Action& action);
+void add_tokenizer(const Command& program, Action& action);
+void add_inspect(const Command& program, Action& action);
+void add_serve(const Command& program, Action& action);
+void add_play(const Command& program, Action& action);
+void add_task(const Command& program, Action& action);
+void add_plot(const Command& program, Action& action);
+void add_help(const Command& program, Action& action);
+void add_completion(const Command& program, Action& action);
 
 /// What `lapse --version` prints: version, commit, torch and instruction set.
 std::string version_text();
 
 // --- shared by the verbs ---------------------------------------------------------------------------------------------
 
-/// Error, with the nearest flag, if arguments are left over.
-void refuse_extras(const CLI::App& verb);
-
-/// Checks of an option's value: a whole number or a number within bounds (inclusive), or one of these names. They tell
-/// what is no number from what is out of range, and suggest the nearest name. The help and the shells' completion
-/// show what they describe.
-CLI::Validator whole_number(int64_t low, int64_t high);
-CLI::Validator number(double low, double high);
-CLI::Validator one_of(const std::vector<std::string>& names);
-
 /// Declares --method and the reading options of every method (--max-span 256), and explains them in --help.
-void add_method_options(CLI::App& verb, ReadingOptions& reading);
+void add_method_options(const Command& verb, ReadingOptions& reading);
 /// The reading options of every task.
-void add_task_options(CLI::App& verb, ReadingOptions& reading);
+void add_task_options(const Command& verb, ReadingOptions& reading);
 
 /// A configuration with this task or environment, and these values of its own section ("corridor.longest=9").
 Config generating(const std::string& name, const std::vector<std::string>& set);
@@ -74,15 +60,15 @@ int dry_run(const Config& config, double seconds, bool json);
 Action within_memory(std::string advice, Action action);
 
 /// Declares --min-fill, of MinFill.
-void add_min_fill(CLI::App& verb, double& share);
+void add_min_fill(const Command& verb, double& share);
 
 /// Declares --precision: of reading with a trained model.
-void add_precision(CLI::App& verb, std::string& precision);
+void add_precision(const Command& verb, std::string& precision);
 
 /// Declares --device: of find_device.
-void add_device(CLI::App& verb, std::string& device);
+void add_device(const Command& verb, std::string& device);
 
 /// Declares --threads.
-void add_threads(CLI::App& verb, int64_t& threads);
+void add_threads(const Command& verb, int64_t& threads);
 
 }  // namespace lapse
