@@ -56,20 +56,19 @@ quietly() {
 }
 
 # --- what the stages do ---------------------------------------------------------------------------------------------
-run_ctest() { ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=error | tee "$scratch/ctest.log"; }
+run_ctest() { # PRESET [what ctest takes]
+  ctest --test-dir "build/$1" --output-on-failure --parallel 2 --no-tests=error "${@:2}" | tee "$scratch/ctest-$1.log"
+}
 
-# ctest's closing lines, again: what ran after it must not hide how the tests ended.
-repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest.log"; }
+# The closing lines of all tests, again: what ran after them must not hide how they ended.
+repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest-release.log"; }
 
 export UBSAN_OPTIONS=print_stacktrace=1
 
-run_without_torch() { # with leaks: nothing here may leak
-  quietly build/asan/base_tests --gtest_brief=1
-  quietly build/asan/tensorboard_tests --gtest_brief=1
-}
+run_without_torch() { run_ctest asan --tests-regex '^(base|tensorboard)_tests_'; } # with leaks: nothing here may leak
 
 # libtorch leaks by design at exit
-run_with_torch() { ASAN_OPTIONS=detect_leaks=0 quietly build/asan/ops_tests --gtest_brief=1; }
+run_with_torch() { ASAN_OPTIONS=detect_leaks=0 run_ctest asan --tests-regex '^ops_tests_[0-9]$'; }
 
 check_format() {
   local folder folders=()

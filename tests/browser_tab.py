@@ -126,16 +126,25 @@ class Tab:
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def click(self, selector):
-        self.wait(f"document.querySelector({json.dumps(selector)})")  # pages draw a frame later
-        # Where it stands once it stands still for two frames: what is above it may still be drawn.
-        x, y = self.run(
-            "(async () => { for (let last = ''; ; ) {"
-            f"const one = document.querySelector({json.dumps(selector)}); one.scrollIntoView({{ block: 'center' }});"
-            "const box = one.getClientRects()[0], at = [box.x + box.width / 2, box.y + box.height / 2];"
-            "if (String(at) === last) return at; last = String(at);"
-            "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); } })()"
-        )
-        self.click_at(x, y)
+        """Clicks as a person does: again, where the page moved under the pointer and something else was hit."""
+        name = json.dumps(selector)
+        self.wait(f"document.querySelector({name})")  # pages draw a frame later
+        self.run(f"addEventListener('click', window.hits = (event) => (window.hit = Boolean(event.target.closest?.({name}))), true)")
+        for _ in range(20):
+            # Where it stands once it stands still for two frames: what is above it may still be drawn.
+            x, y = self.run(
+                "(async () => { for (let last = ''; ; ) {"
+                f"const one = document.querySelector({name}); one.scrollIntoView({{ block: 'center' }});"
+                "const box = one.getClientRects()[0], at = [box.x + box.width / 2, box.y + box.height / 2];"
+                "if (String(at) === last) return (window.hit = false), at; last = String(at);"
+                "await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); } })()"
+            )
+            self.click_at(x, y)
+            if self.run("hit"):
+                break
+        else:
+            raise AssertionError(f"{selector} was never hit")
+        self.run("removeEventListener('click', hits, true)")
 
     def click_at(self, x, y):
         for kind in ("mousePressed", "mouseReleased"):
