@@ -99,7 +99,6 @@ std::vector<std::string> Common::child_arguments(const std::string& path) const 
 }
 
 int run_program(const Program& program, int argc, char** argv) {
-  wait_politely(argv);
   try {
     return parse_and_run(program, argc, argv);
   } catch (const c10::Error& error) {

@@ -24,11 +24,8 @@ int run(int argc, char** argv) {
   return status;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  lapse::hold_standard_streams();
-  lapse::wait_politely(argv);
+/// The exit status; an error is one line on stderr.
+int guarded(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const lapse::Misuse& error) {
@@ -44,4 +41,11 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report(error.what());
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  lapse::hold_standard_streams();
+  lapse::leave(guarded(argc, argv));
 }

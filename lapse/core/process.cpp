@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -77,20 +77,18 @@ int64_t available_memory() {
   return std::max<int64_t>(least, 0);
 }
 
-void wait_politely(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  setenv("GOMP_SPINCOUNT", "10000", 0);
-  // Every update allocates the same tensors: from 32 MB on, malloc would otherwise map and clear each anew.
-  setenv("GLIBC_TUNABLES",
-         "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296", 0);
-  std::error_code failed;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (!failed) execv(program.c_str(), argv);  // returns only if it fails; then we go on as we are
-}
-
 void hold_standard_streams() {
   for (int number = 0; number <= 2; ++number)
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", number == 2 ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+void leave(int status) {
+  std::fflush(nullptr);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // they report at exit
+  std::exit(status);
+#else
+  _exit(status);
+#endif
 }
 
 void catch_interrupts() {
