@@ -53,6 +53,8 @@ class Stream : public Observer {
 
   /// What the last token changed, layer by layer.
   const std::vector<LayerChange>& changes() const { return changes_; }
+  /// The same, to keep; asked for once.
+  std::vector<LayerChange> take_changes() { return std::move(changes_); }
   /// What the method tells: "span", "score". Known once a token was read.
   const std::vector<std::string>& names() const { return names_; }
   /// A layer's rows that the next query can read, by ascending time; pooled rows are not among them.

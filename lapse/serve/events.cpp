@@ -1,7 +1,6 @@
 #include "lapse/serve/events.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -43,6 +42,31 @@ void write_numbers(std::string& text, const std::vector<double>& values) {
   text += ']';
 }
 
+void write_changes(std::string& text, const std::vector<LayerChange>& changes) {
+  text += '[';
+  for (const auto& change : changes) {
+    begin_element(text);
+    fmt::format_to(std::back_inserter(text), "[{},", change.size);
+    write_numbers(text, change.told);
+    text += ",[";
+    for (const auto& row : change.ended) {
+      begin_element(text);
+      fmt::format_to(std::back_inserter(text), "[{},{},\"{}\",", row.time, row.last, name_of(row.why));
+      write_numbers(text, row.told);
+      text += ",[";
+      for (const auto& raise : row.raised) {
+        if (raise.by < 0) continue;
+        begin_element(text);
+        fmt::format_to(std::back_inserter(text), "{},", raise.by);
+        write_number(text, raise.amount);
+      }
+      text += "]]";
+    }
+    text += "]]";
+  }
+  text += ']';
+}
+
 /// How many bytes the character that begins with this byte has; 0: none begins so.
 size_t length_of(unsigned char byte) {
   return byte < 0x80                   ? 1
@@ -78,35 +102,11 @@ Json short_numbers(const std::vector<double>& values) {
   return all;
 }
 
-std::string changes_text(const std::vector<LayerChange>& changes) {
-  std::string text = "[";
-  for (const auto& change : changes) {
-    begin_element(text);
-    fmt::format_to(std::back_inserter(text), "[{},", change.size);
-    write_numbers(text, change.told);
-    text += ",[";
-    for (const auto& row : change.ended) {
-      begin_element(text);
-      fmt::format_to(std::back_inserter(text), "[{},{},\"{}\",", row.time, row.last, name_of(row.why));
-      write_numbers(text, row.told);
-      text += ",[";
-      for (const auto& raise : row.raised) {
-        if (raise.by < 0) continue;
-        begin_element(text);
-        fmt::format_to(std::back_inserter(text), "{},", raise.by);
-        write_number(text, raise.amount);
-      }
-      text += "]]";
-    }
-    text += "]]";
-  }
-  return text + "]";
-}
-
-std::string with_lanes(std::string event, const std::vector<std::string>& lanes) {
+std::string with_lanes(std::string event, const std::vector<std::vector<LayerChange>>& lanes) {
   event.back() = ',';
-  fmt::format_to(std::back_inserter(event), "\"lanes\":[{}]}}", fmt::join(lanes, ","));
-  return event;
+  event += "\"lanes\":[";
+  for (const auto& lane : lanes) begin_element(event), write_changes(event, lane);
+  return event + "]}";
 }
 
 Json rows_json(const Stream& stream, const std::vector<std::vector<double>>& reads, int64_t time) {

@@ -18,12 +18,10 @@ Json short_number(double x);
 void write_number(std::string& text, double x);
 Json short_numbers(const std::vector<double>& values);
 
-/// What a step changed in each layer: [rows read, [told of its own row], [rows that went]], and each of these rows:
-/// [time, last time it could be read, why, [told last], [by, amount, ...]]; docs/serve.md says more.
-/// Written straight away: it is most of what every token costs.
-std::string changes_text(const std::vector<LayerChange>& changes);
-/// The JSON of an event and of what it changed in its lanes (changes_text).
-std::string with_lanes(std::string event, const std::vector<std::string>& lanes);
+/// The JSON of an event and of what it changed in each layer of its lanes: [rows read, [told of its own row], [rows
+/// that went]], and each of these rows: [time, last time it could be read, why, [told last], [by, amount, ...]];
+/// docs/serve.md says more.
+std::string with_lanes(std::string event, const std::vector<std::vector<LayerChange>>& lanes);
 /// Of the row of this time, layer by layer: {"reads": with what share each head reads it, "told": [...], "raised": [by,
 /// amount, ...]}, the last two where it is still there.
 Json rows_json(const Stream& stream, const std::vector<std::vector<double>>& reads, int64_t time);

@@ -24,9 +24,9 @@ double Lane::bits(int32_t token) const {
   const Tensor logits = state_.logits.to(at::kCPU, at::kFloat).contiguous();
   const float* x = logits.const_data_ptr<float>();
   const int64_t n = logits.numel();
-  const double top = *std::max_element(x, x + n);
+  const float top = *std::max_element(x, x + n);
   double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - top);  // in float: four digits are shown
   return (std::log(sum) - (x[token] - top)) / std::log(2);
 }
 

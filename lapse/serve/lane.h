@@ -25,6 +25,8 @@ class Lane {
   /// The bits with which the present logits predict a token; NaN before the first.
   double bits(int32_t token) const;
   void read(int32_t token);
+  /// What the last token changed, layer by layer; asked for once.
+  std::vector<LayerChange> take_changes() { return state_.stream.take_changes(); }
   /// With what weight each head would read the row of this time if the token came next, layer by layer; empty where a
   /// layer does not hold it. Changes nothing.
   std::vector<std::vector<double>> reads(int32_t token, int64_t time) const;

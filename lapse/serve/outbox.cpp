@@ -10,6 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kGather = 8ms;      // the most that a step waits for others: a message each would take a core
+constexpr size_t kStep = 256;      // about so many bytes are a step
 constexpr auto kSilence = 1000ms;  // after that a comment
 
 std::string message(const std::string& event, const std::string& data) {
@@ -18,16 +19,19 @@ std::string message(const std::string& event, const std::string& data) {
 
 }  // namespace
 
-void TextBox::put(std::string_view text) {
+void TextBox::put(Item item, size_t bytes, bool wake) {
   const std::lock_guard lock(mutex_);
-  finish_steps();
-  ready_ += text;
-  some_.notify_one();
+  wake = wake || items_.empty();
+  items_.push_back(std::move(item));
+  bytes_ += bytes;
+  if (wake) some_.notify_one();
 }
+
+void TextBox::put(std::string_view text) { put({std::string(text), {}}, text.size(), /*wake=*/true); }
 
 bool TextBox::full() const {
   const std::lock_guard lock(mutex_);
-  return ready_.size() + steps_.size() >= kMost;
+  return bytes_ >= kMost;
 }
 
 void TextBox::close() {
@@ -36,38 +40,48 @@ void TextBox::close() {
   some_.notify_one();
 }
 
-void TextBox::finish_steps() {
-  if (!steps_.empty()) ready_ += message("steps", "[" + steps_ + "]");
-  steps_.clear();
+std::string TextBox::written(const std::vector<Item>& items) {
+  std::string text, steps;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!items[i].step) {
+      text += items[i].text;
+      continue;
+    }
+    steps += steps.empty() ? '[' : ',';
+    steps += items[i].step();
+    if (i + 1 < items.size() && items[i + 1].step) continue;
+    text += message("steps", steps += ']');
+    steps.clear();
+  }
+  return text;
 }
 
 bool TextBox::take(std::string& text) {
-  std::unique_lock lock(mutex_);
-  const auto there = [this] { return closed_ || !ready_.empty() || !steps_.empty(); };
-  some_.wait_for(lock, 100ms, there);
-  if (const auto wait = sent_ + kGather - Clock::now(); !steps_.empty() && wait > 0ms && !closed_) {
-    lock.unlock();
-    std::this_thread::sleep_for(wait);
-    lock.lock();
+  std::vector<Item> items;
+  bool more;
+  {
+    std::unique_lock lock(mutex_);
+    some_.wait_for(lock, 100ms, [this] { return closed_ || !items_.empty(); });
+    const auto wait = sent_ + kGather - Clock::now();
+    if (!items_.empty() && items_.back().step && bytes_ < kMost && wait > 0ms && !closed_) {
+      lock.unlock();
+      std::this_thread::sleep_for(wait);
+      lock.lock();
+    }
+    items.swap(items_);
+    bytes_ = 0;
+    if (!items.empty()) sent_ = Clock::now();
+    more = !closed_;
   }
-  finish_steps();
-  text = std::move(ready_);
-  ready_.clear();
-  if (!text.empty()) sent_ = Clock::now();
-  return !closed_;
+  text = written(items);
+  return more;
 }
 
 void Outbox::put(const std::string& event, const nlohmann::ordered_json& data) {
   box_.put(message(event, data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
 }
 
-void Outbox::put_step(const std::string& json) {
-  const std::lock_guard lock(box_.mutex_);
-  const bool first = box_.steps_.empty() && box_.ready_.empty();
-  if (!box_.steps_.empty()) box_.steps_ += ',';
-  box_.steps_ += json;
-  if (first) box_.some_.notify_one();
-}
+void Outbox::put_step(std::function<std::string()> json) { box_.put({{}, std::move(json)}, kStep, /*wake=*/false); }
 
 bool Outbox::take(std::string& text) {
   const bool more = box_.take(text);

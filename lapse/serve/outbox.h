@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace lapse {
 
@@ -25,11 +27,17 @@ class TextBox {
 
  private:
   friend class Outbox;
-  void finish_steps();
+  struct Item {
+    std::string text;                   ///< or
+    std::function<std::string()> step;  ///< of the event "steps"
+  };
+  void put(Item item, size_t bytes, bool wake);
+  static std::string written(const std::vector<Item>& items);
 
   mutable std::mutex mutex_;
   std::condition_variable some_;
-  std::string ready_, steps_;
+  std::vector<Item> items_;
+  size_t bytes_ = 0;
   bool closed_ = false;
   Clock::time_point sent_ = Clock::now();
 };
@@ -38,8 +46,9 @@ class TextBox {
 class Outbox {
  public:
   void put(const std::string& event, const nlohmann::ordered_json& data);
-  /// One step of the event "steps": those that wait together are sent as one list.
-  void put_step(const std::string& json);
+  /// One step of the event "steps": those that wait together are sent as one list. `json` is called by who takes it,
+  /// so that who computes need not write.
+  void put_step(std::function<std::string()> json);
   bool full() const { return box_.full(); }
   void close() { box_.close(); }
   /// TextBox::take. Now and then a comment, so that a connection that is gone is found.

@@ -46,14 +46,14 @@ Json Play::act(Agent& agent) const {
   return act;
 }
 
-std::string Play::step() {
+std::function<std::string()> Play::step() {
   Json event = {{"t", time_++}, {"ms", now_ms()}, {"acts", Json::array()}};
-  std::vector<std::string> lanes;
+  std::vector<std::vector<LayerChange>> lanes;
   for (auto& agent : agents_) {
     event["acts"].push_back(act(*agent));
-    lanes.push_back(changes_text(agent->stream.changes()));
+    lanes.push_back(agent->stream.take_changes());
   }
-  return with_lanes(event.dump(), lanes);
+  return [event = std::move(event), lanes = std::move(lanes)] { return with_lanes(event.dump(), lanes); };
 }
 
 std::shared_ptr<const Subject::State> Play::save() const {

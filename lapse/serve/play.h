@@ -27,7 +27,7 @@ class Play : public Subject {
   const PlaySettings& settings() const { return settings_; }
 
   int64_t time() const override { return time_; }
-  std::string step() override;
+  std::function<std::string()> step() override;
   std::shared_ptr<const State> save() const override;
   void restore(const State& state) override;
   Json describe() const override;

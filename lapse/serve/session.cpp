@@ -129,11 +129,11 @@ Session::Clock::time_point Session::due() const {
 
 void Session::take(bool quiet) {
   const auto begin = Clock::now();
-  const std::string event = subject_->step();
+  auto event = subject_->step();
   if (!quiet) {
     if (!named_) outbox->put("names", subject_->describe());
     named_ = true;
-    outbox->put_step(event);
+    outbox->put_step(std::move(event));
   }
   snapshots_.add(*subject_, Clock::now() - begin);
   if (const int64_t now = subject_->time(); now % 1024 == 0)

@@ -19,10 +19,10 @@ class Chain : public Subject {
 
   int64_t time() const override { return time_; }
   bool given() const override { return time_ < given_; }
-  std::string step() override {
+  std::function<std::string()> step() override {
     value = mix64(value + 1);
     ++steps;
-    return Json{{"t", time_++}}.dump();
+    return [t = time_++] { return Json{{"t", t}}.dump(); };
   }
   std::shared_ptr<const State> save() const override { return std::make_shared<Saved>(value, time_); }
   void restore(const State& state) override {

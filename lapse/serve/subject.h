@@ -1,6 +1,7 @@
 // What a session watches: a text that models read and go on with, or an agent in its world.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,8 +26,8 @@ class Subject {
   virtual std::string stuck() const { return ""; }
   /// Whether the next step is there already: it was given, or it was taken before an undo.
   virtual bool given() const { return false; }
-  /// One step. An event that says what it changed, as JSON.
-  virtual std::string step() = 0;
+  /// One step. An event that says what it changed, as JSON: written when it is called, by another thread.
+  virtual std::function<std::string()> step() = 0;
 
   virtual std::shared_ptr<const State> save() const = 0;
   /// As it was. The steps after it can be taken once more, exactly as before, until `forget_later`.

@@ -50,27 +50,43 @@ std::string Text::stuck() const {
   return "";
 }
 
+/// A token that was read.
+struct Text::Step {
+  int64_t t, ms;
+  int32_t id;
+  std::string text;
+  bool bos, written;
+  std::vector<double> bits;                     ///< of each lane
+  std::vector<std::vector<LayerChange>> lanes;  ///< of each lane's layers
+
+  std::string json() const {
+    const std::string shown = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string event = fmt::format(R"({{"t":{},"ms":{},"id":{},"text":{}{}{},"bits":[)", t, ms, id, shown,
+                                    bos ? R"(,"bos":true)" : "", written ? R"(,"written":true)" : "");
+    for (const double x : bits) {
+      if (event.back() != '[') event += ',';
+      write_number(event, x);
+    }
+    return with_lanes(event + "]}", lanes);
+  }
+};
+
 // A text that begins with nothing given begins as `lapse generate` does: with a line end.
-std::string Text::step() {
+std::function<std::string()> Text::step() {
   if (end() == 0) begin_anew();
   if (end() == 0) add("\n");
   const bool written = !given();
   if (written) tokens_.push_back(static_cast<int32_t>(sample(lanes_[0].state().logits, sampling_, random_)));
   const int32_t token = tokens_[time_ - begin_];
   const bool bos = token == vocabulary().bos();
-  const Json shown = bos ? "" : decoder_.add(vocabulary().decode(token));
-  std::string event = fmt::format(R"({{"t":{},"ms":{},"id":{},"text":{}{}{},"bits":[)", time_, now_ms(), token,
-                                  shown.dump(-1, ' ', false, Json::error_handler_t::replace),
-                                  bos ? R"(,"bos":true)" : "", written ? R"(,"written":true)" : "");
-  std::vector<std::string> lanes;
+  Step step{time_, now_ms(), token, bos ? "" : decoder_.add(vocabulary().decode(token)), bos, written, {}, {}};
   for (auto& lane : lanes_) {
-    if (!lanes.empty()) event += ',';
-    write_number(event, lane.bits(token));
+    step.bits.push_back(lane.bits(token));
     lane.read(token);
-    lanes.push_back(changes_text(lane.state().stream.changes()));
+    step.lanes.push_back(lane.take_changes());
   }
   ++time_;
-  return with_lanes(event + "]}", lanes);
+  return [step = std::move(step)] { return step.json(); };
 }
 
 std::shared_ptr<const Subject::State> Text::save() const {

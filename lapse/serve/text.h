@@ -31,7 +31,7 @@ class Text : public Subject {
   int64_t time() const override { return time_; }
   std::string stuck() const override;
   bool given() const override { return time_ < end(); }
-  std::string step() override;
+  std::function<std::string()> step() override;
   std::shared_ptr<const State> save() const override;
   void restore(const State& state) override;
   void forget_later() override { tokens_.resize(time_ - begin_); }
@@ -42,6 +42,7 @@ class Text : public Subject {
 
  private:
   struct Saved;
+  struct Step;
 
   const Vocabulary& vocabulary() const { return lanes_[0].opened().reader.vocabulary(); }
   int64_t end() const { return begin_ + std::ssize(tokens_); }
