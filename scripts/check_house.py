@@ -6,6 +6,7 @@
              (lapse/interop/golden_table.cpp, golden_selective.*) and tests
   once       every header begins with #pragma once
   heavy      no header includes all of torch or ATen: that costs every file that includes it 10 to 19 s
+  one name   no two types of one namespace, outside the anonymous one, have the same name: linkers keep one's destructor
   length     no header or source is longer than 400 lines
 
 Usage: check_house.py [ROOT]
@@ -88,6 +89,33 @@ def check_file(path: pathlib.PurePath, text: str, joined: dict[str, str]):
                 yield number, f"names the method {name}; only lapse/forgetting, lapse/ops and the mapping of golden files may"
 
 
+NAMESPACE = re.compile(r"(?:inline )?namespace ?([\w:]*) ?\{$")
+TYPE = re.compile(r"(?:struct|class) (\w+)(?: final)?(?: : [^;]*)?(?: \{.*)?$")  # its definition, at the beginning of a line
+
+
+def types_in(lines: list[str]):
+    """(line, full name) of every type that a file defines outside the anonymous namespace."""
+    inside = []
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip()
+        if opened := NAMESPACE.match(line):
+            inside.append(opened[1])
+        elif line.startswith("}  // namespace") and inside:
+            inside.pop()
+        elif (found := TYPE.match(line)) and "" not in inside:
+            yield number, "::".join([*inside, found[1]])
+
+
+def check_types(files: dict[pathlib.PurePath, str]):
+    """Of files under lapse/, which one program may link together."""
+    known = {}
+    for path, text in files.items():
+        for number, name in types_in(text.splitlines()):
+            first = known.setdefault(name, path)
+            if first != path:
+                yield f"{path}:{number}: {name} is the name of a type in {first} too; linkers keep one's destructor for both"
+
+
 def check(root: pathlib.Path) -> list[str]:
     """All violations, as "file:line: reason"."""
     table = root / METHOD_TABLE
@@ -98,7 +126,7 @@ def check(root: pathlib.Path) -> list[str]:
         return [f'{METHOD_TABLE}:1: no row such as {{"name", ...}} found; the names of the methods are read from here']
     joined = {re.sub("[-_]", "", name).lower(): name for name in methods}
 
-    found = []
+    found, texts = [], {}
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*")):
             if file.suffix not in HEADERS | SOURCES or not file.is_file():
@@ -110,7 +138,9 @@ def check(root: pathlib.Path) -> list[str]:
                 found.append(f"{path}:1: not UTF-8")
                 continue
             found += [f"{path}:{number}: {reason}" for number, reason in check_file(path, text, joined)]
-    return found
+            if folder == "lapse":
+                texts[path] = text
+    return found + list(check_types(texts))
 
 
 def main() -> int:

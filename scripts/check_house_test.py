@@ -85,6 +85,13 @@ class HouseTest(unittest.TestCase):
         text = "#pragma once\n#include <torch/torch.h>\n#include <torch/extension.h>\n#include <ATen/ATen.h>\n"
         self.expect("lapse/ops/a.h", text, "2: <torch/torch.h>", "3: <torch/extension.h>", "4: <ATen/ATen.h>")
 
+    def test_types_of_one_name(self):
+        self.write("lapse/core/a.h", "#pragma once\nnamespace lapse {\nstruct Text {\n};\nclass Later;\n}  // namespace lapse\n")
+        inside = "namespace lapse {{\n{0}struct Text : Base {{ int i; }};\nstruct Later;\n{1}}}  // namespace lapse\n"
+        self.expect("lapse/ops/b.cpp", inside.format("namespace {\n", "}  // namespace\n"))
+        self.expect("lapse/ops/b.cpp", inside.format("", "").replace("namespace lapse", "namespace lapse::cuda"))
+        self.expect("lapse/ops/b.cpp", inside.format("", ""), "2: lapse::Text is the name of a type in lapse/core/a.h too")
+
     def test_length(self):
         self.expect("lapse/core/a.cpp", "\n" * 400)
         self.expect("lapse/core/a.cpp", "\n" * 401, "401: 401 lines")

@@ -48,8 +48,8 @@ int64_t time_of(const HttpRequest& request) {
   return std::stoll(text);
 }
 
-Text& text_of(Session& session) {
-  auto* text = dynamic_cast<Text*>(&session.subject());
+WatchedText& text_of(Session& session) {
+  auto* text = dynamic_cast<WatchedText*>(&session.subject());
   if (!text) throw Failure(409, "the run acts in an environment, and reads no text");
   return *text;
 }
@@ -181,7 +181,8 @@ std::unique_ptr<Subject> Api::subject(JsonFields& fields) {
   const PlaySettings play = play_of(fields, {.seed = options_.seed});
   fields.finish();
   const auto opened = open(lanes);
-  if (!opened[0]->reader.config().environment()) return std::make_unique<Text>(opened, lanes, sampling, play.seed);
+  if (!opened[0]->reader.config().environment())
+    return std::make_unique<WatchedText>(opened, lanes, sampling, play.seed);
   return std::make_unique<Play>(opened, lanes, play);
 }
 
@@ -202,7 +203,7 @@ void Api::settings(Session& session, JsonFields& fields) {
     auto other = std::make_unique<Play>(open(wanted), wanted, how);
     return session.replace(std::move(other));
   }
-  Text& text = text_of(session);
+  WatchedText& text = text_of(session);
   const SamplingOptions sampling = sampling_of(fields, text.sampling());
   const bool anew = fields.yes("anew", false);
   fields.finish();

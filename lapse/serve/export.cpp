@@ -25,7 +25,7 @@ ReportOptions describe(const Opened& opened, const LaneSettings& settings) {
 /// The first lane; beside it the second, where both tell of as many layers by the same method.
 class TextExport : public Export {
  public:
-  explicit TextExport(const Text& text) : tokens_(text.newest(kExported)), settings_(text.settings()) {
+  explicit TextExport(const WatchedText& text) : tokens_(text.newest(kExported)), settings_(text.settings()) {
     for (const auto& lane : text.lanes()) {
       const bool fits = lanes_.empty() || (lane.layers() == text.lanes()[0].layers() &&
                                            lane.state().stream.names() == text.lanes()[0].state().stream.names());
@@ -116,7 +116,7 @@ bool Export::turn() {
 
 std::shared_ptr<Export> export_of(Subject& subject) {
   if (subject.time() == 0) throw Failure(409, "there is nothing to export yet");
-  if (const auto* text = dynamic_cast<const Text*>(&subject)) return std::make_shared<TextExport>(*text);
+  if (const auto* text = dynamic_cast<const WatchedText*>(&subject)) return std::make_shared<TextExport>(*text);
   return std::make_shared<PlayExport>(dynamic_cast<const Play&>(subject));
 }
 

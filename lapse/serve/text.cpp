@@ -9,31 +9,31 @@
 
 namespace lapse {
 
-struct Text::Saved : State {
+struct WatchedText::Saved : State {
   std::vector<Lane::State> lanes;
   Decoder decoder;
   int64_t time;
 };
 
-Text::Text(const std::vector<std::shared_ptr<const Opened>>& opened, std::vector<LaneSettings> settings,
-           const SamplingOptions& sampling, uint64_t seed)
+WatchedText::WatchedText(const std::vector<std::shared_ptr<const Opened>>& opened, std::vector<LaneSettings> settings,
+                         const SamplingOptions& sampling, uint64_t seed)
     : lanes_(opened.begin(), opened.end()),
       settings_(std::move(settings)),
       sampling_(sampling),
       random_(seed, "sampling") {}
 
-int64_t Text::context() const {
+int64_t WatchedText::context() const {
   int64_t least = 0;
   for (const auto& lane : lanes_)
     if (const int64_t one = lane.model().context(); one > 0) least = least == 0 ? one : std::min(least, one);
   return least;
 }
 
-void Text::begin_anew() {
+void WatchedText::begin_anew() {
   if (end() == 0 && vocabulary().bos() >= 0) tokens_.push_back(vocabulary().bos());
 }
 
-void Text::add(const std::string& text) {
+void WatchedText::add(const std::string& text) {
   if (vocabulary().needs_utf8()) require_utf8(text, "the text");
   const auto tokens = vocabulary().encode(text);
   if (tokens.empty()) fail("the text has no token; give at least one character or word");
@@ -45,13 +45,13 @@ void Text::add(const std::string& text) {
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 
-std::string Text::stuck() const {
+std::string WatchedText::stuck() const {
   if (context() > 0 && time_ >= context()) return fmt::format("the model's window of {} tokens is full", context());
   return "";
 }
 
 /// A token that was read.
-struct Text::Step {
+struct WatchedText::Step {
   int64_t t, ms;
   int32_t id;
   std::string text;
@@ -72,7 +72,7 @@ struct Text::Step {
 };
 
 // A text that begins with nothing given begins as `lapse generate` does: with a line end.
-std::function<std::string()> Text::step() {
+std::function<std::string()> WatchedText::step() {
   if (end() == 0) begin_anew();
   if (end() == 0) add("\n");
   const bool written = !given();
@@ -89,7 +89,7 @@ std::function<std::string()> Text::step() {
   return [step = std::move(step)] { return step.json(); };
 }
 
-std::shared_ptr<const Subject::State> Text::save() const {
+std::shared_ptr<const Subject::State> WatchedText::save() const {
   auto saved = std::make_shared<Saved>();
   for (const auto& lane : lanes_) saved->lanes.push_back(lane.state());
   saved->decoder = decoder_, saved->time = time_;
@@ -97,26 +97,26 @@ std::shared_ptr<const Subject::State> Text::save() const {
 }
 
 // The draws go on: what is written after an undo is another continuation.
-void Text::restore(const State& state) {
+void WatchedText::restore(const State& state) {
   const auto& saved = dynamic_cast<const Saved&>(state);
   for (size_t i = 0; i < lanes_.size(); ++i) lanes_[i].restore(saved.lanes[i]);
   decoder_ = saved.decoder, time_ = saved.time;
 }
 
-void Text::forget_before(int64_t time) {
+void WatchedText::forget_before(int64_t time) {
   const int64_t count = std::clamp<int64_t>(time - begin_, 0, std::min(time_ - begin_, std::ssize(tokens_)));
   tokens_.erase(tokens_.begin(), tokens_.begin() + count);
   begin_ += count;
 }
 
-std::vector<int32_t> Text::newest(int64_t most) const {
+std::vector<int32_t> WatchedText::newest(int64_t most) const {
   const int64_t count = std::min(most, time_ - begin_), from = time_ - begin_ - count;
   return {tokens_.begin() + from, tokens_.begin() + from + count};
 }
 
-std::unique_ptr<Text> Text::with(const std::vector<std::shared_ptr<const Opened>>& opened,
-                                 std::vector<LaneSettings> settings, int64_t most) const {
-  auto other = std::make_unique<Text>(opened, std::move(settings), sampling_, 0);
+std::unique_ptr<WatchedText> WatchedText::with(const std::vector<std::shared_ptr<const Opened>>& opened,
+                                               std::vector<LaneSettings> settings, int64_t most) const {
+  auto other = std::make_unique<WatchedText>(opened, std::move(settings), sampling_, 0);
   other->random_ = random_;
   const auto read = newest(most);
   other->tokens_.assign(read.begin(), read.end());
@@ -124,20 +124,20 @@ std::unique_ptr<Text> Text::with(const std::vector<std::shared_ptr<const Opened>
   return other;
 }
 
-Json Text::describe() const {
+Json WatchedText::describe() const {
   Json lanes = Json::array();
   for (size_t i = 0; i < lanes_.size(); ++i)
     lanes.push_back(lane_json(lanes_[i].opened(), settings_[i], lanes_[i].state().stream));
   return {{"kind", "text"}, {"unit", vocabulary().unit()}, {"context", context()}, {"lanes", std::move(lanes)}};
 }
 
-Json Text::told() const {
+Json WatchedText::told() const {
   Json all = Json::array();
   for (const auto& lane : lanes_) all.push_back(told_json(lane.state().stream, lane.layers()));
   return all;
 }
 
-Json Text::row(int64_t time, const State& before) {
+Json WatchedText::row(int64_t time, const State& before) {
   const auto& earlier = dynamic_cast<const Saved&>(before);
   const int32_t last = tokens_[time_ - 1 - begin_];
   Json lanes = Json::array();

@@ -11,18 +11,18 @@
 
 namespace lapse {
 
-class Text : public Subject {
+class WatchedText : public Subject {
  public:
-  Text(const std::vector<std::shared_ptr<const Opened>>& opened, std::vector<LaneSettings> settings,
-       const SamplingOptions& sampling, uint64_t seed);
+  WatchedText(const std::vector<std::shared_ptr<const Opened>>& opened, std::vector<LaneSettings> settings,
+              const SamplingOptions& sampling, uint64_t seed);
 
   /// Tokens to be read after those that are there. Error if the text has none, or the vocabulary cannot write it.
   void add(const std::string& text);
   void set_sampling(const SamplingOptions& sampling) { sampling_ = sampling; }
   const SamplingOptions& sampling() const { return sampling_; }
   /// The same text, read by other lanes from the start, or from as many tokens back as are kept, at most `most`.
-  std::unique_ptr<Text> with(const std::vector<std::shared_ptr<const Opened>>& opened,
-                             std::vector<LaneSettings> settings, int64_t most) const;
+  std::unique_ptr<WatchedText> with(const std::vector<std::shared_ptr<const Opened>>& opened,
+                                    std::vector<LaneSettings> settings, int64_t most) const;
   /// The newest tokens that were read, at most so many.
   std::vector<int32_t> newest(int64_t most) const;
   const std::vector<Lane>& lanes() const { return lanes_; }

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kFar = int64_t{1} << 30;      // beyond every block; sums of two fit 32 bits
 constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
 
-void add(SeenRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
+void add(PlannedRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
   auto narrow = [](int64_t x) { return static_cast<int32_t>(std::clamp(x, -kFar, kFar)); };
   rows.index.push_back(index);
   rows.age.push_back(narrow(age));
@@ -24,9 +24,9 @@ void add(SeenRows& rows, int64_t index, int64_t age, int64_t first, int64_t last
   rows.span.push_back(span);
 }
 
-SeenRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span,
-                 const int64_t* until, int64_t K, const CoreOptions& o) {
-  SeenRows rows;
+PlannedRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* time, const float* span,
+                    const int64_t* until, int64_t K, const CoreOptions& o) {
+  PlannedRows rows;
   rows.reserve(end - begin + kTileRows);
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {

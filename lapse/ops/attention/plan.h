@@ -11,7 +11,7 @@ namespace lapse {
 /// The rows of one sample that some query of the block sees, oldest first, filled up to a multiple of kTileRows with
 /// rows that nobody sees. Rows that expired for every query are not here: to leave them out costs one pass over their
 /// spans.
-struct SeenRows {
+struct PlannedRows {
   int64_t count = 0;                 ///< without the filling
   std::vector<int64_t> index;        ///< in the packed table; -1: filling
   std::vector<int32_t> age;          ///< at the block's first query
@@ -27,15 +27,15 @@ struct SeenRows {
 /// One key head of one sample, for all query heads that read it, against some of the sample's rows.
 struct RowTask {
   int64_t sample, key_head;
-  int64_t begin, end;     ///< rows of SeenRows; multiples of kTileRows
+  int64_t begin, end;     ///< rows of PlannedRows; multiples of kTileRows
   int64_t chunk, chunks;  ///< this is one of so many parts of the same sample and key head
 };
 
 /// Tasks depend on the inputs only, never on the number of threads, and so do sums over them.
 struct RowPlan {
-  std::vector<SeenRows> rows;  ///< of each sample
-  std::vector<RowTask> tasks;  ///< the chunks of a sample and key head follow each other
-  int64_t largest = 0;         ///< most rows of a task
+  std::vector<PlannedRows> rows;  ///< of each sample
+  std::vector<RowTask> tasks;     ///< the chunks of a sample and key head follow each other
+  int64_t largest = 0;            ///< most rows of a task
 };
 RowPlan plan_rows(const AttentionInputs& inputs, const CoreOptions& options);
 

@@ -164,7 +164,7 @@ class TiledWork {
   float scale2() const { return kLog2e / call_.unit; }
   int64_t ages_needed() const { return call_.ages + kTileRows; }
 
-  /// The extremes of SeenRows::first, last and full in a tile.
+  /// The extremes of PlannedRows::first, last and full in a tile.
   struct Bounds {
     int32_t soonest, latest, shortest, longest, full;
   };
@@ -234,7 +234,7 @@ class TiledWork {
 
   const TiledCall<T>& call_;
   const RowTask task_;
-  const SeenRows& rows_;
+  const PlannedRows& rows_;
   int64_t head_ = -1;
   int64_t tiles_ = 0, first_ = 0, valid_ = 0;
   int64_t lines_ = 0, age_block_ = 0;

@@ -232,7 +232,7 @@ class Backward {
       clear(offsets[b], call_.N);
       return;
     }
-    const SeenRows& rows = call_.plan.rows[b];
+    const PlannedRows& rows = call_.plan.rows[b];
     int64_t next = offsets[b];
     for (int64_t i = 0; i < rows.count; ++i) {
       clear(next, rows.index[i]);

@@ -39,7 +39,7 @@ Tensor until_of(const AttentionInputs& x) {
 class Held {
  public:
   /// first [N], or null: which rows go after others of the same F. room: 2 numbers for each row of the plan.
-  Held(const SeenRows& rows, const bool* first, float* room, int64_t budget)
+  Held(const PlannedRows& rows, const bool* first, float* room, int64_t budget)
       : rows_(rows),
         first_(first),
         held_(room),
@@ -83,7 +83,7 @@ class Held {
     return row < 0 || F[first] > F[row] ? first : row;
   }
 
-  const SeenRows& rows_;
+  const PlannedRows& rows_;
   const bool* first_;
   float *held_, *spared_;  // of rows that are not first, and first: 0, or -inf if not held, or the query's own
   const int64_t budget_;
@@ -106,7 +106,7 @@ class Prune {
 
  private:
   void prune(int64_t b) {
-    const SeenRows& rows = call_.rows(b);
+    const PlannedRows& rows = call_.rows(b);
     if (rows.count == 0) return;
     const auto n = static_cast<int64_t>(rows.index.size());
     const int64_t lanes = call_.heads.queries;

@@ -34,7 +34,7 @@ SelectiveCall<T>::SelectiveCall(const AttentionInputs& x, const SelectiveOptions
   if (o.masking) masking_ = o.masking->to(at::kFloat).contiguous();
   const at::Tensor first = o.first && !o.mask_first ? o.first->contiguous() : at::Tensor();
   constexpr int32_t kNever = 1 << 30;
-  for (const SeenRows& rows : heads.plan.rows) {
+  for (const PlannedRows& rows : heads.plan.rows) {
     std::vector<int32_t> open = rows.first;
     for (size_t i = 0; i < open.size(); ++i) {
       if (rows.index[i] < 0) continue;
@@ -47,7 +47,7 @@ SelectiveCall<T>::SelectiveCall(const AttentionInputs& x, const SelectiveOptions
 
 template <class T>
 std::pair<int64_t, int64_t> SelectiveCall<T>::blocks(int64_t sample, int64_t begin, int64_t end) const {
-  const SeenRows& r = rows(sample);
+  const PlannedRows& r = rows(sample);
   const int64_t first = *std::min_element(r.first.begin() + begin, r.first.begin() + end);
   const int64_t last = *std::max_element(r.last.begin() + begin, r.last.begin() + end);
   return {std::max<int64_t>(first, 0) / heads.queries, last / heads.queries + 1};

@@ -28,7 +28,7 @@ class SelectiveCall {
 
   /// Its head 0 selects.
   const TiledCall<T>& selects() const { return form ? *form : heads; }
-  const SeenRows& rows(int64_t sample) const { return heads.plan.rows[sample]; }
+  const PlannedRows& rows(int64_t sample) const { return heads.plan.rows[sample]; }
   int64_t tiles(int64_t sample) const { return static_cast<int64_t>(rows(sample).index.size()) / kTileRows; }
 
   /// The blocks of queries that see any of rows [begin, end) of a sample's plan: from the first to before the second.
@@ -38,7 +38,7 @@ class SelectiveCall {
   template <class F>
   void for_unseen(const F& f) const {
     int64_t next = 0;
-    for (const SeenRows& rows : heads.plan.rows)
+    for (const PlannedRows& rows : heads.plan.rows)
       for (int64_t i = 0; i < rows.count; ++i) {
         if (rows.index[i] > next) f(next, rows.index[i]);
         next = rows.index[i] + 1;
