@@ -20,7 +20,7 @@ class Page(Runs):
 
     def shaded(self, tab):
         tab.run("new Promise((done) => (draw(true), requestAnimationFrame(() => requestAnimationFrame(done))))")
-        return tab.run("[...document.querySelectorAll('span[data-t]')].filter((one) => one.style.backgroundColor).map((one) => Number(one.dataset.t))")
+        return tab.run("[...document.querySelectorAll('span[data-t]')].filter((one) => /there|ended/.test(one.className)).map((one) => Number(one.dataset.t))")
 
     def read(self, tab, text):
         count = tab.run("now")

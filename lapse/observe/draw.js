@@ -16,6 +16,7 @@ const shade = (hue, share) => `rgba(var(--${hue}), ${(0.06 + 0.84 * share).toFix
 
 // Characters that would not be seen, or would move others, become marks.
 function visible(text) {
+  if (!/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text)) return text;
   return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
 }
 

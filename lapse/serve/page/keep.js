@@ -42,8 +42,8 @@ function picture() {
   g.font = "14px ui-monospace, 'DejaVu Sans Mono', monospace";
   shown.forEach(([pane, lane], p) => {
     for (const [one, letter, column, line] of letters[lane]) {
-      const { gone, colour } = colourOfToken(one, pane, lane), x = 20 + p * (WIDE + 20) + column * CELL, y = 34 + line * LINE;
-      if (colour) (g.fillStyle = resolved(colour)), g.fillRect(x, y, CELL + 0.5, LINE - 2);
+      const { gone, hue, strength } = shadeOf(one, pane, lane), x = 20 + p * (WIDE + 20) + column * CELL, y = 34 + line * LINE;
+      if (hue) (g.fillStyle = resolved(shade(hue, strength))), g.fillRect(x, y, CELL + 0.5, LINE - 2);
       (g.fillStyle = ink), (g.globalAlpha = gone ? 0.35 : 1);
       g.fillText(letter, x, y + 14);
       g.globalAlpha = 1;

@@ -30,13 +30,21 @@ function findScale() {
   scale = all.length ? [all[Math.floor(0.02 * (all.length - 1))], all[Math.ceil(0.98 * (all.length - 1))]] : null;
 }
 
-function colourOfToken(one, pane, lane) {
-  const share = mean(shownLayers(pane, lane).map((l) => (inMemory(one, lane, l, moment()) ? 1 : 0)));
-  if (view.at !== null || view.by === "live") return { gone: share === 0, colour: share > 0 ? shade("there", 0.15 + 0.6 * share) : "" };
+// How a token is shaded: with a hue ("": none), how strongly, and whether it is forgotten.
+function shadeOf(one, pane, lane) {
+  const first = pane === "mean" ? 0 : pane, last = pane === "mean" ? layersOf(lane) : pane + 1, t = moment();
+  let count = 0;
+  for (let l = first; l < last; ++l) if (inMemory(one, lane, l, t)) ++count;
+  const share = count / (last - first), there = { gone: false, hue: share > 0 ? "there" : "", strength: 0.15 + 0.6 * share };
+  if (view.at !== null || view.by === "live") return { ...there, gone: share === 0 };
   const x = value(one, pane, lane);
-  if (x === null || !scale) return { gone: false, colour: view.by === "held" && share > 0 ? shade("there", 0.15 + 0.6 * share) : "" };
-  return { gone: false, colour: shade("ended", scale[1] > scale[0] ? Math.min(1, Math.max(0, (x - scale[0]) / (scale[1] - scale[0]))) : 0.5) };
+  if (x === null || !scale) return view.by === "held" ? there : { gone: false, hue: "", strength: 0 };
+  return { gone: false, hue: "ended", strength: scale[1] > scale[0] ? Math.min(1, Math.max(0, (x - scale[0]) / (scale[1] - scale[0]))) : 0.5 };
 }
+// Shades are classes, which many tokens share: a colour of its own for each would cost the browser as much as its text.
+const SHADES = 20;
+const rules = ["there", "ended"].flatMap((hue) => Array.from({ length: SHADES + 1 }, (_, k) => `.text .${hue}${k} { background: ${shade(hue, k / SHADES)}; }`));
+document.head.append(make("style", rules.join("\n")));
 
 // ---- the text ----
 let texts = [];  // elements, one for each pane
@@ -61,8 +69,9 @@ function buildPanes() {
 
 // The text goes into an element for each line: to add to one costs the browser nothing for the others.
 function placed(one, text, lane) {
-  const act = one.acts?.[lane], span = make("span", "", act ? "step" : one.written ? "written" : "");
-  span.dataset.t = one.t;
+  const act = one.acts?.[lane], span = document.createElement("span");
+  span.kind = act ? "step " : one.written ? "written " : "";
+  span.setAttribute("data-t", one.t);
   let line = text.lastChild;
   const full = line?.ended || line?.childElementCount > 800 || act?.begins;
   if (!line || full) text.append((line = make("div", "", "line")));
@@ -75,10 +84,9 @@ function placed(one, text, lane) {
     return span;
   }
   if (one.text === "") span.append(make("span", one.bos ? "BOS" : "·", "mark"));
-  visible(one.text).split("\n").forEach((part, i, all) => {
-    if (i > 0) span.append(make("span", "↵", "mark"), i + 1 < all.length || part !== "" ? "\n" : "");
-    span.append(part);
-  });
+  const parts = visible(one.text).split("\n");
+  span.append(parts[0]);
+  for (let i = 1; i < parts.length; ++i) span.append(make("span", "↵", "mark"), i + 1 < parts.length || parts[i] !== "" ? "\n" : "", parts[i]);
   line.ended = one.text.endsWith("\n");
   return span;
 }
@@ -118,12 +126,10 @@ function frame(time) {
 }
 // Only what differs is written: each write costs the browser.
 function paint(one, p, pane, lane) {
-  const span = (one.spans[p] ??= placed(one, texts[p], lane)), { gone, colour } = colourOfToken(one, pane, lane);
-  const marks = (gone ? 1 : 0) + (one.t === view.pick ? 2 : 0) + (one.t === view.at ? 4 : 0);
-  if (span.colour !== colour) span.style.backgroundColor = span.colour = colour;
-  if ((span.marks ?? 0) === marks) return;
-  span.marks = marks;
-  ["gone", "chosen", "now"].forEach((name, i) => span.classList.toggle(name, Boolean(marks & (1 << i))));
+  const span = (one.spans[p] ??= placed(one, texts[p], lane)), { gone, hue, strength } = shadeOf(one, pane, lane);
+  const marks = (gone ? "gone " : "") + (one.t === view.pick ? "chosen " : "") + (one.t === view.at ? "now " : "");
+  const shown = span.kind + marks + (hue && hue + Math.round(SHADES * strength));
+  if (span.shown !== shown) span.className = span.shown = shown;
 }
 
 function legend() {
