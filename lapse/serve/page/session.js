@@ -155,7 +155,7 @@ const forget = (one) => {
   for (const span of one.spans) {
     const line = span?.parentElement;
     span?.remove();
-    if (line) line.ended = false;
+    if (line) (line.ended = false), --line.count;
     if (line && !line.querySelector("span[data-t]")) line.remove();
   }
   dirty.delete(one);

@@ -67,14 +67,17 @@ function buildPanes() {
   draw(true);
 }
 
-// The text goes into an element for each line: to add to one costs the browser nothing for the others.
+// The text goes into an element for each line: to add to one costs the browser nothing for the others. Lines without end
+// are cut, at a space if one comes.
+const LONG = 800;
 function placed(one, text, lane) {
   const act = one.acts?.[lane], span = document.createElement("span");
   span.kind = act ? "step " : one.written ? "written " : "";
   span.setAttribute("data-t", one.t);
   let line = text.lastChild;
-  const full = line?.ended || line?.childElementCount > 800 || act?.begins;
-  if (!line || full) text.append((line = make("div", "", "line")));
+  const long = line?.count > LONG && (line.count > 1.2 * LONG || /\s$/.test(line.lastChild.textContent));
+  if (!line || line.ended || long || act?.begins) text.append((line = make("div", "", "line"))), (line.count = 0);
+  ++line.count;
   if (act?.begins) line.append(make("div", `episode ${act.episode}`, "window"));
   line.append(span);
   if (act) {
