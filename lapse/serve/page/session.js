@@ -76,6 +76,7 @@ const receivers = {
   undo({ t }) {
     while (now > t && tokens.length) now--, forget(tokens.pop());
     now = t;
+    placedTo = Math.min(placedTo, t);
     if (tokens.length === 0) base = t;
     for (const one of tokens) for (const rows of one.rows) for (const row of rows) if (row.gone !== null && row.ended >= t) row.gone = row.why = null;
     if (curves) for (const lane of curves) for (const curve of lane) curve.cut(t);

@@ -64,6 +64,7 @@ function buildPanes() {
     return text;
   });
   for (const one of tokens) one.spans = [];
+  (placedTo = base), (gaps = false);
   draw(true);
 }
 
@@ -94,6 +95,17 @@ function placed(one, text, lane) {
   return span;
 }
 
+// Of tokens that come faster than anybody reads, only the newest are placed; a line "…" stands for the others until the
+// text stops, and all that are kept are placed anew.
+const MOST = 600;
+let placedTo = 0, gaps = false;  // tokens before this time have their place, or are in a gap
+let settle = 0;                  // frames to come that scroll again: lines get their heights as they come into view
+function leaveGap(text) {
+  const gap = make("div", "…", "dropped");
+  gap.ended = gap.gap = true;
+  text.append(gap);
+}
+
 const dirty = new Set();
 // While tokens come faster than they can be told apart, frames are so far apart that drawing takes about a twelfth of the
 // time (the model may need the core), and curves are drawn rarely (ms).
@@ -111,8 +123,9 @@ function draw(all = false) {
   else requestAnimationFrame(frame);
 }
 function frame(time) {
-  const busy = fresh > 2;
+  const busy = fresh > 2, hurried = playing && fresh > MOST;
   (wanted = false), (drawnAt = time), (fresh = 0);
+  if (gaps && !playing) buildPanes(), (whole = true), (settle = 3);
   const begin = performance.now();
   setTimeout(() => (took = performance.now() - begin));  // comes after the browser has painted
   if (view.by !== "live" && time - wholeAt > 500) whole = true;
@@ -120,9 +133,20 @@ function frame(time) {
   old.splice(0).forEach(forget);
   const shown = panes();
   const following = view.pick === null ? texts.filter((text) => text.scrollHeight - text.scrollTop - text.clientHeight < 40) : [];
-  for (const one of whole ? tokens : dirty) shown.forEach(([pane, lane], p) => texts[p] && paint(one, p, pane, lane));
+  const from = hurried ? Math.max(placedTo, now - MOST) : placedTo;
+  if (from > placedTo) (gaps = true), texts.forEach(leaveGap);
+  for (const one of whole ? tokens : dirty) {
+    if (one.spans.length || one.t >= from) shown.forEach(([pane, lane], p) => texts[p] && paint(one, p, pane, lane));
+  }
+  placedTo = now;
   dirty.clear();
+  for (const text of texts) while (text.firstChild?.gap) text.firstChild.remove();
   for (const text of following) text.scrollTop = text.scrollHeight;
+  if (settle > 0) {
+    const picked = at(view.pick)?.spans ?? [];
+    texts.forEach((text, p) => (picked[p] ? picked[p].scrollIntoView({ block: "nearest" }) : (text.scrollTop = text.scrollHeight)));
+    --settle, draw();
+  }
   if (whole || time - chartAt > (busy ? RARE : 100)) (chartAt = time), drawChart();
   else if (!chartLate) chartLate = setTimeout(() => ((chartLate = 0), drawChart()), RARE);
   whole = false;
