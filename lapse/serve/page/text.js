@@ -107,9 +107,9 @@ function leaveGap(text) {
 }
 
 const dirty = new Set();
-// While tokens come faster than they can be told apart, frames are so far apart that drawing takes about a twelfth of the
+// While tokens come faster than they can be told apart, frames are so far apart that drawing takes about a sixteenth of the
 // time (the model may need the core), and curves are drawn rarely (ms).
-const SHARE = 12, SOONEST = 50, LATEST = 1000, RARE = 400;
+const SHARE = 16, SOONEST = 50, LATEST = 1000, RARE = 400;
 let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
 let fresh = 0;  // tokens that came since the last frame
 let took = 0;   // ms that the last frame took, layout and painting included
