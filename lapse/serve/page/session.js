@@ -100,13 +100,15 @@ const receivers = {
 const receive = (name, data) => receivers[name]?.(data);
 
 // ---- what was read ----
-// Sizes over time: the newest one by one, and all in buckets that grow.
+// Sizes over time: the newest one by one, those before time `end`, and all in buckets that grow.
 class Curve {
   recent = [];
+  end = 0;
   buckets = [];
   width = 1;
   add(t, size) {
-    this.recent.push([t, size]);
+    this.recent.push(size);
+    this.end = t + 1;
     if (this.recent.length > 2 * RECENT) this.recent.splice(0, RECENT);
     const bucket = Math.floor(t / this.width);
     if (bucket < this.buckets.length) this.buckets[bucket] = Math.max(this.buckets[bucket], size);
@@ -116,36 +118,42 @@ class Curve {
     this.width *= 2;
   }
   at(t) {
-    return this.recent.find(([time]) => time === t)?.[1] ?? null;
+    return this.recent[t - this.begin()] ?? null;
+  }
+  begin() {
+    return this.end - this.recent.length;
   }
   cut(t) {
-    this.recent = this.recent.filter(([time]) => time < t);
+    this.recent.length = Math.max(0, Math.min(this.recent.length, t - this.begin()));
+    this.end = Math.min(this.end, t);
     this.buckets.length = Math.min(this.buckets.length, Math.ceil(t / this.width));
   }
   points(range) {
-    return range === "recent" ? this.recent.slice(-RECENT) : this.buckets.map((size, i) => [i * this.width, size]);
+    if (range !== "recent") return this.buckets.map((size, i) => [i * this.width, size]);
+    const shown = this.recent.slice(-RECENT);
+    return shown.map((size, i) => [this.end - shown.length + i, size]);
   }
 }
 let curves = null;  // [lane][layer]
+const NOTHING = [];
 
 function take(step) {
   const { t, text, bits = null, acts = null, written, bos } = step;  // acts: what the agent of each lane saw and did
-  const one = { t, text: text ?? acts[0].text, bits, acts, written, bos, rows: [], spans: [] };
+  const one = { t, text: text ?? acts[0].text, bits, acts, written, bos, rows: [], spans: [], dirty: true };
   curves ??= lanesOf().map((lane) => Array.from({ length: lane.layers }, () => new Curve()));
   if (tokens.length === 0) base = step.t;
   tokens.push(one);
   now = step.t + 1;
   step.lanes.forEach((layers, lane) => {
-    one.rows.push(layers.map(([size, told], l) => (curves[lane][l].add(step.t, size), { gone: null, why: null, told, raised: [] })));
+    one.rows.push(layers.map(([size, told], l) => (curves[lane][l].add(step.t, size), { gone: null, ended: null, why: null, told, raised: NOTHING })));
     layers.forEach(([, , ended], l) => {
       for (const [t, last, why, told, raised] of ended) {
-        const row = at(t)?.rows[lane][l];
-        if (row) Object.assign(row, { gone: last, ended: step.t, why, told, raised }), dirty.add(at(t));
+        const one = at(t);
+        if (one) Object.assign(one.rows[lane][l], { gone: last, ended: step.t, why, told, raised }), (one.dirty = true);
       }
     });
   });
   if (step.t === view.pick) view.pick = null;
-  dirty.add(one);
   if (tokens.length > WINDOW + 200) {
     old.push(...tokens.splice(0, tokens.length - WINDOW));  // they go with the next frame: each change lays the page out
     if (old.length > WINDOW) old.splice(0).forEach(forget);  // a hidden page has no frames
@@ -159,5 +167,4 @@ const forget = (one) => {
     if (line) (line.ended = false), --line.count;
     if (line && !line.querySelector("span[data-t]")) line.remove();
   }
-  dirty.delete(one);
 };

@@ -97,7 +97,7 @@ function placed(one, text, lane) {
 
 // Of tokens that come faster than anybody reads, only the newest are placed; a line "…" stands for the others until the
 // text stops, and all that are kept are placed anew.
-const MOST = 600;
+const MOST = 80;
 let placedTo = 0, gaps = false;  // tokens before this time have their place, or are in a gap
 let settle = 0;                  // frames to come that scroll again: lines get their heights as they come into view
 function leaveGap(text) {
@@ -106,11 +106,10 @@ function leaveGap(text) {
   text.append(gap);
 }
 
-const dirty = new Set();
 // While tokens come faster than they can be told apart, frames are so far apart that drawing takes about a sixteenth of the
 // time (the model may need the core), and curves are drawn rarely (ms).
 const SHARE = 16, SOONEST = 50, LATEST = 1000, RARE = 400;
-let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartAt = 0, chartLate = 0;
+let wanted = false, late = 0, whole = false, wholeAt = 0, drawnAt = 0, chartLate = 0;
 let fresh = 0;  // tokens that came since the last frame
 let took = 0;   // ms that the last frame took, layout and painting included
 // Draws what changed, at most once a frame. Everything where the scale may have changed, at most twice a second.
@@ -130,16 +129,18 @@ function frame(time) {
   setTimeout(() => (took = performance.now() - begin));  // comes after the browser has painted
   if (view.by !== "live" && time - wholeAt > 500) whole = true;
   if (whole) wholeAt = time, findScale(), legend();
-  old.splice(0).forEach(forget);
   const shown = panes();
+  // Asked first: of a page in which nothing has changed yet, it costs the browser nothing.
   const following = view.pick === null ? texts.filter((text) => text.scrollHeight - text.scrollTop - text.clientHeight < 40) : [];
+  old.splice(0).forEach(forget);
   const from = hurried ? Math.max(placedTo, now - MOST) : placedTo;
   if (from > placedTo) (gaps = true), texts.forEach(leaveGap);
-  for (const one of whole ? tokens : dirty) {
+  for (const one of tokens) {
+    if (!whole && !one.dirty) continue;
+    one.dirty = false;
     if (one.spans.length || one.t >= from) shown.forEach(([pane, lane], p) => texts[p] && paint(one, p, pane, lane));
   }
   placedTo = now;
-  dirty.clear();
   for (const text of texts) while (text.firstChild?.gap) text.firstChild.remove();
   for (const text of following) text.scrollTop = text.scrollHeight;
   if (settle > 0) {
@@ -147,9 +148,16 @@ function frame(time) {
     texts.forEach((text, p) => (picked[p] ? picked[p].scrollIntoView({ block: "nearest" }) : (text.scrollTop = text.scrollHeight)));
     --settle, draw();
   }
-  if (whole || time - chartAt > (busy ? RARE : 100)) (chartAt = time), drawChart();
-  else if (!chartLate) chartLate = setTimeout(() => ((chartLate = 0), drawChart()), RARE);
+  chartSoon(whole ? 0 : busy ? RARE : 100);
   whole = false;
+}
+// Curves have frames of their own: text and curves together would keep what comes waiting.
+function chartSoon(wait) {
+  if (chartLate && wait > 0) return;
+  clearTimeout(chartLate);
+  const drawn = () => ((chartLate = 0), drawChart());
+  if (wait === 0) drawn();
+  else chartLate = setTimeout(drawn, wait);
 }
 // Only what differs is written: each write costs the browser.
 function paint(one, p, pane, lane) {
