@@ -27,6 +27,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from program import PROGRAM, TINY, checkpoints, english, environment, merged, toml  # noqa: E402
+from record import keep  # noqa: E402
 from same_run import newest_checkpoint, recorded  # noqa: E402
 from span_cli_test import SPANS  # noqa: E402
 
@@ -196,19 +197,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all without")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, help="what was measured; other cases of the file stay")
     arguments = parser.parse_args()
-    results, begun = {}, time.time()
+    failed = False
     for name in arguments.cases or CASES:
+        begun = time.time()
         with tempfile.TemporaryDirectory() as scratch:
-            results[name] = torture(name, CASES[name], pathlib.Path(scratch), arguments.quick)
-        found = results[name]
-        print(f"{name:18} {found['calls']:4} calls, {found['faults']:5} faults, {found['ended well']:4} ended well, {len(found['failures'])} failures")
-    if arguments.json:
-        total = {key: sum(found[key] for found in results.values()) for key in ("calls", "faults", "ended well")}
-        total["failures"] = sum(len(found["failures"]) for found in results.values())
-        arguments.json.write_text(json.dumps({"total": total, "seconds": round(time.time() - begun), "cases": results}, indent=1) + "\n")
-    sys.exit(any(found["failures"] for found in results.values()))
+            found = torture(name, CASES[name], pathlib.Path(scratch), arguments.quick)
+        failed |= bool(found["failures"])
+        print(f"{name:18} {found['calls']:4} calls, {found['faults']:5} faults, {found['ended well']:4} ended well, {len(found['failures'])} failures", flush=True)
+        keep(arguments.json, name, found | {"seconds": round(time.time() - begun)})
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ an undisturbed run made before is still there.
 """
 
 import argparse
-import json
 import pathlib
 import resource
 import shutil
@@ -18,6 +17,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from faults import CASES, newest, prepared, run  # noqa: E402
+from record import keep  # noqa: E402
 
 MEGABYTE = 1 << 20
 ENOUGH = 16_000  # MB
@@ -80,21 +80,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="VERB", help=f"of {', '.join(CASES)}; all without")
     parser.add_argument("--limits", type=int, default=40, help="how many for each")
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, help="what was measured; other verbs of the file stay")
     arguments = parser.parse_args()
-    results, begun = {}, time.time()
+    failed = False
     with tempfile.TemporaryDirectory() as scratch:
         start = least(lambda limit: limited(pathlib.Path(scratch), ("--version",), limit).returncode == 0, 0, ENOUGH)
     for name in arguments.cases or CASES:
+        begun = time.time()
         with tempfile.TemporaryDirectory() as scratch:
-            results[name] = starve(CASES[name], pathlib.Path(scratch), arguments.limits, start)
-        found = results[name]
+            found = starve(CASES[name], pathlib.Path(scratch), arguments.limits, start)
+        failed |= bool(found["failures"])
         print(f"{name:18} works from {found['least to work, MB']} MB on; {found['limits']} limits, {found['ended well']} ended well, "
               f"{len(found['failures'])} failures", flush=True)
-    if arguments.json:
-        total = {"limits": sum(found["limits"] for found in results.values()), "failures": sum(len(found["failures"]) for found in results.values())}
-        arguments.json.write_text(json.dumps({"total": total, "seconds": round(time.time() - begun), "verbs": results}, indent=1) + "\n")
-    sys.exit(any(found["failures"] for found in results.values()))
+        keep(arguments.json, name, found | {"seconds": round(time.time() - begun)})
+    sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ every hundredth of the stream. Compared are means of tenths of it, each with the
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -18,6 +17,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from program import PROGRAM, TINY, english, environment, lapse, merged, toml  # noqa: E402
+from record import keep  # noqa: E402
 from same_run import METHODS  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")
@@ -73,16 +73,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", metavar="METHOD", help=f"of {', '.join(METHODS)}; all without")
     parser.add_argument("--tokens", type=int, default=10_000_000)
-    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path, help="what was measured; other methods of the file stay")
     arguments = parser.parse_args()
-    results, failed = {}, False
+    failed = False
     for method in arguments.methods or METHODS:
-        found = results[method] = stream(method, arguments.tokens)
+        found = stream(method, arguments.tokens)
         failed |= found["memory_change"] > 0.01 or found["time_change"] > 0.05
         print(f"{method:20} {found['tokens']:.0f} tokens: {found['resident_memory'] / 1e6:.1f} MB, changes by {found['memory_change']:.2%}; "
               f"{found['microseconds_per_token']:.1f} µs a token, grows by {found['time_change']:.1%}", flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+        keep(arguments.json, method, found)
     sys.exit(failed)
 
 
