@@ -89,6 +89,22 @@ TEST_P(SecondDeviceModel, LearnsAsOnTheCpu) {
   }
 }
 
+// bfloat16 has 2e-3, in each of some ten products in a row.
+TEST_P(SecondDeviceModel, LearnsInBfloat16) {
+  const Threads one(1);
+  LearnerOptions options{.batch = kStreams, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
+  Learner exact(model(second_device()), scored_task(), options);
+  options.bfloat16 = true;
+  Learner rounded(model(second_device()), scored_task(), options);
+  const auto got = train(rounded), expected = train(exact);
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i].loss, expected[i].loss, 0.02);
+    EXPECT_NE(got[i].loss, expected[i].loss);
+    EXPECT_NEAR(got[i].gradient_norm / expected[i].gradient_norm, 1, 0.05);
+  }
+  for (const auto& [name, parameter] : rounded.model().parameters()) EXPECT_EQ(parameter->scalar_type(), at::kFloat);
+}
+
 // A GPU works ahead of the host until the host reads a number: some reads for each layer and step, whatever the block's
 // length and the number of streams.
 TEST_P(SecondDeviceModel, AStepReadsFewNumbers) {

@@ -28,7 +28,7 @@ Fields TrainConfig::fields() {
       field("device", device, "what the model computes on: cpu, or where libtorch has it cuda or cuda:N"),
       field("precision", precision,
             "bf16: products of the training step in bfloat16 with float32 sums; weights, gradients, moments and "
-            "evaluation stay float32. On the CPU, with AVX-512 BF16")
+            "evaluation stay float32. On a CPU: with AVX-512 BF16")
           .one_of({"float32", "bf16"}),
       field("from", from,
             "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
@@ -214,12 +214,8 @@ void Config::check() const {
 
 void require_trainable_here(const Config& config) {
   config.check();
-  const bool on_cpu = find_device(config.train.device).is_cpu();
-  if (config.train.precision != "bf16") return;
-  if (!on_cpu)
-    fail(fmt::format("train.precision = \"bf16\" is for the CPU; use \"float32\" with train.device = \"{}\"",
-                     config.train.device));
-  if (!has_bfloat16_products())
+  const at::Device device = find_device(config.train.device);
+  if (config.train.precision == "bf16" && !has_bfloat16_products(device))
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
 }
 

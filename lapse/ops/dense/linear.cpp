@@ -16,6 +16,7 @@
 #include "lapse/ops/dense/matmul.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/dense/narrow.h"
+#include "lapse/ops/dense/rounded_linear.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
@@ -218,7 +219,7 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
                 "linear: the weight must be ", x.scalar_type(), " [out, ", x.size(-1), "], got ", weight.scalar_type(),
                 " ", weight.sizes());
   TORCH_CHECK(!rounded(x, weights[0]) || !at::GradMode::is_enabled(), "linear: bfloat16 weights have no gradients");
-  TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(), "linear: this processor does not multiply bfloat16");
+  TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(x.device()), "linear: this processor does not multiply bfloat16");
   TORCH_CHECK(weights.size() == 1 || (!o.bias.defined() && !o.relu), "linear: bias and relu go with one weight");
   if (o.bias.defined())
     TORCH_CHECK(o.bias.dim() == 1 && o.bias.size(0) == weights[0].size(0) && o.bias.scalar_type() == x.scalar_type(),
@@ -234,9 +235,23 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
   }
 }
 
+std::vector<Tensor> rounded_layers(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+  std::vector<Tensor> all;
+  auto shape = x.sizes().vec();
+  for (const auto& weight : weights) {
+    Tensor y = rounded_linear(at::reshape(x, {-1, x.size(-1)}), weight);
+    if (o.bias.defined()) y = y + o.bias;
+    if (o.relu) y = at::relu(y);
+    shape.back() = weight.size(0);
+    all.push_back(at::reshape(y, shape));
+  }
+  return all;
+}
+
 }  // namespace
 
-bool has_bfloat16_products() {
+bool has_bfloat16_products(at::Device device) {
+  if (!device.is_cpu()) return true;
   static const bool has = [] {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx512bf16") || at::get_cpu_capability() != "AVX512") return false;
@@ -268,9 +283,10 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
     std::vector<Tensor> wide;
     for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
     LinearOptions options = o;
-    options.bfloat16 = has_bfloat16_products();
+    options.bfloat16 = has_bfloat16_products(x.device());
     return lapse::linear(x, wide, options);
   }
+  if (o.bfloat16 && !x.device().is_cpu() && !nothing) return rounded_layers(x, weights, o);
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));

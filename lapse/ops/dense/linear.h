@@ -11,7 +11,7 @@ struct LinearOptions {
   at::Tensor bias;    ///< [out], or undefined; with one weight only
   bool relu = false;  ///< y = max(0, x w^T + b); with one weight only
   bool bfloat16 =
-      false;  ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32. A few rows: float32
+      false;  ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32. A few rows on the CPU: float32
   /// The rows of x, flattened to two dimensions, that came with a gradient: pairs (begin, end), ascending, disjoint.
   /// Others, such as remembered rows that were detached, need none; what they get is unspecified (0, or the true one).
   /// Empty: all rows.
@@ -19,15 +19,15 @@ struct LinearOptions {
 };
 
 /// x [..., in] times each of the weights [out, in]: [..., out] each. Differentiable in x, the weights and the bias. On
-/// the CPU in float32 by ops/matmul.h; other dtypes and devices, and a few rows with gradients, by at::linear; a few
-/// without by ops/few_rows.h. Without gradients the weights of a float32 x may be bfloat16: a few rows are then
+/// the CPU in float32 by ops/matmul.h; other dtypes and devices, and a few rows with gradients, by at::linear, in
+/// bfloat16 by ops/rounded_linear.h; a few without gradients by ops/few_rows.h. Without gradients the weights of a float32 x may be bfloat16: a few rows are then
 /// multiplied in float32, many as with `bfloat16` where the processor can. c10::Error for shapes and types that do not
 /// fit. No second derivatives.
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<at::Tensor>& weights,
                                const LinearOptions& options = {});
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const LinearOptions& options = {});
 
-/// Whether this processor multiplies bfloat16 itself, which LinearOptions::bfloat16 needs.
-bool has_bfloat16_products();
+/// Whether this device multiplies bfloat16 itself, which LinearOptions::bfloat16 needs: not every processor does.
+bool has_bfloat16_products(at::Device device = at::kCPU);
 
 }  // namespace lapse

@@ -9,6 +9,7 @@
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
+#include "lapse/ops/second_device_testing.h"
 
 namespace lapse {
 namespace {
@@ -182,6 +183,26 @@ TEST(Linear, NarrowGradientsAgreeWithFloat64OnAnyNumberOfThreads) {
 TEST(Linear, AgreesInBfloat16) {
   if (!has_bfloat16_products()) GTEST_SKIP() << "this processor does not multiply bfloat16";
   expect_exact_on_every_instruction_set(true);
+}
+
+Tensors linear_on_second_device(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
+  LinearOptions there = o;
+  if (o.bias.defined()) there.bias = o.bias.to(second_device());
+  Tensors moved;
+  for (const auto& weight : weights) moved.push_back(weight.to(second_device()));
+  Tensors y = lapse::linear(x.to(second_device()), moved, there);
+  for (auto& result : y) result = result.to(at::kCPU);
+  return y;
+}
+
+TEST(Linear, AgreesInBfloat16OnADeviceBesideTheCpu) {
+  for (uint64_t seed = 0; seed < 32; ++seed) {
+    const Case c = random_case(seed, true);
+    SCOPED_TRACE(c.text);
+    Case exact = converted(converted(c, at::kBFloat16), at::kDouble);
+    if (c.options.bias.defined()) exact.options.bias = c.options.bias.to(at::kDouble);
+    expect_agreement(values_of(c, linear_on_second_device), values_of(exact, plain_linear), true);
+  }
 }
 
 TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreads) {
