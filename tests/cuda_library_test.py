@@ -125,12 +125,13 @@ class Library(unittest.TestCase):
                 self.check("ramp_attention", args | {"received": True}, dict(grad_out=grad, grad_ramp_sum=grad_sum),
                 4e-6)
 
-    def test_ramp_attention_of_one_query_is_one_launch(self):
-        args = ramp.make("row spans, positions", torch.bfloat16)
-        args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
-        got = on_cuda("ramp_attention", args)
-        self.assertEqual([name for name, _, _ in launches], ["ramp_decode.bf16.64.16"])
-        self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, "one query")
+    def test_ramp_attention_of_a_few_queries_is_one_launch(self):
+        for few in (1, 4):
+            args = ramp.make("row spans, positions", torch.bfloat16)
+            args["q"], args["start"] = args["q"][:, -few:], args["start"] + args["q"].shape[1] - few
+            got = on_cuda("ramp_attention", args)
+            self.assertEqual([name for name, _, _ in launches], ["ramp_decode.bf16.64.16"])
+            self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, f"{few} queries")
 
     def test_selective_attention(self):
         for name in ("from a stream's beginning", "own selection"):

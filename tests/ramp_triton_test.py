@@ -130,19 +130,21 @@ class Kernels(unittest.TestCase):
             with self.subTest(name):
                 self.check(name, torch.float32)
 
-    def test_one_query(self):
-        """By the kernel that shares out the rows: every case with its last query alone."""
+    def test_few_queries(self):
+        """By the kernel that shares out the rows: every case with its last query alone, and with its last three."""
         for name in CASES:
             for dtype in (torch.float32,) if "primes" not in name else TOLERANCE:
-                args = make(name, dtype)
-                if "dropout" in args:
-                    continue
-                args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
-                with self.subTest(name, dtype=dtype):
-                    expected = torch.ops.lapse.ramp_attention(**doubled(args))
-                    for which, x, y in zip("out ramp_sum received stats".split(), call.ramp_attention(**there(args)),
-                    expected):
-                        self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
+                for few in (1, 3):
+                    args = make(name, dtype)
+                    K = args["q"].shape[1]
+                    if "dropout" in args or K < few:
+                        continue
+                    args["q"], args["start"] = args["q"][:, -few:], args["start"] + K - few
+                    with self.subTest(name, dtype=dtype, queries=few):
+                        expected = torch.ops.lapse.ramp_attention(**doubled(args))
+                        for which, x, y in zip("out ramp_sum received stats".split(), call.ramp_attention(**there(args)),
+                        expected):
+                            self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
 
     def test_half_precision(self):
         halves = (torch.bfloat16, torch.float16)
@@ -185,7 +187,7 @@ class Kernels(unittest.TestCase):
     def test_many_blocks(self):
         """More rows than a program packs, and lists of more blocks than a program looks at."""
         args = make("no spans", torch.float32)
-        rows, K = 4500, 1 + SPARE % 2
+        rows, K = 4500, call.FEW_QUERIES + 1
         draw = torch.Generator().manual_seed(1)
         normal = lambda *shape: torch.randn(*shape, generator=draw)
         args |= dict(q=normal(1, K, 1, 16), k=normal(rows, 1, 16), v=normal(rows, 1, 16), offsets=torch.tensor([0,

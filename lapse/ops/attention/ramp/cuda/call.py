@@ -91,42 +91,45 @@ class Call:
         return [*numbers, math.ceil(o.dropout * (1 << 24)), 1 / (1 - o.dropout)]
 
 
+FEW_QUERIES = 4  # kFewQueries of ramp.cpp
+
+
 def decodes(q, k, options):
-    return q.shape[1] == 1 and q.shape[2] <= 32 * k.shape[1] and options.dropout == 0 and not options.received
+    return q.shape[1] <= FEW_QUERIES and q.shape[2] <= 32 * k.shape[1] and options.dropout == 0 and not options.received
 
 
 def decode(q, k, v, offsets, start, time, o):
-    """ramp_attention of one query per sample, in one launch."""
+    """ramp_attention of a few queries per sample, in one launch."""
     D = max(16, triton.next_power_of_2(q.shape[3]))
     settings = tile("ramp_decode", q.dtype, D)
     wide = lambda x: torch.nn.functional.pad(x, (0, D - x.shape[-1])).contiguous()
     new = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device=q.device)
-    (B, _, H, width), (N, G) = q.shape, k.shape[:2]
+    (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     heads = max(16, triton.next_power_of_2(H // G))
     most = int((offsets[1:] - offsets[:-1]).max()) if B else 0
     # Some 264 programs fill a large GPU twice; the number depends on the call alone, and so do the sums.
-    parts = max(1, min(triton.cdiv(264, B * G), triton.cdiv(most, settings.rows)))
+    parts = max(1, min(triton.cdiv(264, B * K * G), triton.cdiv(most, settings.rows)))
     part_rows = triton.cdiv(max(1, triton.cdiv(most, parts)), settings.rows) * settings.rows
     spans = torch.full((1,), math.inf, device=q.device)
     if o.row_span is not None or o.head_span is not None:
         spans = (o.head_span if o.row_span is None else o.row_span).float().contiguous()
     of = lambda x: spans if x is None else x.float().contiguous()
-    out, ramp_sums, stats = torch.empty_like(wide(q)), new(B), new(B, 1, H, 2)
-    arrived = torch.zeros((B, G), dtype=torch.int32, device=q.device)
+    out, ramp_sums, stats = torch.empty_like(wide(q)), new(B, K), new(B, K, H, 2)
+    arrived = torch.zeros((B, K, G), dtype=torch.int32, device=q.device)
     extras = any(x is not None for x in (o.position, o.logit, o.age_bias))
     P = 0 if o.position is None else o.position.shape[0]
     A = 0 if o.age_bias is None else o.age_bias.shape[1]
-    ramp_decode[(parts, G, B)](
+    ramp_decode[(parts, G, B * K)](
         wide(q), wide(k), wide(v), offsets.to(q.device, non_blocking=True), start.contiguous(), time.contiguous(),
         time if o.until is None else o.until.contiguous(), spans, q if P == 0 else wide(o.position.to(q.dtype)),
-        of(o.logit), of(o.age_bias), new(B, G, parts, heads * D + 3 * heads + 1), arrived, out, ramp_sums, stats, N,
-        H, G, part_rows, (o.scale or 1 / math.sqrt(width)) * math.log2(math.e), float(o.ramp),
+        of(o.logit), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out, ramp_sums, stats, N,
+        K, H, G, part_rows, (o.scale or 1 / math.sqrt(width)) * math.log2(math.e), float(o.ramp),
         0.0 if o.row_span is None and o.head_span is None else EPSILON,
         max(o.min_age, -FOREVER), min(o.max_age, FOREVER), int(o.until is not None), int(o.row_span is not None),
         int(o.row_span is not None), int(o.head_span is not None), P, int(o.logit is not None), A, o.bias_age, D=D,
         HEADS=heads, ROWS=settings.rows, EXTRAS=extras, PRECISION=settings.precision, num_warps=settings.warps,
         num_stages=settings.stages)  # fmt: skip
-    return out[..., :width], ramp_sums, new(0), stats
+    return out[..., :width], ramp_sums.sum(1), new(0), stats
 
 
 def ramp_attention(q, k, v, offsets, start, time, **options):

@@ -1,5 +1,6 @@
-"""ramp_attention of one query per sample, before long rows: one launch. The rows are shared out among programs, each of
-which leaves its sums; the last of a sample's key head to finish joins them, always in the order of the rows."""
+"""ramp_attention of a few queries per sample, before long rows: one launch. The rows are shared out among programs, each of
+which leaves its sums; the last of a query's key head to finish joins them, always in the order of the rows. Each query reads
+the rows anew, the later ones from the cache."""
 
 import triton
 import triton.language as tl
@@ -46,21 +47,22 @@ def _step(q_block, rows, valid, begin, k, v, time, until, spans, position, logit
 
 @entry
 def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bias, partial, arrived, out, ramp_sums,
-                stats, N, H, G, part_rows, scale, ramp, epsilon, min_age, max_age, has_until, row_spans, span_row,
+                stats, N, K, H, G, part_rows, scale, ramp, epsilon, min_age, max_age, has_until, row_spans, span_row,
                 span_head, P, has_logit, A, bias_age, D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
                 EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """q [B, 1, H, D]; HEADS at least H / G. partial [B, G, parts, HEADS D + 3 HEADS + 1]; arrived [B, G], zero before
-    and after. Grid: parts, key heads, samples; `part_rows`, a multiple of ROWS, for each part."""
-    part, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """q [B, K, H, D]; HEADS at least H / G. partial [B, K, G, parts, HEADS D + 3 HEADS + 1]; arrived [B, K, G], zero
+    before and after; ramp_sums [B, K]. Grid: parts, key heads, queries; `part_rows`, a multiple of ROWS, for each part."""
+    part, g, query = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    b = query // K
     parts = tl.num_programs(0)
     group = H // G
     lane = tl.arange(0, HEADS)
     heads = lane < group
     h = g * group + lane
-    place = (b * H + h)[:, None] * D + tl.arange(0, D)[None, :]
+    place = (query * H + h)[:, None] * D + tl.arange(0, D)[None, :]
     q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
     first, end = tl.load(offsets + b), tl.load(offsets + b + 1)
-    begin = tl.load(start + b)
+    begin = tl.load(start + b) + query % K
     acc = tl.zeros([HEADS, D], tl.float32)
     largest = tl.full([HEADS], float("-inf"), tl.float32)
     total = tl.zeros([HEADS], tl.float32)
@@ -84,7 +86,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
         largest = most
 
     size = HEADS * D + 3 * HEADS + 1
-    line = b * G + g
+    line = query * G + g
     mine = partial + (line * parts + part) * size
     inner = lane[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(mine + inner, acc)
@@ -114,8 +116,8 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
         acc = acc / tl.where(weight > 0, weight, 1.0)[:, None]
         tl.store(out + place, acc.to(out.dtype.element_ty), mask=heads[:, None])
         sees = total > 0
-        tl.store(stats + (b * H + h) * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=heads)
-        tl.store(stats + (b * H + h) * 2 + 1, masked / tl.where(sees, total, 1.0), mask=heads)
+        tl.store(stats + (query * H + h) * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=heads)
+        tl.store(stats + (query * H + h) * 2 + 1, masked / tl.where(sees, total, 1.0), mask=heads)
         if g == 0:
-            tl.store(ramp_sums + b, ramp_sum)
+            tl.store(ramp_sums + query, ramp_sum)
         tl.store(arrived + line, 0)

@@ -11,7 +11,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kEpsilon = 1e-8;  // of the renormalisation
+constexpr int64_t kFewQueries = 4;  // up to which each query reads the rows by itself, in one launch for all
+constexpr double kEpsilon = 1e-8;   // of the renormalisation
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kForEver = int64_t{1} << 62;
 
@@ -69,19 +70,19 @@ struct Call {
 };
 
 bool decodes(const AttentionInputs& x, const RampOptions& o) {
-  return x.q.size(1) == 1 && x.q.size(2) <= 32 * x.k.size(1) && o.dropout == 0 && !o.received;
+  return x.q.size(1) <= kFewQueries && x.q.size(2) <= 32 * x.k.size(1) && o.dropout == 0 && !o.received;
 }
 
-/// One query for each sample, in one launch.
+/// A few queries for each sample, in one launch.
 RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
-  const int64_t B = x.q.size(0), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1), width = x.q.size(3);
-  const int64_t D = kernel_width(width), heads = H / G <= 16 ? 16 : 32;
+  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
+  const int64_t width = x.q.size(3), D = kernel_width(width), heads = H / G <= 16 ? 16 : 32;
   const Kernel& kernel = Kernels::get().find("ramp_decode." + kernel_kind(x.q, width) + "." + std::to_string(heads));
   int64_t most = 0;
   const auto* at_host = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) most = std::max(most, at_host[b + 1] - at_host[b]);
   // Some 264 programs fill a large GPU twice; the number depends on the call alone, and so do the sums.
-  const int64_t parts = std::min(blocks_of(264, B * G), blocks_of(most, kernel.rows));
+  const int64_t parts = std::min(blocks_of(264, B * K * G), blocks_of(most, kernel.rows));
   const int64_t part_rows = blocks_of(blocks_of(most, parts), kernel.rows) * kernel.rows;
   const auto floats = x.q.options().dtype(at::kFloat);
   const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
@@ -91,22 +92,23 @@ RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   const Tensor spans = o.row_span ? as_floats(o.row_span, absent) : as_floats(o.head_span, absent);
   const Tensor logit = as_floats(o.logit, spans), bias = as_floats(o.age_bias, spans);
   const Tensor position = o.position ? widened(o.position->to(q.scalar_type()), D) : q;
-  const Tensor partial = at::empty({B, G, parts, heads * D + 3 * heads + 1}, floats);
-  const Tensor arrived = at::zeros({B, G}, floats.dtype(at::kInt));
-  RampOutputs y{at::empty(q.sizes(), q.options()), at::empty({B}, floats), at::empty({0}, floats),
-                at::empty({B, 1, H, 2}, floats)};
+  const Tensor partial = at::empty({B, K, G, parts, heads * D + 3 * heads + 1}, floats);
+  const Tensor arrived = at::zeros({B, K, G}, floats.dtype(at::kInt));
+  RampOutputs y{at::empty(q.sizes(), q.options()), at::empty({B, K}, floats), at::empty({0}, floats),
+                at::empty({B, K, H, 2}, floats)};
   Arguments a;
   a.set("q", q).set("k", k).set("v", v).set("offsets", offsets).set("start", start).set("time", time);
   a.set("until", until).set("spans", spans).set("position", position).set("logit", logit).set("bias", bias);
   a.set("partial", partial).set("arrived", arrived).set("out", y.out).set("ramp_sums", y.ramp_sum);
-  a.set("stats", y.stats).set("N", N).set("H", H).set("G", G).set("part_rows", part_rows);
+  a.set("stats", y.stats).set("N", N).set("K", K).set("H", H).set("G", G).set("part_rows", part_rows);
   a.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", absent.defined() ? 0.0 : kEpsilon);
   a.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
   a.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span.has_value()});
   a.set("span_row", int64_t{o.row_span.has_value()}).set("span_head", int64_t{o.head_span.has_value()});
   a.set("P", o.position ? o.position->size(0) : 0).set("has_logit", int64_t{o.logit.has_value()});
   a.set("A", o.age_bias ? o.age_bias->size(1) : 0).set("bias_age", o.bias_age);
-  kernel.launch({parts, G, B}, a, q);
+  kernel.launch({parts, G, B * K}, a, q);
+  y.ramp_sum = K == 1 ? y.ramp_sum.squeeze(1) : y.ramp_sum.sum(1);
   if (D != width) y.out = y.out.narrow(-1, 0, width).contiguous();
   return y;
 }
