@@ -13,8 +13,8 @@ using torch::autograd::variable_list;
 
 Tensor rounded(const Tensor& x) { return x.to(at::kBFloat16); }
 
-/// a b of bfloat16 matrices in float32. NVIDIA's GPUs have a product that keeps its sums as they are; elsewhere the same
-/// numbers are multiplied in float32, in which a product of two bfloat16 is exact.
+/// a b of bfloat16 matrices in float32. NVIDIA's GPUs have a product that keeps its sums as they are; elsewhere the
+/// same numbers are multiplied in float32, in which a product of two bfloat16 is exact.
 Tensor product(const Tensor& a, const Tensor& b) {
   return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(a.to(at::kFloat), b.to(at::kFloat));
 }
