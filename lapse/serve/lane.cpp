@@ -7,6 +7,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/layer_passes.h"
 
 namespace lapse {
 
@@ -23,11 +24,7 @@ double Lane::bits(int32_t token) const {
   if (!state_.logits.defined()) return std::numeric_limits<double>::quiet_NaN();
   const Tensor logits = state_.logits.to(at::kCPU, at::kFloat).contiguous();
   const float* x = logits.const_data_ptr<float>();
-  const int64_t n = logits.numel();
-  const float top = *std::max_element(x, x + n);
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - top);  // in float: four digits are shown
-  return (std::log(sum) - (x[token] - top)) / std::log(2);
+  return (log_sum_exp(x, logits.numel()) - x[token]) / std::log(2);
 }
 
 void Lane::read(int32_t token) {

@@ -126,6 +126,19 @@ void SwigluBackward(const float* dy, const float* gate, const float* x, int64_t 
   }
 }
 
+float LogSumExp(const float* x, int64_t n) {
+  const int64_t whole = n / kN * kN;
+  V largest = hn::Set(d, x[0]), sums = hn::Zero(d);
+  for (int64_t i = 0; i < whole; i += kN) largest = hn::Max(largest, hn::LoadU(d, x + i));
+  float top = hn::GetLane(hn::MaxOfLanes(d, largest));
+  for (int64_t i = whole; i < n; ++i) top = std::max(top, x[i]);
+  const V t = hn::Set(d, top), log2e = hn::Set(d, 1.4426950408889634f);
+  for (int64_t i = 0; i < whole; i += kN) sums = hn::Add(sums, Exp2(hn::Mul(hn::Sub(hn::LoadU(d, x + i), t), log2e)));
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (int64_t i = whole; i < n; ++i) sum += std::exp(x[i] - top);
+  return top + std::log(sum);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace lapse
@@ -139,6 +152,7 @@ HWY_EXPORT(RmsNormRows);
 HWY_EXPORT(RmsNormRowsBackward);
 HWY_EXPORT(Swiglu);
 HWY_EXPORT(SwigluBackward);
+HWY_EXPORT(LogSumExp);
 
 void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
                    float* to) {
@@ -157,6 +171,7 @@ void swiglu_pass(const float* gate, const float* x, int64_t n, float* to) {
 void swiglu_pass_backward(const float* dy, const float* gate, const float* x, int64_t n, float* dgate, float* dx) {
   HWY_DYNAMIC_DISPATCH(SwigluBackward)(dy, gate, x, n, dgate, dx);
 }
+float log_sum_exp(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(LogSumExp)(x, n); }
 
 }  // namespace lapse
 #endif  // HWY_ONCE

@@ -1,5 +1,5 @@
-// Vector passes of a layer around attention and products: norms and gates, for whatever instruction set the processor
-// has. No torch here.
+// Vector passes of a layer around attention and products: norms, gates, softmax's sum, for whatever instruction set the
+// processor has. No torch here.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,8 @@ void rms_norm_rows_backward(const float* dy, const float* x, const float* weight
 /// SwiGLU: to = silu(gate) x, silu(a) = a sigmoid(a); n elements.
 void swiglu_pass(const float* gate, const float* x, int64_t n, float* to);
 void swiglu_pass_backward(const float* dy, const float* gate, const float* x, int64_t n, float* dgate, float* dx);
+
+/// log(sum of e^x): what logits are to be less by to be log-probabilities; n elements, at least one.
+float log_sum_exp(const float* x, int64_t n);
 
 }  // namespace lapse

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/dense/rms_norm.h"
@@ -116,6 +118,22 @@ TEST(Swiglu, IsLibtorchs) {
   expect_same(swiglu, expected, a, x, at::ones({1}).expand({9, 6}), 1);
   EXPECT_THROW(swiglu(a, x.t()), c10::Error);
   EXPECT_TRUE(swiglu(at::full({20}, NAN), at::ones({20})).isnan().all().item<bool>());
+}
+
+TEST(LogSumExp, IsLibtorchs) {
+  for (const int64_t target : InstructionSet::all())
+    for (const int64_t n : {1, 5, 16, 67, 1000}) {
+      SCOPED_TRACE("n " + std::to_string(n) + ", target " + std::to_string(target));
+      const InstructionSet scope(target);
+      Random random(n, "logits");
+      const auto got = [&](const Tensor& x) { return static_cast<double>(log_sum_exp(x.const_data_ptr<float>(), n)); };
+      for (const double scale : {1., 1000.}) {  // with the second most exponentials are 0
+        const Tensor x = normal({n}, random) * scale;
+        const auto wanted = at::logsumexp(x.to(at::kDouble), 0).item<double>();
+        EXPECT_NEAR(got(x), wanted, kTolerance + 1e-6 * std::abs(wanted));
+      }
+      EXPECT_TRUE(std::isnan(got(normal({n}, random).index_fill(0, at::zeros({1}, at::kLong), NAN))));
+    }
 }
 
 TEST(LayerPasses, LeaveFloat64ToLibtorch) {
