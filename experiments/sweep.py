@@ -22,6 +22,7 @@ class Run(NamedTuple):
     config: str  # from the root
     values: dict = {}  # over it: "train.seed": 2
     readings: dict = {"test": []}  # name: the options of a `lapse eval`
+    files: dict = {}  # further values, which say where this machine has its texts: no part of the result
 
 
 def lines_of(run, split):
@@ -40,7 +41,7 @@ def as_toml(value):
 
 def train(run, wanted):
     """Of a run that is complete this checks that it has these settings: `lapse train --resume` refuses others."""
-    options = [f"--set={name}={as_toml(value)}" for name, value in wanted.values.items()]
+    options = [f"--set={name}={as_toml(value)}" for name, value in (wanted.values | wanted.files).items()]
     if subprocess.run([LAPSE, "train", wanted.config, "--out", run, "--resume", *options], cwd=ROOT, check=False).returncode != 0:
         sys.exit(f"{run}: not trained to its end; run this again to go on, or mend what lapse says above")
 

@@ -17,14 +17,8 @@ REACH = 2048
 
 def runs():
     data = pathlib.Path(os.environ["LAPSE_DATA"])
-    light = {
-        "instruction.world": str(data / "light" / "complex_world_2020-09.json"),
-        "instruction.chatter": str(data / "c4-sample.txt"),
-        "train.updates": 20000,
-        "train.validate_every": 2000,
-        "train.checkpoint_every": 500,
-        "train.log_every": 100,
-    }
+    light = {"instruction.world": str(data / "light" / "complex_world_2020-09.json"), "instruction.chatter": str(data / "c4-sample.txt")}
+    length = {"train.updates": 20000, "train.validate_every": 2000, "train.checkpoint_every": 500, "train.log_every": 100}
     # Spans begin at half of L: an order must still be there when its use can be learned (docs/tasks.md).
     expire = {"expire_span.max_span": REACH, "expire_span.initial_fraction": 0.5}
     fixed = lambda span: {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
@@ -40,7 +34,7 @@ def runs():
         "expire_span-2": expire | {"train.seed": 2},
         "expire_span-3": expire | {"train.seed": 3},
     }.items():
-        yield sweep.Run(name, CONFIG, light | values)
+        yield sweep.Run(name, CONFIG, length | values, files=light)
 
 
 def main():

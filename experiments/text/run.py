@@ -12,17 +12,17 @@ CONFIG = "experiments/text/base.toml"
 
 
 def runs():
-    text = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz")}
-    fixed = lambda span: text | {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
+    files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz")}
+    run = lambda name, values: sweep.Run(name, CONFIG, values, files=files)
     # First whether memory matters at this size: a span of 512 should be 0.05 bits ahead of one of 64.
     for span in (64, 512, 32, 128):
-        yield sweep.Run(f"fixed_span_{span}", CONFIG, fixed(span))
+        yield run(f"fixed_span_{span}", {"forgetting.method": "fixed_span", "fixed_span.max_span": span})
     for alpha in (1e-6, 3e-6, 1e-5, 3e-7):
-        yield sweep.Run(f"expire_span_{alpha:g}", CONFIG, text | {"expire_span.loss": alpha})
+        yield run(f"expire_span_{alpha:g}", {"expire_span.loss": alpha})
     # The paper's regularisation, each alone (0.98 and 1.00 in its ablation of random drop).
-    yield sweep.Run("random_drop", CONFIG, text | {"expire_span.random_drop": True})
-    yield sweep.Run("dropout", CONFIG, text | {"model.dropout": 0.1})
-    yield sweep.Run("layer_drop", CONFIG, text | {"model.layer_drop": 0.1})
+    yield run("random_drop", {"expire_span.random_drop": True})
+    yield run("dropout", {"model.dropout": 0.1})
+    yield run("layer_drop", {"model.layer_drop": 0.1})
 
 
 def main():

@@ -1,0 +1,71 @@
+"""Selective Attention on documents: its ablations (A.3 to A.5), sizes and contexts (Figure 3), attention heads (Figure 4)
+(experiments/documents/run.sh).
+
+Names are dD-CONTEXT-WHAT-SEED: D layers of width 64 D with D heads, windows of CONTEXT pieces of text.
+"""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+CONFIG = "experiments/documents/base.toml"
+STANDARD = {"forgetting.method": "fixed_span"}
+ABLATIONS = {
+    "no_shift": {"selective_attention.shift": False},  # Table 3
+    "mask_first": {"selective_attention.mask_first": True},  # Table 4
+    "mask_self": {"selective_attention.mask_self": True},  # Table 5
+    "separate": {"selective_attention.separate": True},  # Table 2
+    "no_relu": {"selective_attention.relu": False},  # diverges in the paper
+}
+
+
+def sized(size, context):
+    method_span = {"selective_attention.max_span": context, "fixed_span.max_span": context}
+    model = {"model.width": 64 * size, "model.layers": size, "model.heads": size}
+    tokens = {"train.block": context, "train.batch": 16 * 256 // context}  # an update reads as many, whatever the context
+    return model | tokens | method_span
+
+
+def wanted():
+    """(name, what it changes of the base), the most telling first."""
+    both = {"selective": {}, "standard": STANDARD}
+    for seed in (1, 2, 3):
+        yield from ((f"d2-256-{name}-{seed}", {"train.seed": seed} | values) for name, values in (both | ABLATIONS).items() if seed < 3 or name in both)
+    for heads in (3, 4):  # Figure 4: attention of width 64 times the heads
+        yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
+    for size, context in ((2, 512), (3, 256), (3, 512), (2, 1024), (4, 256), (5, 256), (6, 256)):
+        yield from ((f"d{size}-{context}-{name}-1", sized(size, context) | values) for name, values in both.items())
+
+
+def runs():
+    files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
+    for name, values in wanted():
+        yield sweep.Run(name, CONFIG, values, {"test": [], "filled": ["--min-fill=0.9"]}, files)
+
+
+def main():
+    results = sweep.main(HERE, list(runs()), __doc__)
+
+    def behind(result):
+        """How far it is behind selective attention of the same size, context and seed."""
+        size_context, seed = result["name"].rsplit("-", 2)[0], result["name"].rsplit("-", 1)[1]
+        base = results.get(f"{size_context}-selective-{seed}")
+        return "" if base is None else f"{result['evaluation']['test']['loss'] - base['evaluation']['test']['loss']:+.4f}"
+
+    for name, result in results.items():
+        result["name"] = name
+    columns = {
+        "nats per piece, test": sweep.measured("loss", "{:.4f}"),
+        "behind selective": behind,
+        "nats per piece, windows filled to 90 %": sweep.measured("loss", "{:.4f}", reading="filled"),
+        "halfway, validation": lambda result: f"{result['validation'][len(result['validation']) // 2 - 1]['loss']:.4f}",
+    }
+    sweep.table(HERE, results, columns)
+
+
+if __name__ == "__main__":
+    main()
