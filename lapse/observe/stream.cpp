@@ -133,7 +133,7 @@ void Stream::tell(Live& live, size_t place, const Numbers& seen, int64_t i) cons
 // Most rows stay as they are, and this is what every token costs: they are passed by, and moved up in runs.
 LayerChange Stream::follow(Live& live, const SeenRows& rows, int64_t now) const {
   const Numbers seen(rows);
-  LayerChange change{seen.readable(now), std::vector<double>(names_.size(), NAN), {}};
+  LayerChange change{seen.readable(now), Told(names_.size(), NAN), {}};
   const size_t there = live.time.size();
   size_t old = 0, begin = 0, kept = 0;  // the next row that was there; where the present run began; rows before it
   const auto end = [&](int64_t last, Gone why) {

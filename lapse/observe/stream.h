@@ -2,6 +2,8 @@
 // only rows that are still there, so a stream without end costs no more than the model's own memory.
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -19,6 +21,10 @@ enum class Gone {
   begun,    ///< an episode began
 };
 
+/// What a method tells of a row, in the order of Stream::names. So few numbers take no memory of their own: another
+/// thread gives back what was made for a token, and the system's allocator is slow where two threads share blocks.
+using Told = c10::SmallVector<double, 4>;
+
 /// A told number of a row that grew, and with which token's query.
 struct Raise {
   int64_t by = -1;  ///< time of the query; -1: none
@@ -28,7 +34,7 @@ struct Raise {
 /// One row that stands for a token.
 struct LiveRow {
   int64_t time = 0;
-  std::vector<double> told;     ///< of Stream::names, as last told
+  Told told;                    ///< as last told
   std::array<Raise, 3> raised;  ///< the largest growths of the first name that queries change, in descending order
 };
 
@@ -38,9 +44,9 @@ struct EndedRow : LiveRow {
 };
 
 struct LayerChange {
-  int64_t size;                 ///< |C_t|: rows that the token's query could read
-  std::vector<double> told;     ///< of the token's own row
-  std::vector<EndedRow> ended;  ///< rows that the next query cannot read, by ascending time
+  int64_t size;                         ///< |C_t|: rows that the token's query could read
+  Told told;                            ///< of the token's own row
+  c10::SmallVector<EndedRow, 1> ended;  ///< rows that the next query cannot read, by ascending time
 };
 
 class Stream : public Observer {

@@ -36,7 +36,7 @@ void begin_element(std::string& text) {
   if (text.back() != '[') text += ',';
 }
 
-void write_numbers(std::string& text, const std::vector<double>& values) {
+void write_numbers(std::string& text, c10::ArrayRef<double> values) {
   text += '[';
   for (const double x : values) begin_element(text), write_number(text, x);
   text += ']';
@@ -96,7 +96,7 @@ void write_number(std::string& text, double x) {
     text += "null";
 }
 
-Json short_numbers(const std::vector<double>& values) {
+Json short_numbers(c10::ArrayRef<double> values) {
   Json all = Json::array();
   for (const double x : values) all.push_back(short_number(x));
   return all;

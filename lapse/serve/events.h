@@ -16,7 +16,7 @@ int64_t now_ms();
 Json short_number(double x);
 /// The same, at the end of a text: each token's event is written so, many times faster than by way of a Json.
 void write_number(std::string& text, double x);
-Json short_numbers(const std::vector<double>& values);
+Json short_numbers(c10::ArrayRef<double> values);
 
 /// The JSON of an event and of what it changed in each layer of its lanes: [rows read, [told of its own row], [rows
 /// that went]], and each of these rows: [time, last time it could be read, why, [told last], [by, amount, ...]];
