@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and runs all tests.
 #
 #   scripts/test.sh           everything: format, house rules, build, tests, then the sanitizers on the code without torch
-#                             and on memory + operators
-#   scripts/test.sh --quick   the same without the sanitizers
+#                             and on memory + operators, and a minute of each fuzz target
+#   scripts/test.sh --quick   the same without the sanitizers and fuzzing
 #   scripts/test.sh --asan    everything built and run under the address and undefined-behaviour sanitizers instead
 #
 # Stops at the first stage that fails. CMAKE_BUILD_PARALLEL_LEVEL sets how many files are compiled at a time.
@@ -65,7 +65,7 @@ repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest-release.log
 
 export UBSAN_OPTIONS=print_stacktrace=1
 
-run_without_torch() { run_ctest asan --tests-regex '^(base|tensorboard)_tests_'; } # with leaks: nothing here may leak
+run_without_torch() { run_ctest "$1" --tests-regex '^(base|tensorboard)_tests_'; } # with leaks: nothing here may leak
 
 # libtorch leaks by design at exit
 run_with_torch() { ASAN_OPTIONS=detect_leaks=0 run_ctest asan --tests-regex '^ops_tests_[0-9]$'; }
@@ -106,7 +106,7 @@ if [[ $mode == asan ]]; then
   title "build, with sanitizers"
   scripts/build.sh asan
   title "tests without torch, with sanitizers and leak detection"
-  run_without_torch
+  run_without_torch asan
   title "all tests, with sanitizers"
   ASAN_OPTIONS=detect_leaks=0 run_ctest asan
 else
@@ -117,12 +117,16 @@ else
   title "the Python package: built, installed, tested"
   quietly scripts/python_package.sh
   if [[ $mode == all ]]; then
-    title "build of the sanitized tests"
-    scripts/build.sh asan base_tests tensorboard_tests ops_tests
+    # The fuzz targets need clang, so what has no torch is built by it once, for them and for its tests.
+    title "build of the sanitized tests and the fuzz targets"
+    scripts/build.sh fuzz base_tests tensorboard_tests fuzz_targets
+    scripts/build.sh asan ops_tests
     title "tests without torch, with sanitizers and leak detection"
-    run_without_torch
+    run_without_torch fuzz
     title "tests of memory and operators, with sanitizers"
     run_with_torch
+    title "a minute of each fuzz target, always with the same inputs"
+    scripts/fuzz.sh --seed 1 --jobs 4
   fi
 fi
 if [[ $mode == all ]]; then

@@ -144,7 +144,7 @@ TEST_F(Safetensors, ImpossibleTensorsAreNotWritten) {
       {{{"__metadata__", {"U8", {4}, std::string_view("1234")}}}, "cannot be named '__metadata__'"},
       {{{"\xff", {"U8", {4}, std::string_view("1234")}}}, "UTF-8"}};
   for (const auto& [tensors, message] : cases)
-    EXPECT_THAT(error_of([&] { write_safetensors(path_, tensors, {}); }),
+    EXPECT_THAT(error_of([&, &tensors = tensors] { write_safetensors(path_, tensors, {}); }),
                 AllOf(StartsWith("cannot write '" + path_.string()), HasSubstr(message)));
   EXPECT_THAT(error_of([&] { write_safetensors(path_, {}, {{"k", "\xff"}}); }), HasSubstr("UTF-8"));
   EXPECT_FALSE(fs::exists(path_));

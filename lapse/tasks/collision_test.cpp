@@ -108,7 +108,7 @@ TEST(CollisionWorld, ParticlesMoveByTheirVelocityAndStayInside) {
   CollisionWorld world({}, Random(3, "world"));
   auto before = world.particles();
   int64_t kept = 0, steps = 20000;
-  double sum = 0, squares = 0;
+  double squares = 0;
   std::array<int, 16> rows{};
   for (int64_t n = 0; n < steps; ++n) {
     world.step();
@@ -119,7 +119,7 @@ TEST(CollisionWorld, ParticlesMoveByTheirVelocityAndStayInside) {
         EXPECT_DOUBLE_EQ(now.position[axis], before[p].position[axis] + now.velocity[axis]);
       }
       kept += now.velocity == before[p].velocity;
-      if (now.velocity != before[p].velocity) sum += now.velocity[0], squares += now.velocity[0] * now.velocity[0];
+      if (now.velocity != before[p].velocity) squares += now.velocity[0] * now.velocity[0];
       ++rows[now.cell()[0]];
     }
     before = world.particles();
