@@ -1,5 +1,5 @@
-"""Selective Attention on documents: its ablations (A.3 to A.5), sizes and contexts (Figure 3), attention heads (Figure 4)
-(experiments/documents/run.sh).
+"""Selective Attention on documents: its ablations (A.3 to A.5), sizes and contexts (Figure 3), attention heads (Figure 4), patterns that are
+trained, and budgets that are not (Table 6, Figure 7) (experiments/documents/run.sh).
 
 Names are dD-CONTEXT-WHAT-SEED: D layers of width 64 D with D heads, windows of CONTEXT pieces of text.
 """
@@ -21,6 +21,8 @@ ABLATIONS = {
     "separate": {"selective_attention.separate": True},  # Table 2
     "no_relu": {"selective_attention.relu": False},  # diverges in the paper
 }
+WINDOWS = (16, 32, 64, 128, 192)  # of 256, as the paper's 32 ... 480 of 512
+READ_WITH = ("local", "sink_window", "h2o", "tova")  # the standard model, without training
 
 
 def sized(size, context):
@@ -39,12 +41,28 @@ def wanted():
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
     for size, context in ((2, 512), (3, 256), (3, 512), (2, 1024), (4, 256), (5, 256), (6, 256)):
         yield from ((f"d{size}-{context}-{name}-1", sized(size, context) | values) for name, values in both.items())
+    for window in WINDOWS:  # Table 6; four layers are one turn of three local ones and a global one
+        for method in ("local", "local_global"):
+            pattern = {"forgetting.method": method, f"{method}.max_span": 256, f"{method}.window": window}
+            yield f"d4-256-{method}_{window}-1", sized(4, 256) | pattern
+    sparse = {"forgetting.method": "strided", "strided.max_span": 256, "strided.window": 32, "strided.stride": 8}
+    yield "d4-256-strided_32_8-1", sized(4, 256) | sparse
+
+
+def readings(name):
+    """Options of `lapse eval`: all documents, those that fill the window, and at d = 4 with fewer rows (Figure 7)."""
+    found = {"test": [], "filled": ["--min-fill=0.9"]}
+    if name == "d4-256-selective-1":
+        found |= {f"budget_{rows}": [f"--budget={rows}"] for rows in WINDOWS}
+    if name == "d4-256-standard-1":
+        found |= {f"{method}_{rows}": [f"--method={method}", f"--budget={rows}"] for method in READ_WITH for rows in WINDOWS}
+    return found
 
 
 def runs():
     files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
     for name, values in wanted():
-        yield sweep.Run(name, CONFIG, values, {"test": [], "filled": ["--min-fill=0.9"]}, files)
+        yield sweep.Run(name, CONFIG, values, readings(name), files)
 
 
 def main():

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Selective against standard attention on documents: ablations (Tables 2 to 5), sizes and contexts (Figure 3), heads (Figure 4).
+# Selective against standard attention on documents: ablations (Tables 2 to 5), sizes and contexts (Figure 3), heads (Figure 4), patterns
+# and budgets (Table 6, Figure 7).
 #
 #   experiments/documents/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
