@@ -14,10 +14,12 @@ matplotlib.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numb
 import matplotlib.pyplot as plt  # noqa: E402
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-SERIES = {
-    "expire_span": ("Expire-Span", "C1", "o"),
-    "fixed_span": ("fixed span, the whole episode", "C0", "s"),
-    "fixed_span_64": ("fixed span of 64", "C7", "^"),
+LENGTHS = (50, 100, 250, 500, 1000, 1500)  # what the axes name
+ROWS = (20, 50, 100, 200, 500)
+SERIES = {  # smaller signs over larger ones: two succeed everywhere
+    "fixed_span": ("fixed span, the whole episode", "C0", "s", 9),
+    "fixed_span_64": ("fixed span of 64", "C7", "^", 6),
+    "expire_span": ("Expire-Span", "C1", "o", 5),
 }
 
 
@@ -33,18 +35,22 @@ def points(series):
 
 def main():
     figure, (success, memory) = plt.subplots(1, 2, figsize=(8, 3.2))
-    for series, (label, colour, marker) in SERIES.items():
+    for series, (label, colour, marker, size) in SERIES.items():
         found = points(series)
         for axes, column in ((success, 1), (memory, 2)):
-            axes.plot([one[0] for one in found], [one[column] for one in found], f"{marker}-", color=colour, label=label)
+            axes.plot([one[0] for one in found], [one[column] for one in found], f"{marker}-", color=colour, label=label, markersize=size)
     for axes in (success, memory):
         axes.set_xscale("log")
+        axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS], fontsize=8)
+        axes.set_xticks([], minor=True)
         axes.set_xlabel("length of the corridor")
         axes.grid(alpha=0.3)
     success.set_ylabel("success, likeliest actions")
     success.set_ylim(0, 1.05)
     memory.set_ylabel("mean memory size, rows of a layer")
     memory.set_yscale("log")
+    memory.set_yticks(ROWS, [str(rows) for rows in ROWS])
+    memory.set_yticks([], minor=True)
     success.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(RESULTS / "t_maze.svg", metadata={"Date": None})
