@@ -9,13 +9,15 @@ import sweep  # noqa: E402
 
 CONFIG = "examples/long_copy.toml"
 SPANS = {500: 512, 2000: 2048, 8000: 8192}  # T: L
-# What distinguishes the preset from settings that did not learn: each is taken back alone.
+# What distinguishes the preset from settings that did not learn: each is taken back alone, in shorter runs.
 TAKEN_BACK = {
+    "short": {"train.updates": 3000},  # all as in the preset
     "block_128": {"train.block": 128, "train.updates": 6000},  # as many answers are read
     "begin_0.1": {"expire_span.initial_fraction": 0.1, "train.updates": 3000},
     "alpha_1e-6": {"expire_span.loss": 1e-6, "train.updates": 3000},
     "clip_0.1": {"optimiser.clip": 0.1, "train.updates": 3000},
     "rate_7e-4": {"optimiser.rate": 7e-4, "train.updates": 3000},
+    "constant_rate": {"optimiser.schedule": "constant", "train.updates": 3000},
 }
 
 
