@@ -58,3 +58,11 @@ need_texts() { # FILE...: below LAPSE_DATA
   done
   need_program
 }
+
+# 2,048 SentencePiece pieces of Wikipedia's training part, made once; LAPSE_PIECES names the file afterwards.
+make_pieces() { # FOLDER [--list and the like]
+  export LAPSE_PIECES=$PWD/$1/wikipedia-2k.model
+  [[ ! -e $LAPSE_PIECES && " ${*:2} " != *" --list "* ]] || return 0  # a list of runs needs none
+  mkdir -p "$1"
+  build/release/lapse tokenizer train --data "$LAPSE_DATA/wikipedia.txt.gz" --documents "<doc </doc>" --fraction 0.98 --vocabulary 2048 --out "$LAPSE_PIECES"
+}

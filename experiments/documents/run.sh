@@ -4,16 +4,12 @@
 #
 #   experiments/documents/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
-# Takes a quarter of an hour on a core for a run with d = 2 and windows of 256, hours for the largest; what was interrupted goes on to
+# Takes 15 minutes on one of 2 cores for a run with d = 2 and windows of 256, hours for the largest; what was interrupted goes on to
 # the bit. Reads wikipedia.txt.gz in LAPSE_DATA=DIR. Pieces and runs are in runs/documents: delete one to begin it again. Writes
 # experiments/documents/results/NAME.json as each run ends, and table.md of those that there are.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_runs "$@"
 need_texts wikipedia.txt.gz
-export LAPSE_PIECES=$PWD/runs/documents/wikipedia-2k.model
-if [[ ! -e $LAPSE_PIECES ]]; then
-  mkdir -p runs/documents
-  build/release/lapse tokenizer train --data "$LAPSE_DATA/wikipedia.txt.gz" --documents "<doc </doc>" --fraction 0.98 --vocabulary 2048 --out "$LAPSE_PIECES"
-fi
+make_pieces runs/documents "$@"
 .venv/bin/python experiments/documents/run.py "$@"
