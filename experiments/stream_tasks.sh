@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A task on streams, long_copy or collision: one run for each configuration of its folder, and the summary.
 #
-#   experiments/stream_tasks.sh long_copy
+#   experiments/stream_tasks.sh long_copy      # T = 128 k, which shows memory; experiments/long_copy_lengths has what is learned
 #   experiments/stream_tasks.sh collision easy_expire_span_1024 easy_fixed_span_256     # only these configurations
 #
 # Takes some hours on 2 cores for all. Needs no text. Runs are in runs/TASK: those that were interrupted go on; delete it to begin

@@ -27,6 +27,7 @@ def runs():
         yield sweep.Run(f"T500-expire_span-{seed}", CONFIG, {"train.seed": seed})
     for name, values in CHANGED.items():
         yield sweep.Run(f"T500-{name}", CONFIG, values)
+    yield sweep.Run("T500-adaptive_span_512", CONFIG, {"forgetting.method": "adaptive_span", "adaptive_span.max_span": 512, "adaptive_span.initial_fraction": 0.5})
     for gap, reach in SPANS.items():
         task = {"long_copy.gap": gap}
         if gap > 500:  # an update sees as many answers as there are gaps in its tokens: longer gaps want more updates
