@@ -17,7 +17,8 @@ class Model : public PieceModel {
   std::string piece(int32_t id) const override { return processor_.IdToPiece(id); }
   PieceKind kind(int32_t id) const override {
     if (processor_.IsByte(id)) return PieceKind::kByte;
-    const bool is_text = !processor_.IsControl(id) && !processor_.IsUnknown(id) && !processor_.IsUnused(id);
+    // An unused piece is text too: BPE gives the id of one that is a single character.
+    const bool is_text = !processor_.IsControl(id) && !processor_.IsUnknown(id);
     return is_text ? PieceKind::kText : PieceKind::kControl;
   }
   bool knows(const std::string& piece) const override { return !processor_.IsUnknown(processor_.PieceToId(piece)); }

@@ -107,6 +107,17 @@ TEST(Subwords, RefusePiecesThatSentencePieceCannotFind) {
             "x.model: piece 290 of this SentencePiece model has a zero byte; make one by `lapse tokenizer train`");
 }
 
+// {piece: "q", score: 0, type: UNUSED} at the end of the pieces; "q" is in no word of the training text.
+TEST(Subwords, GiveAnUnusedPieceBack) {
+  const std::string unused("\x0A\x0A\x0A\x01q\x15\0\0\0\0\x18\x05", 12);
+  for (const std::string kind : {"unigram", "bpe"}) {
+    const Subwords subwords(model(kind) + unused, "model");
+    ASSERT_EQ(subwords.size(), 291);
+    EXPECT_EQ(subwords.decode(290), "q");
+    EXPECT_EQ(round_trip(subwords, "a quiet river, q"), "a quiet river, q") << kind;
+  }
+}
+
 // Fields that are appended to a model replace those of the same number, or add to them.
 TEST(Subwords, RefuseATableOfReplacementsUnread) {
   const auto error = [](const std::string& appended) {
