@@ -2,25 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <limits>
-#include <utility>
-
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 
 namespace lapse {
 
-ReadLimit::ReadLimit(std::string origin, int part)
-    : origin_(std::move(origin)),
-      why_("more does not fit into the free memory of this machine"),
-      most_(std::numeric_limits<size_t>::max()) {
-  const int64_t available = available_memory();
-  if (available > 0) most_ = static_cast<size_t>(available) / part;  // 0: the system does not say
-}
-
 void ReadLimit::lower(size_t most, const std::string& why) {
   if (most < most_) most_ = most, why_ = why;
+}
+
+void ReadLimit::ask_for_memory() {
+  if (asked_) return;
+  asked_ = true;
+  const int64_t available = available_memory();
+  if (available > 0)  // 0: the system does not say
+    lower(static_cast<size_t>(available) / part_, "more does not fit into the free memory of this machine");
 }
 
 void ReadLimit::refuse() const {
