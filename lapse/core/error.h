@@ -1,6 +1,7 @@
 // Errors that a user can mend.
 #pragma once
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -32,7 +33,9 @@ std::string did_you_mean(const std::string& name, const Names& candidates) {
   std::string nearest;
   size_t best = name.size() / 2 + 1;  // further away than this is another word, not a slip
   for (const std::string& candidate : candidates) {
-    size_t d = edit_distance(name, candidate);
+    const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
+    if (longer - shorter >= best) continue;  // each character more is an edit
+    const size_t d = edit_distance(name, candidate);
     if (d < best) best = d, nearest = candidate;
   }
   return nearest.empty() ? "" : " (did you mean '" + nearest + "'?)";

@@ -50,6 +50,7 @@ TEST(Error, DidYouMeanIsSilentWhereNothingIsNear) {
   EXPECT_EQ(did_you_mean("vocabulary", names), "");
   EXPECT_EQ(did_you_mean("", names), "");
   EXPECT_EQ(did_you_mean("rate", std::vector<std::string>{}), "");
+  EXPECT_EQ(did_you_mean(std::string(50'000'000, 'x'), names), "") << "and says so at once";
 }
 
 TEST(Fail, KeepsTheLineAtABearableLength) {
