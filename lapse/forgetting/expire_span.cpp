@@ -119,7 +119,7 @@ class ExpireSpanOptions : public MethodOptions {
               "when that loss presses on a span: while its memory is on the ramp; or once, when the memory is made, "
               "which the paper tried and found worse (4.2)")
             .one_of({"ramp", "creation"}),
-        field("divisor", s_.divisor, "c: spans are L sigmoid((w x + b) / c); 1 is Eq. 3, R is Eq. 8, for very large L")
+        field("divisor", s_.divisor, "c: spans are L sigmoid(w x / c + b), or as divide says; with 1 as in Eq. 3")
             .in(1e-3, 1 << 20),
         field("divide", s_.divide, "what c divides: w x only, or w x + b").one_of({"input", "all"}),
         field("initial_fraction", s_.initial_fraction, "p: spans begin at p L").in(1e-6, 1 - 1e-6),
