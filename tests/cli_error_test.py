@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import unittest
 
+from hostile_test import Parts
 from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, toml
 
 TEXT = english(4000)
@@ -282,6 +283,35 @@ class DamagedCheckpoint(ProgramTest):
         self.flip(self.newest)
         self.check_fallback()
         self.check_resumes_to_the_same_end()
+
+    def test_a_damaged_one_is_set_aside(self):
+        damaged = self.newest.read_bytes()[:-1000]
+        self.newest.write_bytes(damaged)
+        stop = self.older_update() + 1  # before the damaged one is reached again
+        self.succeed("train", shared / "config.toml", "--out", self.run_folder, "--resume", "--set", f"train.updates={stop}")
+        aside = self.newest.with_name(self.newest.name + ".damaged")
+        self.assertEqual(aside.read_bytes(), damaged)
+        self.assertFalse(self.newest.exists())
+
+    def test_one_of_another_version_is_not_passed_over(self):
+        parts = Parts(self.newest)
+        parts.metadata["lapse.format"] = "999"
+        parts.write(self.newest)
+        written = self.newest.read_bytes()
+        for arguments in (("eval", self.run_folder), ("train", shared / "config.toml", "--out", self.run_folder, "--resume")):
+            self.refuse(*arguments, says=[str(self.newest), "999"])
+        self.assertEqual(self.newest.read_bytes(), written)
+
+    def test_a_copy_of_the_user_is_none_of_the_run(self):
+        mine = self.newest.with_name("update-best.safetensors")
+        shutil.copy(self.older, mine)
+        update = self.older_update() * 2
+        self.assertEqual(self.succeed_json("info", self.run_folder)["update"], update)
+        self.succeed("train", shared / "config.toml", "--out", self.run_folder, "--resume", "--set", f"train.updates={update + 1}")
+        self.assertEqual(mine.read_bytes(), checkpoints(shared / "run")[1].read_bytes())
+
+    def older_update(self):
+        return self.succeed_json("info", self.older)["update"]
 
     def test_none_left(self):
         self.truncate(self.newest)

@@ -107,6 +107,7 @@ class SpanCorruption(ProgramTest):
         refused("is for texts", "data.task=copy", "data.path=")
         refused("shares the embedding", "model.input=adaptive")
         run = self.train("run", "train.updates=1")
+        refused("data.sentinels is 50, but the run to go on from has 12", f"train.from={run}", "data.sentinels=50")
         self.refuse("eval", run, "--losses", self.folder / "losses", says="--losses")
         self.refuse("inspect", run, "--out", self.folder / "page.html", says="encoder")
         self.refuse("prune", run, "--step", 2, "--out", self.folder / "pruned.safetensors", says="encoder")

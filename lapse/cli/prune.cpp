@@ -30,13 +30,6 @@ struct Arguments {
 
 struct Interrupted {};
 
-/// The run's folder, of itself or of one of its checkpoints.
-fs::path run_folder(const fs::path& run_or_file) {
-  if (is_folder(run_or_file)) return run_or_file;
-  const fs::path folder = fs::absolute(run_or_file).parent_path();
-  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
-}
-
 std::vector<std::string> methods_with_budgets() {
   std::vector<std::string> names;
   for (const auto& entry : method_table())

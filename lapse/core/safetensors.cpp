@@ -177,7 +177,7 @@ SafetensorsFile::SafetensorsFile(fs::path path, std::string content)
     check_cover(tensors_, layout.data);
     check_checksum(content_, layout.header, metadata_);
   } catch (const Error& error) {
-    fail(fmt::format("{}: {} (truncated or altered file)", path_.string(), error.what()));
+    throw DamagedFile(one_line(fmt::format("{}: {} (truncated or altered file)", path_.string(), error.what())));
   }
 }
 

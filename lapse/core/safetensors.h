@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lapse/core/error.h"
 #include "lapse/core/file.h"
 
 namespace lapse {
@@ -23,9 +24,15 @@ struct TensorEntry {
 /// Size in bytes of one element; Error for a dtype that the format does not know.
 size_t dtype_size(const std::string& dtype);
 
+/// A file that was read, and is not what was written.
+class DamagedFile : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A file read whole and checked: header is JSON of the right form, every tensor's bytes lie inside the file, have the
 /// size that dtype and shape give, do not overlap, and cover the data without gaps. If the metadata carries Lapse's
-/// checksum it must agree. Any violation is an Error "PATH: what is wrong (truncated or altered file)".
+/// checksum it must agree. Any violation is a DamagedFile "PATH: what is wrong (truncated or altered file)".
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);

@@ -9,6 +9,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/memory/row_kind.h"
 #include "lapse/ops/aten.h"
 #include "lapse/train/batch.h"
 
@@ -19,7 +20,7 @@ using at::Tensor;
 
 /// [B, 1, K, K]: whether the row is in memory at the query, from when each row ended.
 Tensor kept(const LayerReport& report, int64_t B, int64_t K) {
-  const Tensor token = report.time >= 0;  // not what a sequence starts from
+  const Tensor token = is_token(report.kind);  // not what a sequence starts from, nor an average
   const Tensor time = report.time.masked_select(token).view({B, 1, K}), until = report.until.masked_select(token);
   const Tensor query = at::arange(K, time.options()).view({1, K, 1});
   return at::logical_and(time <= query, query < until.view({B, 1, K})).unsqueeze(1);

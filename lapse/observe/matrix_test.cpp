@@ -144,6 +144,16 @@ TEST(Matrix, KeptRowsAddUpToMemorySizes) {
   }
 }
 
+TEST(Matrix, AveragesOfOlderRowsAreNoTokens) {
+  const auto model = model_of("compressive", {{"max_span", "8"}});
+  const auto kept = means(*model, "kept", 2);
+  for (const auto& [layer, mean] : {std::pair(0, kept[0]), std::pair(1, kept[1])}) {
+    EXPECT_EQ(mean.size(1), kLength) << layer;
+    EXPECT_EQ(mean[0].diagonal().min().item<double>(), 1) << layer;
+    EXPECT_EQ(mean[0][kLength - 1][0].item<double>(), 0) << layer << ": the first token is in averages only";
+  }
+}
+
 TEST(Matrix, ALineIsAMeanOfTheDocumentsThatReachIt) {
   const auto model = model_of("selective_attention");
   Samples samples(2, {kLength, 7});

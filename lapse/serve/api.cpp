@@ -190,8 +190,8 @@ HttpReply Api::begin(JsonFields fields) {
   return json(engine_.call([&] { return Json{{"session", engine_.add(subject(fields)).id}}; }));
 }
 
-// Lanes of other settings read the text anew; that is exact, and says what would have been remembered. Agents begin
-// anew.
+// Lanes of other settings read the newest kExported tokens of the text anew, and show what they would remember of
+// these. Agents begin anew.
 void Api::settings(Session& session, JsonFields& fields) {
   const bool others = fields.has("lanes");
   const auto lanes = lanes_of(fields);

@@ -48,7 +48,7 @@ class Engine {
 
   // --- within `call` or `post`
   Library& library() { return library_; }
-  /// Error (`Busy`) if there are too many.
+  /// Failure (503) if there are too many.
   Session& add(std::unique_ptr<Subject> subject);
   void add(std::shared_ptr<Job> job);
   /// Null if there is none.

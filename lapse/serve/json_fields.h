@@ -17,7 +17,7 @@ class JsonFields {
   /// `where`: begins messages.
   JsonFields(Json object, std::string where);
 
-  bool has(const std::string& name) const { return object_.contains(name); }
+  bool has(const std::string& name) const { return object_.contains(name) && !object_[name].is_null(); }
   double number(const std::string& name, double otherwise, double low, double high);
   int64_t whole(const std::string& name, int64_t otherwise, int64_t low, int64_t high);
   bool yes(const std::string& name, bool otherwise);

@@ -45,7 +45,7 @@ std::shared_ptr<const Opened> Library::open_anew(const LaneSettings& settings) c
   for (const auto& [name, value] : settings.options) reading.of_method[name] = value;
   Reader reader = open_reader(reading);
   auto model = reader.model();
-  const fs::path folder = reader.checkpoint.path().parent_path().parent_path();
+  const fs::path folder = run_folder(reader.checkpoint.path());
   reader.checkpoint.close();
   return std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), folder.filename().string()});
 }

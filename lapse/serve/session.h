@@ -58,7 +58,7 @@ class Session {
   void read();
   /// Back to when `time` steps had been taken. Error if that was too long ago, or lies ahead.
   void undo(int64_t time);
-  /// Another subject from now on; what it was given is taken at once. With `subject` null the same one, from its start.
+  /// Another subject from now on; what it was given is taken at once.
   void replace(std::unique_ptr<Subject> subject);
   Json row(int64_t time);
   void say_state();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <set>
@@ -105,7 +106,25 @@ void require_vocabulary(const Config& config, const Vocabulary& vocabulary, cons
     fail(path + ": its configuration reads windows, but its vocabulary has no token to begin them with");
 }
 
+/// Of "update-00001000.safetensors"; else -1. A user's own copy there, "update-best.safetensors", is none of the run's.
+int64_t update_of(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  constexpr std::string_view prefix = "update-";
+  int64_t update = -1;
+  if (path.extension() != ".safetensors" || !stem.starts_with(prefix)) return -1;
+  const char* end = stem.data() + stem.size();
+  const auto read = std::from_chars(stem.data() + prefix.size(), end, update);
+  return read.ec == std::errc() && read.ptr == end ? update : -1;
+}
+
 }  // namespace
+
+fs::path run_folder(const fs::path& run_or_file) {
+  const fs::path path = fs::absolute(run_or_file).lexically_normal();
+  if (is_folder(path)) return path.has_filename() ? path : path.parent_path();
+  const fs::path folder = path.parent_path();
+  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+}
 
 fs::path checkpoint_path(const fs::path& run, int64_t update) {
   return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
@@ -117,13 +136,12 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
   if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const fs::path& path = entry->path();
-    if (path.extension() == ".safetensors" && path.stem().string().starts_with("update-")) files.push_back(path);
+    if (update_of(entry->path()) >= 0) files.push_back(entry->path());
   }
   // Taken for an empty folder, a run would begin anew over its own history.
   if (error)
     fail(fmt::format("cannot list '{}', where this run's checkpoints are: {}", folder.string(), error.message()));
-  std::sort(files.rbegin(), files.rend());
+  std::ranges::sort(files, std::greater(), update_of);
   return files;
 }
 
@@ -133,9 +151,9 @@ Checkpoint Checkpoint::open(const fs::path& run_or_file) {
   const auto files = checkpoints_of(run_or_file);
   for (const auto& file : files) {
     try {
-      if (!is_file(file)) fail(file.string() + ": not a file that is there");
+      if (!is_file(file)) throw DamagedFile(file.string() + ": not a file that is there");
       return Checkpoint(file);
-    } catch (const Error& error) {
+    } catch (const DamagedFile& error) {  // not of one that another version wrote, or that may not be read
       std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
     }
   }
@@ -341,7 +359,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
   // Files of later updates are damaged ones that were passed over when the run was resumed.
   std::error_code ignored;
   for (const fs::path& file : checkpoints_of(run))
-    if (file > path) fs::remove(file, ignored);
+    if (update_of(file) > update) fs::rename(file, file.string() + ".damaged", ignored);
   remove_older_checkpoints(run, path, keep);
   return path;
 }
@@ -349,7 +367,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
 void remove_older_checkpoints(const fs::path& run, const fs::path& path, int64_t keep) {
   std::error_code ignored;
   for (const fs::path& file : checkpoints_of(run))
-    if (file <= path && keep-- <= 0) fs::remove(file, ignored);
+    if (update_of(file) <= update_of(path) && keep-- <= 0) fs::remove(file, ignored);
 }
 
 }  // namespace lapse

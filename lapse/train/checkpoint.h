@@ -74,6 +74,9 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
                           const Vocabulary& vocabulary, const Optimiser& optimiser, const Columns& memory,
                           const std::string& state, const Columns& feed = {});
 
+/// The folder of a run, absolute, of itself or of a checkpoint in it.
+fs::path run_folder(const fs::path& run_or_file);
+
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);
 

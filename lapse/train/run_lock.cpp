@@ -35,9 +35,11 @@ std::string holder(int descriptor) {
   return id.empty() ? "another process" : "process " + id;
 }
 
+/// Of what lapse itself writes into a run; others may have files there too.
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.ends_with(".safetensors.partial") || name == "metrics.jsonl.partial" || name == "config.toml.partial" ||
+  return (name.starts_with("update-") && name.ends_with(".safetensors.partial")) ||
+         name == "pruned.safetensors.partial" || name == "metrics.jsonl.partial" || name == "config.toml.partial" ||
          name == "prune.json.partial";
 }
 

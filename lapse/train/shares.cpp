@@ -109,7 +109,7 @@ std::string found_by_first(Group& group, const std::function<std::string()>& fin
   Json said = Json::object();
   if (group.first()) try {
       said["found"] = find();
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // also where memory is short: the others wait for an answer
       group.broadcast(Json{{"error", error.what()}}.dump());
       throw;
     }

@@ -69,7 +69,7 @@ class Run {
     if (!quiet) describe();
     // So that a run which is killed early has something to go on from, and a full disk is found at once.
     if (update() == 0 && config_.train.checkpoint_every > 0) save();
-    if (validation_due_ && !validate()) return leave();
+    if (validation_due_ && config_.train.validate_every > 0 && problem_->validates() && !validate()) return leave();
     while (update() < total) {
       step();
       const int64_t every = config_.train.validate_every;
@@ -295,6 +295,7 @@ void begin_run(Config& config, const fs::path& folder, const std::function<void(
   require_trainable_here(config);
   const RunLock lock(folder);
   if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
+  require_no_history(folder);
   Run(config, solo(), open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
 }
 

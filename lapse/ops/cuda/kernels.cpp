@@ -120,11 +120,13 @@ const Kernel& Kernels::find(const std::string& name) {
   TORCH_CHECK(found != kernels_.end(), "CUDA: ", path_, " has no kernel ", name, " for sm_", architecture_,
               "; make all: scripts/build.sh release cuda_kernels");
   Kernel& kernel = found->second;
+  const std::lock_guard lock(loading_);
   if (kernel.function_ == nullptr) {
     const auto offset = built_for_[name] == 0 ? kernel.ptx_.first : kernel.cubin_.first;
     void* module = Driver::get().load_module(code_.data() + offset);
-    kernel.function_ = Driver::get().function(module, kernel.symbol_.c_str());
-    if (kernel.shared_ > 48 << 10) Driver::get().allow_shared(kernel.function_, kernel.shared_);
+    void* function = Driver::get().function(module, kernel.symbol_.c_str());
+    if (kernel.shared_ > 48 << 10) Driver::get().allow_shared(function, kernel.shared_);
+    kernel.function_ = function;
   }
   return kernel;
 }
@@ -143,7 +145,7 @@ Kernels& Kernels::get() {
   const int device = Driver::get().device();
   auto found = devices.find(device);
   if (found == devices.end())
-    found = devices.emplace(device, Kernels(kernels_path(), Driver::get().architecture())).first;
+    found = devices.try_emplace(device, kernels_path(), Driver::get().architecture()).first;
   return found->second;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +45,7 @@ class Kernel {
   int64_t threads_, shared_;
   std::pair<int64_t, int64_t> cubin_, ptx_;                      // offset and length in the file's code
   std::vector<std::pair<std::string, std::string>> parameters_;  // name, type
-  void* function_ = nullptr;
+  void* function_ = nullptr;                                     // null until it is loaded
 };
 
 /// The kernels for one architecture; loaded by the driver when they are first asked for.
@@ -52,7 +53,7 @@ class Kernels {
  public:
   /// For the current device, from lapse_kernels.bin beside this library.
   static Kernels& get();
-  /// c10::Error where a kernel of that name was not compiled.
+  /// c10::Error where a kernel of that name was not compiled. Any thread may call it.
   const Kernel& find(const std::string& name);
 
   Kernels(const std::string& path, int architecture);
@@ -62,6 +63,7 @@ class Kernels {
   int architecture_;
   std::map<std::string, Kernel> kernels_;
   std::map<std::string, int> built_for_;
+  std::mutex loading_;  // agents act on several threads
 };
 
 /// Where get() reads from.
