@@ -144,8 +144,7 @@ Kernels& Kernels::get() {
   const std::scoped_lock lock(mutex);
   const int device = Driver::get().device();
   auto found = devices.find(device);
-  if (found == devices.end())
-    found = devices.try_emplace(device, kernels_path(), Driver::get().architecture()).first;
+  if (found == devices.end()) found = devices.try_emplace(device, kernels_path(), Driver::get().architecture()).first;
   return found->second;
 }
 
