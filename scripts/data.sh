@@ -33,9 +33,16 @@ declare -A brought=(
     From: Rae et al. 2020, \"Compressive Transformers for Long-Range Sequence Modelling\" (arXiv 1911.05507)
     Use:  data.train, data.valid and data.test name the three files; data.unit = \"character\""
   [c4]="c4: text, one document a line, plain or gzip, as c4.txt.
+    Some experiments read a little of it, ours 1.3 MB: data/c4-sample.txt
     From: Raffel et al. 2020, \"Exploring the Limits of Transfer Learning\" (arXiv 1910.10683), cited by Selective Attention
     Use:  lapse tokenizer train --data data/c4.txt --documents lines --fraction 0.99 --vocabulary 8192 --out data/c4-8k.model
           lapse init paper-c4-8k -o c4.toml; lapse train c4.toml --data data/c4.txt --out RUN"
+  [wikipedia]="wikipedia: articles in plain text between lines <doc ...> and </doc>, as WikiExtractor writes them, as wikipedia.txt.gz.
+    Ours: 96,339 articles of the English Wikipedia, 66 MB; with others results differ
+    Use:  lapse train experiments/wikipedia/expire_span.toml --out RUN"
+  [novels]="novels: long books in one file for each part, train.txt.gz, valid.txt.gz and test.txt.gz, in novels/; where PG-19 is too large.
+    Ours: 90, 5 and 5 English novels of the 19th and early 20th century in the public domain, 78 MB; with others results differ
+    Use:  data.train, data.valid and data.test name the three files; data.unit = \"character\""
   [light]="light: the world of the game LIGHT, complex_world_2020-09.json.
     From: Urbanek et al. 2019, cited by the Expire-Span paper
     Use:  lapse task show instruction --set instruction.world=data/complex_world_2020-09.json; docs/tasks.md"
@@ -49,7 +56,7 @@ list() {
     printf '  %-9s %8s  %s (package %s; %s)\n' "$name" "$size" "$what" "$package" "$licence"
   done < <(sed 's/ *| */|/g' <<<"$texts")
   printf '\nWhat the papers read, which you bring yourself, to the folder data/ or another:\n'
-  for name in enwik8 wikitext-2 pg19 c4 light; do printf '\n  %s\n' "${brought[$name]}"; done
+  for name in enwik8 wikitext-2 pg19 novels c4 wikipedia light; do printf '\n  %s\n' "${brought[$name]}"; done
 }
 
 names() { cut -d' ' -f1 <<<"$texts"; }

@@ -1,6 +1,7 @@
 """Memory: a run says beforehand what it takes, what cannot fit is refused, and a failed allocation is one line."""
 
 import json
+import os
 import pathlib
 import resource
 import tempfile
@@ -119,6 +120,14 @@ class Limits(ProgramTest):
                 ended = [self.run_within(limit, *arguments(limit)) for limit in limits]
                 self.assertTrue(ended[-1], "where there is enough, it ends well")
                 self.assertFalse(ended[0] and name == "train", "this limit is felt")
+
+    def test_threads_that_cannot_start(self):
+        # Stacks have 8 MB each. Without a look before, OpenMP ends the program in words of its own, or libtorch waits for ever.
+        least, threads = self.least(), 8 * os.cpu_count()
+        for more in (40, 80, 8 * threads):
+            process, stderr = self.limited(least + more, "eval", shared / "run", "--threads", threads)
+            self.assertEqual(process.returncode, 1)
+            self.assertRegex(stderr, r"^lapse: error: there is no memory to start all threads[^\n]*\n$", more)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,8 @@ class Api(Runs):
             session.idle()
             self.assertEqual("".join(step["text"] for step in session.steps), TEXT)
             self.assertTrue(all(h is None or h == 3 for h in held_of(session)[0]))
+            self.assertEqual(session.post("settings", lanes=None, temperature=0.5)[0], 200)  # null: the lanes stay
+            self.assertEqual(server.ask("GET", session.path + "/page", raw=True)[1].count(b'"--max-span","3"'), 1)
             status, said = session.post("settings", lanes=[{"run": 1, "options": {"budgt": 3}}])
             self.assertEqual(status, 400)
             self.assertIn("--budgt is no option of", said["error"]["message"])

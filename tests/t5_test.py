@@ -160,6 +160,14 @@ class Exchange(ProgramTest):
         self.assertEqual(self.succeed_json("info", run)["update"], 4)
         self.assertNotEqual(self.succeed_json("eval", run)["loss"], start)
 
+    def test_metrics_without_checkpoints_are_not_written_over(self):
+        run = self.imported()
+        self.succeed("train", run / "config.toml", "--out", run, "--resume", "--quiet")
+        (run / "checkpoints").rename(run / "elsewhere")
+        metrics = (run / "metrics.jsonl").read_bytes()
+        self.refuse("import", self.theirs, "--config", self.toml, "--out", run, says="put its folder checkpoints/ back")
+        self.assertEqual((run / "metrics.jsonl").read_bytes(), metrics)
+
     def test_others_are_refused(self):
         config = self.theirs / "config.json"
         text = config.read_text()

@@ -10,7 +10,8 @@ namespace lapse {
 
 class ReadLimit {
  public:
-  /// At first the `part`th part of the memory that this process can still take. `origin` begins the message.
+  /// At first the `part`th part of the memory that this process can still take, or kLittle if that is more. `origin`
+  /// begins the message.
   ReadLimit(std::string origin, int part) : origin_(std::move(origin)), part_(part) {}
 
   /// At most so many bytes, if that is less than before; `why` ends the message.
@@ -23,7 +24,7 @@ class ReadLimit {
   }
 
  private:
-  static constexpr size_t kLittle = 16'000'000;  // fits, or the system says so; to ask costs more than to read a line
+  static constexpr size_t kLittle = 16'000'000;  // bytes; to ask how much is free costs more than to read a line
 
   void ask_for_memory();
   [[noreturn]] void refuse() const;

@@ -106,17 +106,6 @@ void require_vocabulary(const Config& config, const Vocabulary& vocabulary, cons
     fail(path + ": its configuration reads windows, but its vocabulary has no token to begin them with");
 }
 
-/// Of "update-00001000.safetensors"; else -1. A user's own copy there, "update-best.safetensors", is none of the run's.
-int64_t update_of(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  constexpr std::string_view prefix = "update-";
-  int64_t update = -1;
-  if (path.extension() != ".safetensors" || !stem.starts_with(prefix)) return -1;
-  const char* end = stem.data() + stem.size();
-  const auto read = std::from_chars(stem.data() + prefix.size(), end, update);
-  return read.ec == std::errc() && read.ptr == end ? update : -1;
-}
-
 }  // namespace
 
 fs::path run_folder(const fs::path& run_or_file) {
@@ -128,6 +117,16 @@ fs::path run_folder(const fs::path& run_or_file) {
 
 fs::path checkpoint_path(const fs::path& run, int64_t update) {
   return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+}
+
+int64_t update_of(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  constexpr std::string_view prefix = "update-";
+  int64_t update = -1;
+  if (path.extension() != ".safetensors" || !stem.starts_with(prefix)) return -1;
+  const char* end = stem.data() + stem.size();
+  const auto read = std::from_chars(stem.data() + prefix.size(), end, update);
+  return read.ec == std::errc() && read.ptr == end ? update : -1;
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& run) {
@@ -360,14 +359,14 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
   std::error_code ignored;
   for (const fs::path& file : checkpoints_of(run))
     if (update_of(file) > update) fs::rename(file, file.string() + ".damaged", ignored);
-  remove_older_checkpoints(run, path, keep);
+  remove_older_checkpoints(run, update, keep);
   return path;
 }
 
-void remove_older_checkpoints(const fs::path& run, const fs::path& path, int64_t keep) {
+void remove_older_checkpoints(const fs::path& run, int64_t update, int64_t keep) {
   std::error_code ignored;
   for (const fs::path& file : checkpoints_of(run))
-    if (update_of(file) <= update_of(path) && keep-- <= 0) fs::remove(file, ignored);
+    if (update_of(file) <= update && keep-- <= 0) fs::remove(file, ignored);
 }
 
 }  // namespace lapse

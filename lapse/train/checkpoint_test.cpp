@@ -119,6 +119,22 @@ TEST(Checkpoint, OnlyTheNewestStay) {
   EXPECT_EQ(files[1].filename(), "update-00000010.safetensors");
 }
 
+TEST(Checkpoint, NamesSayTheUpdate) {
+  EXPECT_EQ(update_of(checkpoint_path("run", 1000)), 1000);
+  EXPECT_EQ(update_of(checkpoint_path("run", 123456789)), 123456789) << "more digits than usual";
+  for (const char* other : {"update-best.safetensors", "update-12b.safetensors", "update-.safetensors",
+                            "update-00000012.safetensors.damaged", "pruned.safetensors", "update-00000012"})
+    EXPECT_EQ(update_of(other), -1) << other;
+}
+
+TEST(Checkpoint, TheFolderOfARun) {
+  TestFolder folder;
+  const fs::path run = folder.path() / "run", checkpoint = checkpoint_path(run, 1);
+  make_folder(run / "checkpoints");
+  for (const fs::path& path : {run, run / "", run / ".", run / "pruned.safetensors", checkpoint})
+    EXPECT_EQ(run_folder(path), fs::absolute(run).lexically_normal()) << path;
+}
+
 TEST(Checkpoint, ADamagedOneIsPassedOver) {
   TestFolder folder;
   Small small("fixed_span");

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <set>
 #include <system_error>
 
 #include "lapse/core/error.h"
+#include "lapse/train/checkpoint.h"
 
 namespace lapse {
 namespace {
@@ -37,10 +39,8 @@ std::string holder(int descriptor) {
 
 /// Of what lapse itself writes into a run; others may have files there too.
 bool is_leftover(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return (name.starts_with("update-") && name.ends_with(".safetensors.partial")) ||
-         name == "pruned.safetensors.partial" || name == "metrics.jsonl.partial" || name == "config.toml.partial" ||
-         name == "prune.json.partial";
+  static const std::set<std::string> own = {"metrics.jsonl", "config.toml", "prune.json", "pruned.safetensors"};
+  return path.extension() == ".partial" && (update_of(path.stem()) >= 0 || own.count(path.stem().string()) > 0);
 }
 
 }  // namespace

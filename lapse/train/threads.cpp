@@ -2,11 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <latch>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -15,26 +15,22 @@
 namespace lapse {
 namespace {
 
-/// Starts OpenMP's threads now. Where one cannot be started, for want of memory, OpenMP ends the program in words of
-/// its own; so whether there is room for them is tried before.
-void start_threads() {
-  const int count = at::get_num_threads();
+/// Error unless so many threads can be started. Where one cannot, for want of memory, OpenMP ends the program in words
+/// of its own, and libtorch's pool of threads waits for it for ever; so this is tried before. No std::thread: it frees
+/// memory within the thread, for which malloc reserves 64 MB of addresses.
+void require_threads(int64_t count) {
   std::latch tried(1);
-  std::vector<std::thread> threads;
-  bool all = true;
-  try {
-    for (int i = 1; i < count; ++i) threads.emplace_back([&] { tried.wait(); });
-  } catch (const std::system_error&) {
-    all = false;
-  }
+  const auto wait = [](void* latch) -> void* {
+    static_cast<std::latch*>(latch)->wait();
+    return nullptr;
+  };
+  std::vector<pthread_t> threads;
+  for (pthread_t thread; std::ssize(threads) < count && ::pthread_create(&thread, nullptr, wait, &tried) == 0;)
+    threads.push_back(thread);
   tried.count_down();
-  for (std::thread& thread : threads) thread.join();
-  if (!all)
-    fail(
-        fmt::format("there is no memory to start {} threads; raise the limit on it, or give fewer (--threads, "
-                    "train.threads)",
-                    count));
-  at::parallel_for(0, count, 1, [](int64_t, int64_t) {});
+  for (const pthread_t thread : threads) ::pthread_join(thread, nullptr);
+  if (std::ssize(threads) < count)
+    fail("there is no memory to start all threads; raise the limit on it, or give fewer (--threads, train.threads)");
 }
 
 /// oneDNN crashes where it has no room for the machine code of a product, instead of saying so.
@@ -53,8 +49,10 @@ void use_threads(int64_t count) {
   if (count > kMostPerCore * cores)
     fail(fmt::format("{} threads: this machine has {} cores; give at most {} (--threads, train.threads)", count, cores,
                      kMostPerCore * cores));
+  // Those beside this one: of OpenMP, and of the pool that set_num_threads makes.
+  require_threads(count > 0 ? 2 * (count - 1) : at::get_num_threads() - 1);
   if (count > 0) at::set_num_threads(static_cast<int>(count));
-  start_threads();
+  at::parallel_for(0, at::get_num_threads(), 1, [](int64_t, int64_t) {});  // OpenMP's start now, while there is room
   require_room();
 }
 

@@ -62,18 +62,18 @@ class Run {
       metrics_.emplace(folder, update(), validation_due_);
       write_file(folder / "config.toml", config_to_toml(config_.sections()));
       // What a process left that was killed between writing one checkpoint and removing another.
-      if (resumed_) remove_older_checkpoints(folder, checkpoint_path(folder, update()), config_.train.keep);
+      if (resumed_) remove_older_checkpoints(folder, update(), config_.train.keep);
     }
     const int64_t total = config_.train.updates;
     progress_.emplace("train", "update", total, update(), quiet);
     if (!quiet) describe();
     // So that a run which is killed early has something to go on from, and a full disk is found at once.
     if (update() == 0 && config_.train.checkpoint_every > 0) save();
-    if (validation_due_ && config_.train.validate_every > 0 && problem_->validates() && !validate()) return leave();
+    if (validation_due_ && validates() && !validate()) return leave();
     while (update() < total) {
       step();
       const int64_t every = config_.train.validate_every;
-      validation_due_ = every > 0 && (update() % every == 0 || update() == total) && problem_->validates();
+      validation_due_ = validates() && (update() % every == 0 || update() == total);
       bool stop = group_.any(interrupted());
       if (validation_due_ && !stop) stop = !validate();
       if (stop) return leave();
@@ -109,9 +109,11 @@ class Run {
                       update(), config_.train.updates));
   }
 
+  bool validates() const { return config_.train.validate_every > 0 && problem_->validates(); }
+
   /// Now rather than hours later.
   void require_validation() const {
-    if (config_.train.validate_every == 0 || !problem_->validates()) return;
+    if (!validates()) return;
     try {
       problem_->require_validation();
     } catch (const Error& error) {
@@ -148,7 +150,7 @@ class Run {
   /// `bad`: the first update whose weights are suspect; a checkpoint from before it is good.
   [[noreturn]] void diverged(int64_t update, const char* what, double value, int64_t bad) const {
     auto files = checkpoints_of(folder_);
-    std::erase_if(files, [&](const fs::path& file) { return file >= checkpoint_path(folder_, bad); });
+    std::erase_if(files, [&](const fs::path& file) { return update_of(file) >= bad; });
     fail(fmt::format(
         "update {}: the {} is {}; {}. Lower optimiser.rate, lengthen optimiser.warmup or set optimiser.clip", update,
         what, value,

@@ -194,6 +194,8 @@ def torture(name, case, scratch, quick):
 
 
 def main():
+    if not pathlib.Path(LIBRARY).exists():
+        sys.exit(f"faults: {LIBRARY} is missing; scripts/build.sh release makes it")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all without")
     parser.add_argument("--quick", action="store_true")
