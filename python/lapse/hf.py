@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedC
 from transformers import cache_utils, masking_utils
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from lapse import ops
 from lapse.hf_training import cost, forget, restore
 from lapse.memory import Memory
 from lapse.methods import ALIASES, Reading, Settings, make_method
@@ -75,6 +76,7 @@ def attention(
     forgetting = getattr(module, "lapse_forgetting", None)
     if layer is None and forgetting is None:
         dense = attention_mask.dense if isinstance(attention_mask, Mask) else attention_mask
+        dense = dense if dense is None else dense.to(query.device)
         return sdpa_attention_forward(module, query, key, value, dense, dropout=dropout, scaling=scaling, **named)
     changed = [name for name in _UNREAD if named.get(name) is not None]
     if changed:
@@ -88,7 +90,9 @@ def attention(
             "lapse: with lapse.hf.Cache attention_mask must be [B, tokens], or absent: masks of other shapes are not read"
         )
     valid = None if attention_mask is None else attention_mask.valid
-    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    if valid is not None:
+        valid = valid.to(query.device)  # of a model on several devices
+    q, k, v = ops.autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
         span = forgetting.spans(module) if forgetting else None
         return layer.read(q, k, v, Reading(scale=scaling), valid, **({} if span is None else {"span": span})), None
@@ -171,7 +175,7 @@ class CacheLayer(cache_utils.CacheLayerMixin):
             self.memory.record(False)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        self.memory.select(beam_idx)
+        self.memory.select(beam_idx.to(self.memory.next.device))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         if indices.dtype == torch.bool:

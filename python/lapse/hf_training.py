@@ -49,7 +49,11 @@ class LayerForgetting:
         if self.told.method != "expire_span":
             return None
         assert self._hidden is not None  # `_see` comes before
-        logit = getattr(module, SPAN)(self._hidden.to(getattr(module, SPAN).weight.dtype)).squeeze(-1)
+        predictor = getattr(module, SPAN)
+        kind = torch.promote_types(predictor.weight.dtype, torch.float32)  # bfloat16 would round spans to 4 timesteps
+        weight, bias = predictor.weight.to(kind), predictor.bias.to(kind)
+        with torch.autocast(self._hidden.device.type, enabled=False):
+            logit = nn.functional.linear(self._hidden.to(kind), weight, bias).squeeze(-1)
         return self.told.max_span * torch.sigmoid(logit / self.told.divisor)
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, **named: Any) -> Tensor:
@@ -104,9 +108,8 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     for module in modules:
         if method == "expire_span" and not hasattr(module, SPAN):
             weight = next(module.parameters())
-            predictor = nn.Linear(
-                model.config.get_text_config().hidden_size, 1, device=weight.device, dtype=weight.dtype
-            )
+            kind = torch.promote_types(weight.dtype, torch.float32)  # small updates would not move a bfloat16 bias
+            predictor = nn.Linear(model.config.get_text_config().hidden_size, 1, device=weight.device, dtype=kind)
             odds = math.log(told.initial_fraction / (1 - told.initial_fraction))
             nn.init.zeros_(predictor.weight)
             nn.init.constant_(predictor.bias, told.divisor * odds)

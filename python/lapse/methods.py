@@ -274,7 +274,7 @@ class Settings:
     def take(self, name: str, otherwise: Any = None) -> Any:
         value = self.options.get(name, otherwise)
         if value is None:
-            raise ValueError(f"this method needs a budget or {name}=")
+            raise ValueError("lapse: this method needs budget=" + ("" if name == "budget" else f" or {name}="))
         return value
 
 
@@ -336,17 +336,32 @@ METHODS: dict[str, Callable[[Settings], Method]] = {
     "expire_span": lambda s: RowSpans(s.take("ramp"), s.reach),
 }
 ALIASES = {"window": "local", "sinks": "sink_window", "selective": "selective_attention"}
-OPTIONS = {"window", "sinks", "stride", "every", "max_span", "ramp"}
+OPTIONS: dict[str, set[str]] = {  # that each method takes
+    "full": set(),
+    "local": {"window"},
+    "local_global": {"window", "every"},
+    "strided": {"window", "stride", "max_span"},
+    "sink_window": {"window", "sinks"},
+    "h2o": set(),
+    "tova": set(),
+    "selective_attention": set(),
+    "expire_span": {"ramp"},
+}
+UNLIMITED = {"full", "expire_span"}  # they take no budget
 
 
 def make_method(name: str, settings: Settings) -> Method:
     """The rule of one layer. ValueError for unknown names and options, and budgets that leave no row."""
-    maker = METHODS.get(ALIASES.get(name, name))
+    full = ALIASES.get(name, name)
+    maker = METHODS.get(full)
     if maker is None:
         raise ValueError(f"no forgetting method {name!r}; there are: {', '.join([*METHODS, *ALIASES])}")
-    unknown = set(settings.options) - OPTIONS
+    unknown = set(settings.options) - OPTIONS[full]
     if unknown:
-        raise ValueError(f"{name}: no option {', '.join(sorted(unknown))}; there are: {', '.join(sorted(OPTIONS))}")
+        there = ", ".join(sorted(OPTIONS[full])) or "none"
+        raise ValueError(f"{name}: no option {', '.join(sorted(unknown))}; there are: {there}")
     if settings.budget < 0:
         raise ValueError(f"{name}: budget must be positive, got {settings.budget}")
+    if settings.budget > 0 and full in UNLIMITED:
+        raise ValueError(f"{name}: it takes no budget; name a method that does, such as tova")
     return maker(settings)

@@ -121,8 +121,11 @@ class ForgettingAttention(nn.Module):
         raise NotImplementedError
 
     def learning_rule(self) -> Method:
-        """The same in training."""
-        return self.rule()
+        """The same where gradients flow. ValueError if it evicts row by row: what is read must not depend on the order."""
+        rule = self.rule()
+        if rule.one_by_one:
+            raise ValueError("lapse: this method evicts row by row; read within torch.no_grad()")
+        return rule
 
     def describe(self, x: Tensor) -> dict[str, Tensor]:
         """Columns [B, rows, ...] that the rule needs, of what is remembered, normed: x [B, rows, width]."""

@@ -60,7 +60,7 @@ class _Call:
         self.until = until
         if self.packed:
             q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen)
-        q, k, v = _autocast(q, self.rows(k), self.rows(v))
+        q, k, v = autocast(q, self.rows(k), self.rows(v))
         B, T, N = q.shape[0], q.shape[1], k.shape[0]
         if start is None:
             start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
@@ -85,7 +85,12 @@ class _Call:
         self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
         self.offsets = cu_k.cpu()
         self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
-        longest = int(self.lengths.max()) if max_seqlen is None else max_seqlen
+        longest = max_seqlen
+        if max_seqlen is None or not (self.lengths.is_cuda or torch.compiler.is_compiling()):  # there it saves a wait
+            longest = int(self.lengths.max())
+            if max_seqlen is not None and max_seqlen < longest:
+                raise ValueError(f"{op}: max_seqlen is {max_seqlen}, but a sample has {longest} queries")
+            longest = max_seqlen or longest
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
         at = cu_q[:-1].to(q.device)[:, None] + steps
@@ -120,7 +125,8 @@ class _Call:
         return x.flatten(0, 1)[self.place] if self.packed else x
 
 
-def _autocast(*tensors):
+def autocast(*tensors):
+    """In the type of the autocast that they are within, if any: the operators take one for all."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
@@ -162,7 +168,7 @@ def ramp_attention(
         m_ti = clamp(1 + (span - a) / ramp, 0, 1), or 1 without spans;  a = softmax of the visible logits
         out_t = sum_i m a v_i / (sum_i m a + 1e-8), 0 where nothing is visible
 
-    A row is visible if min_age <= a <= max_age and t < until, or, without `until`, m > 0. Columns of rows are [B, N],
+    A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows are [B, N],
     packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time of each
     sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
     unless given. With the default min_age = 1 a query does not read its own row. `dropout` draws from `seed` [1] int64.

@@ -114,9 +114,11 @@ def show(
         from lapse.run import load
 
         name = str(model)
-        reader = _of_run(load(model, method, budget, **options), text)
+        reader = _of_run(load(model, method, budget, **options), text, method, budget)
         reader.facts.insert(0, ("run", name))
     elif hasattr(model, "vocabulary"):
+        if method or budget or options:
+            raise ValueError("lapse.show: this model was loaded already; give method, budget and options to lapse.load")
         name = "the model"
         reader = _of_run(model, text)
     elif tokenizer is not None:
@@ -127,25 +129,31 @@ def show(
     return Page(page(record(reader), title or f"What {name} remembers"), height)
 
 
-def _of_run(model: Any, text: str) -> Reader:
+def _cut(tokens: list[int]) -> list[tuple[list[int], int]]:
+    return [(tokens[:-1], tokens[-1])] if tokens else []
+
+
+def _of_run(model: Any, text: str, method: str | None = None, budget: int = 0) -> Reader:
     tokens = model.vocabulary.encode(text)
     block = model.config["train"]["block"]
-    if model.config["data"]["windows"]:
+    device = model.embedding.weight.device
+    if model.vocabulary.bos >= 0:  # windows and documents
         parts = [tokens[i : i + block] for i in range(0, len(tokens), block)]
         cut = [([model.vocabulary.bos, *part[:-1]], part[-1]) for part in parts]
     else:
-        cut = [(tokens[:-1], tokens[-1])]
+        cut = _cut(tokens)
 
     def begin():
         state = model.begin(1)
 
         def step(token: int) -> Tensor:
-            return model(torch.tensor([[token]]), state)[0][0, 0]
+            return model(torch.tensor([[token]], device=device), state)[0][0, 0].cpu()
 
         return step, lambda: state.layers
 
     attention = model.layers[0].attention
-    facts = [("method", model.config["forgetting"]["method"])]
+    facts = [("method", method or model.config["forgetting"]["method"])]
+    facts += [("budget", str(budget))] if budget else []
     configuration = "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
         for section, keys in model.config.items()
@@ -171,7 +179,7 @@ def _of_transformers(
 
     facts = [("model", type(model).__name__), ("method", method), ("budget", str(budget))]
     piece = lambda token: tokenizer.decode([token]).encode()
-    return Reader([(tokens[:-1], tokens[-1])], begin, 0, piece, facts, str(model.config), bos=False)
+    return Reader(_cut(tokens), begin, 0, piece, facts, str(model.config), bos=False)
 
 
 def record(reader: Reader) -> dict[str, Any]:

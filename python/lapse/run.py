@@ -151,6 +151,8 @@ def _adaptive(own: dict[str, Any], common: dict[str, Any], layer: int, config: d
 
 
 def _expire(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
+    if own.get("loss_at", "ramp") != "ramp":
+        raise ValueError(f'lapse.load: expire_span.loss_at = "{own["loss_at"]}" is not read')
     named = {name: own[name] for name in ("max_span", "ramp", "loss", "divisor", "divide", "random_drop")}
     return ExpireSpanAttention(**named, **common)
 
@@ -193,12 +195,13 @@ def _attention(
     config: dict[str, Any], layer: int, method: str, budget: int, options: dict[str, Any]
 ) -> ForgettingAttention:
     model, trained = config["model"], config["forgetting"]["method"]
+    own_row = model["attend_self"] or trained == "selective_attention"
     common = {
         "width": model["width"],
         "heads": model["heads"],
         "head_dim": model["head_dim"] or None,
         "positions": 0,
-        "attend_self": model["attend_self"],
+        "attend_self": own_row,
         "normed_heads": model["normed_heads"],
         "scaled": model["scaled_logits"],
         "dropout": model["dropout"],
@@ -218,12 +221,12 @@ def _attention(
         )
     longest = longest_of(config)
     own = config.get(method, {}) if method == trained else {}
-    given = {name: value for name, value in own.items() if name in OPTIONS - {"max_span"}} | options
+    given = {name: value for name, value in own.items() if name in OPTIONS[method] - {"max_span"}} | options
     settings = Settings(
         layer,
         model["layers"],
         budget or own.get("budget", 0),
-        min_age=0 if model["attend_self"] else 1,
+        min_age=0 if own_row else 1,
         longest=longest,
         options=given,
     )

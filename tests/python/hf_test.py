@@ -121,6 +121,15 @@ class Generation(unittest.TestCase):
                     alone = generate(model, one, tight(model, method))
                     self.assertEqual(together[b, 17 - length :].tolist(), alone[0].tolist())
 
+    def test_within_autocast(self):
+        """Rotary positions make q and k float32 there, and v is bfloat16."""
+        model, inputs = make(), prompts()
+        logits = []
+        for autocast in (False, True):
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                logits.append(model(**inputs, past_key_values=lapse.hf.Cache(model, "local", 8)).logits.float())
+        self.assertLess((logits[0] - logits[1]).abs().max(), 0.05 * logits[0].abs().max())
+
     def test_forgetting_changes_something(self):
         model, inputs = make(), prompts()
         own = generate(model, inputs)

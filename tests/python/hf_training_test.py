@@ -72,6 +72,21 @@ class Training(unittest.TestCase):
             for name, p in model.named_parameters():
                 self.assertGreater(p.grad.abs().sum().item(), 0, name)
 
+    def test_spans_are_not_rounded_to_bfloat16(self):
+        model = moved(lapse.hf.forget(make().bfloat16(), "expire_span", max_span=1000)).train()
+        tokens = prompts((20,))["input_ids"]
+        found = []
+        for module in model.modules():
+            told = getattr(module, "lapse_forgetting", None)
+            if told is not None:
+                self.assertEqual(module.lapse_span.weight.dtype, torch.float32)
+                module.register_forward_hook(lambda m, *_: found.append(m.lapse_forgetting.spans(m)))
+        with torch.autocast("cpu", torch.bfloat16):
+            (model(tokens, labels=tokens).loss + lapse.hf.cost(model)).backward()
+        for span in found:
+            self.assertEqual(span.dtype, torch.float32)
+            self.assertFalse(torch.equal(span, span.bfloat16().float()))
+
     def test_a_saved_model_forgets_again(self):
         tokens = prompts((20,))["input_ids"]
         for method, options in KINDS.items():

@@ -144,6 +144,9 @@ class Ramp(unittest.TestCase):
             ops.ramp_attention(q[0], k, v)
         with self.assertRaisesRegex(ValueError, r"with cu_seqlens q must be \[S, H, D\]"):
             ops.ramp_attention(q, k, v, cu_seqlens=torch.tensor([0, 3]))
+        with self.assertRaisesRegex(ValueError, "max_seqlen is 3, but a sample has 6 queries"):
+            packed = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
+            ops.ramp_attention(*packed, cu_seqlens=torch.tensor([0, 6]), max_seqlen=3)
         with self.assertRaisesRegex(RuntimeError, "row_span must be floating"):
             ops.ramp_attention(q, k, v, row_span=spans()[:, :2])
 

@@ -3,8 +3,10 @@
 import importlib.metadata
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
@@ -32,6 +34,25 @@ class Package(unittest.TestCase):
         names = zipfile.ZipFile(wheel).namelist()
         self.assertIn("lapse/liblapse_ops.so", names)
         self.assertFalse([n for n in names if n.endswith((".cpp", ".h", "_test.py"))])
+
+    def test_a_source_distribution_is_whole(self):
+        """It holds every file of ours that its own files include or install."""
+        with tempfile.TemporaryDirectory() as folder:
+            code = f"import scikit_build_core.build as b; b.build_sdist({folder!r})"
+            subprocess.run([sys.executable, "-B", "-c", code], cwd=ROOT, check=True, capture_output=True)
+            (path,) = pathlib.Path(folder).glob("lapse-*.tar.gz")
+            with tarfile.open(path) as archive:
+                texts = {
+                    one.name.split("/", 1)[1]: archive.extractfile(one).read().decode()
+                    for one in archive.getmembers()
+                    if one.isfile() and one.name.endswith((".h", ".cpp", ".inc", ".txt", ".cmake", ".css", ".js", ".html"))
+                }
+        wanted = set(re.findall(r"\.\./(lapse/[\w/.]+)", texts["python/CMakeLists.txt"]))
+        for name, text in texts.items():
+            if name.startswith("lapse/"):
+                wanted |= set(re.findall(r'#include "(lapse/[^"]+)"', text))
+        self.assertGreater(len(wanted), 50)
+        self.assertEqual(wanted - set(texts), set())
 
     def run_python(self, code, **environment):
         command = [sys.executable, "-B", "-c", code]

@@ -172,6 +172,11 @@ class Load(program.ProgramTest):
         run = self.train({}, "expire")
         with self.assertRaisesRegex(ValueError, "cannot be read with fixed_span, which must be trained"):
             lapse.load(run, method="fixed_span")
+        with self.assertRaisesRegex(ValueError, "evicts row by row; read within torch.no_grad"):
+            lapse.load(run, method="h2o", budget=9)(torch.tensor([[1, 2]]))
+        run = self.train(METHOD("expire_span", loss_at="creation"), "creation")
+        with self.assertRaisesRegex(ValueError, 'loss_at = "creation" is not read'):
+            lapse.load(run)
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
             lapse.load(self.folder)
 

@@ -87,6 +87,8 @@ class Pages(unittest.TestCase):
             self.assertEqual(pathlib.Path(folder, "page.html").read_text(encoding="utf-8"), page.html)
         with self.assertRaisesRegex(ValueError, "needs tokenizer="):
             lapse.show(self.model(), "text")
+        with self.assertRaisesRegex(ValueError, "two tokens or more"):
+            lapse.show(self.model(), "", self.Letters, method="tova", budget=6)
 
     def test_bytes_that_are_no_characters(self):
         cells = page_view._cells([b"a", b"\xc3", b"\xaf", b"\xff", b"\xe6", b"b"], 5)
