@@ -39,9 +39,14 @@ bool Completion::turn() {
   return false;
 }
 
+// A reader that is behind is looked at again in a moment.
+Session::Clock::time_point Completion::due() const {
+  using Clock = Session::Clock;
+  return out_.full() && !cancelled_ ? Clock::now() + std::chrono::milliseconds(5) : Clock::time_point::min();
+}
+
 // The prompt is read block by block, as others wait for their turn.
 bool Completion::advance() {
-  if (out_.full()) return true;
   if (read_ < prompt_.size()) {
     const size_t end = std::min(prompt_.size(), read_ + std::max<int64_t>(opened_->model->shape().block, 1));
     generator_.feed({prompt_.begin() + static_cast<int64_t>(read_), prompt_.begin() + static_cast<int64_t>(end)});

@@ -28,6 +28,7 @@ class Completion : public Job {
   Completion(std::shared_ptr<const Opened> opened, CompletionOptions options, std::string id);
 
   bool turn() override;
+  Session::Clock::time_point due() const override;
   void cancel() { cancelled_ = true; }  ///< from any thread
   /// More of the answer; as HttpReply::stream. From any one thread.
   bool take(std::string& text);

@@ -92,8 +92,9 @@ Clock::time_point Engine::take_turns() {
     next = std::min(next, session.due());
   }
   for (const auto& id : unread) remove(id);
-  std::erase_if(jobs_, [](const auto& job) { return !job->turn(); });
-  return jobs_.empty() ? next : Clock::time_point::min();
+  std::erase_if(jobs_, [now](const auto& job) { return job->due() <= now && !job->turn(); });
+  for (const auto& job : jobs_) next = std::min(next, job->due());
+  return next;
 }
 
 void Engine::run() {

@@ -23,6 +23,8 @@ class Job {
   virtual ~Job() = default;
   /// One step; false: it was the last. It must not throw.
   virtual bool turn() = 0;
+  /// When it wants its next step, as Session::due.
+  virtual Session::Clock::time_point due() const { return Session::Clock::time_point::min(); }
 };
 
 class Engine {

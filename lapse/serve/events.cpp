@@ -157,9 +157,7 @@ std::string Decoder::add(const std::string& piece) {
     }
     at = before;
     const std::string_view rest = std::string_view(open_).substr(at + 1);
-    const bool more =
-        length > 1 + rest.size() && std::ranges::all_of(rest, [](unsigned char c) { return (c & 0xC0) == 0x80; });
-    if (more) break;
+    if (length > 1 + rest.size() && std::ranges::all_of(rest, continues_character)) break;
     text += fmt::format("\\x{:02X}", byte);
     ++at;
   }

@@ -7,10 +7,8 @@
 // the first.
 #include "lapse/serve/http.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <httplib.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,78 +22,13 @@
 #include <thread>
 
 #include "lapse/core/error.h"
+#include "lapse/serve/connection.h"
 #include "lapse/serve/http_head.h"
 
 namespace lapse {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kSlice = 50;  // ms: how soon a waiting connection sees that the server stops
-
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
-/// A socket whose waits end in time, and when the server stops.
-class Connection {
- public:
-  Connection(int socket, const std::atomic<bool>& stopping) : socket_(socket), stopping_(stopping) {}
-  ~Connection() { ::close(socket_); }
-  Connection(const Connection&) = delete;
-
-  /// Some bytes; 0: there are none any more, or the time is over.
-  size_t read(char* to, size_t most, Clock::time_point until) {
-    if (!wait(POLLIN, until)) return 0;
-    const ssize_t got = ::recv(socket_, to, most, MSG_DONTWAIT);
-    return got > 0 ? static_cast<size_t>(got) : 0;
-  }
-
-  /// False if the reader has gone, or takes less than it should (HttpLimits).
-  bool write(const char* from, size_t count, double seconds) {
-    constexpr double kLeast = 64 << 10;  // bytes a second
-    const auto until = after(seconds + static_cast<double>(count) / kLeast);
-    while (count > 0) {
-      const ssize_t done = ::send(socket_, from, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (done > 0)
-        from += done, count -= static_cast<size_t>(done);
-      else if ((errno != EAGAIN && errno != EWOULDBLOCK) || !wait(POLLOUT, until))
-        return false;
-    }
-    return true;
-  }
-
-  /// Whether the other side has closed.
-  bool left() const {
-    pollfd one{socket_, POLLRDHUP, 0};
-    return ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-  }
-
-  /// Says that nothing more comes, and takes what is still being sent, for a moment: closing at once would take the
-  /// reply away from who is still sending.
-  void finish(double seconds) {
-    ::shutdown(socket_, SHUT_WR);
-    char waste[4096];
-    const auto until = after(seconds);
-    for (int i = 0; i < 512 && read(waste, sizeof waste, until) > 0; ++i) continue;
-  }
-
-  int socket() const { return socket_; }
-
- private:
-  bool wait(short what, Clock::time_point until) {
-    while (!stopping_ && Clock::now() < until) {
-      pollfd one{socket_, what, 0};
-      const int found = ::poll(&one, 1, kSlice);
-      if (found > 0) return (one.revents & what) != 0;
-      if (found < 0 && errno != EINTR) return false;
-    }
-    return false;
-  }
-
-  int socket_;
-  const std::atomic<bool>& stopping_;
-};
+using Clock = Connection::Clock;
 
 /// A request that has come whole, for the library: it reads from memory and writes to the connection.
 class Received : public httplib::Stream {
@@ -306,7 +239,7 @@ class HttpServer::Server : public httplib::Server {
 /// Reads the head and the body, or says why not (status 0: all is well). `text` becomes what the library is to parse.
 HttpReply HttpServer::Server::receive(Connection& connection, std::string& text, std::string& body) const {
   const HttpLimits& limits = options_.limits;
-  const auto until = after(limits.request_seconds);
+  const auto until = Connection::after(limits.request_seconds);
   char some[4096];
   size_t end = text.npos;
   while ((end = text.find("\r\n\r\n", text.size() < sizeof some + 3 ? 0 : text.size() - sizeof some - 3)) ==
@@ -370,7 +303,7 @@ void HttpServer::Server::answer(const httplib::Request& request, httplib::Respon
 
 void HttpServer::Server::stream(HttpReply reply, httplib::Response& response) {
   const auto all = std::make_shared<HttpReply>(std::move(reply));
-  const auto until = after(options_.limits.stream_seconds);
+  const auto until = Connection::after(options_.limits.stream_seconds);
   response.set_chunked_content_provider(
       all->type,
       [this, all, until](size_t, httplib::DataSink& sink) {
