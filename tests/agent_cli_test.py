@@ -288,6 +288,7 @@ class Refusals(AgentTest):
         refused("corridor.shortest=9", "corridor.longest = 5")
         refused("train.batch=1000000000", "train.batch")
         refused("model.input=adaptive", "leave out model.input and model.output")
+        refused("forgetting.method=h2o", "an agent cannot be trained with budgets of rows")
 
     def altered(self, change):
         run = self.folder / "run"

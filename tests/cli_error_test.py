@@ -235,11 +235,16 @@ class Folder(ProgramTest):
         self.refuse("train", shared / "config.toml", "--out", file / "run", says=str(file))
         self.assertEqual(file.read_text(), "mine")
 
+    def test_a_tokenizer_without_subwords(self):
+        arguments = ("--out", self.folder / "run", "--set", "data.tokenizer=x.model")
+        self.refuse("train", shared / "config.toml", *arguments, says='data.tokenizer is for data.unit = "subword"')
+
     def test_tuning_from_what_does_not_fit(self):
         out = self.folder / "tuned"
         for change, words in {"model.width=32": "weight.", "optimiser.name=rmsprop": "optimiser.square_avg"}.items():
             arguments = ("--set", f"train.from={self.run_folder}", "--set", change)
             self.refuse("train", shared / "config.toml", "--out", out, *arguments, says=[str(self.run_folder), words])
+            self.refuse("train", shared / "config.toml", "--dry-run", *arguments, says=[str(self.run_folder), words])
             self.assertFalse(out.exists())
         self.refuse("train", shared / "config.toml", "--out", out, "--set", "train.from=nowhere", says="nowhere")
         self.assertFalse(out.exists())

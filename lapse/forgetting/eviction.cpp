@@ -63,7 +63,7 @@ class EvictionOptions : public PatternOptions {
                 .in(1, 1 << 24)
                 .unit("rows")};
   }
-  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+  std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {
     return make_(shape, budget_or(configured_), max_span_);
   }
 

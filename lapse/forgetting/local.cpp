@@ -12,7 +12,7 @@ class LocalOptions : public PatternOptions {
     return {max_span_field(),
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
-  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+  std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {
     return std::make_unique<Window>(shape, max_span_, window_age(shape, budget_or(window_)));
   }
 

@@ -32,7 +32,7 @@ class LocalGlobalOptions : public PatternOptions {
                       "where a model is read, to at most {}",
                       every_, shape.layers, shape.layers));
   }
-  std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const override {
+  std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t layer) const override {
     const bool global = layer % every_ == every_ - 1;
     return std::make_unique<Window>(shape, max_span_, global ? max_span_ : window_age(shape, budget_or(window_)));
   }

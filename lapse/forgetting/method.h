@@ -144,6 +144,8 @@ class MethodOptions {
   virtual int64_t longest(const ModelShape& shape) const = 0;
   /// The same of rows that stand for one timestep each: how far back a method that takes this one's place may read.
   virtual int64_t longest_single(const ModelShape& shape) const { return longest(shape); }
+  /// The least age at which a row is read: 0 if tokens attend themselves.
+  virtual int64_t least_age(const ModelShape& shape) const { return shape.min_age; }
   /// Rows of the position table: ages 1 ... P have an embedding.
   virtual int64_t positions(const ModelShape& shape) const = 0;
   /// Zero vectors at ages n ... 1 that a sequence starts from (docs/equations.md, 11).

@@ -26,6 +26,13 @@ Fields PatternOptions::reading_fields() {
 void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {
   positions_ = trained.positions(shape);
   max_span_ = trained.longest_single(shape);
+  least_age_ = trained.least_age(shape);
+}
+
+std::unique_ptr<Method> PatternOptions::make(const ModelShape& shape, int64_t layer, Random&) const {
+  ModelShape read = shape;
+  if (least_age_) read.min_age = *least_age_;
+  return make_layer(read, layer);
 }
 
 Field PatternOptions::max_span_field() {

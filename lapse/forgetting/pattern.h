@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "lapse/forgetting/method.h"
 #include "lapse/ops/dense/few_rows.h"
@@ -51,7 +52,7 @@ class Window : public Pattern {
 };
 
 /// Options of a method that has no weights of its own and so can read any model: it takes over the trained method's
-/// positions, and how far back that reads.
+/// positions, how far back that reads, and whether tokens attend themselves.
 class PatternOptions : public MethodOptions {
  public:
   Fields reading_fields() override;
@@ -60,8 +61,10 @@ class PatternOptions : public MethodOptions {
   int64_t longest(const ModelShape&) const override { return max_span_; }
   int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
   int64_t initial_rows(const ModelShape&) const override { return 0; }
+  std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const final;
 
  protected:
+  virtual std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t layer) const = 0;
   Field max_span_field();
   /// The rows a layer may hold, the current one included; `otherwise` without --budget.
   int64_t budget_or(int64_t otherwise) const { return budget_ > 0 ? budget_ : otherwise; }
@@ -70,6 +73,7 @@ class PatternOptions : public MethodOptions {
 
  private:
   int64_t positions_ = 0;  // of the model that was adopted
+  std::optional<int64_t> least_age_;
 };
 
 }  // namespace lapse

@@ -179,6 +179,7 @@ class SelectiveAttentionOptions : public MethodOptions, public BudgetOptions {
   }
 
   int64_t longest(const ModelShape&) const override { return s_.max_span - 1; }
+  int64_t least_age(const ModelShape&) const override { return 0; }
   int64_t positions(const ModelShape&) const override { return s_.max_span - 1; }
   int64_t initial_rows(const ModelShape&) const override { return 0; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const override {

@@ -41,7 +41,7 @@ class SinkWindowOptions : public PatternOptions {
         field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"));
     return fields;
   }
-  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+  std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {
     if (budget_ > 0 && budget_ <= sinks_)
       fail(fmt::format("--budget {}: the {} sinks leave no row for the window", budget_, sinks_));
     const int64_t window = budget_ > 0 ? budget_ - sinks_ : window_;

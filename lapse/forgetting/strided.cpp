@@ -37,7 +37,7 @@ class StridedOptions : public PatternOptions {
   }
   // Under a budget half is the window, and the stride is the least that leaves the other half for the summary rows of
   // the ages beyond it.
-  std::unique_ptr<Method> make(const ModelShape& shape, int64_t, Random&) const override {
+  std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {
     if (budget_ == 0) return std::make_unique<Strided>(shape, window_, stride_, max_span_);
     if (budget_ == 1) fail("--budget 1: strided attention needs one row for the window and one for the rest");
     const int64_t rest = budget_ / 2, window = budget_ - rest;

@@ -238,6 +238,25 @@ TEST(Baselines, EmbeddingsOfSlotsAreNotThoseOfAges) {
   }
 }
 
+// Selective attention's tokens attend themselves, whatever the base model says, and so they do by another method.
+TEST(Baselines, TokensGoOnAttendingThemselves) {
+  ModelConfig config = tiny_config("post");
+  for (const char* name : {"local", "sink_window", "tova", "h2o"}) {
+    std::vector<Tensor> read;
+    for (const bool attends : {false, true}) {
+      config.attend_self = attends;
+      const auto options = method_options("selective_attention");
+      const auto reader = find_method(name).options();
+      reader->adopt(*options, shape_of(config, kBlock));
+      set_fields(reader->reading_fields(), {{"budget", "20"}});
+      Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
+      other.to(at::kDouble);
+      read.push_back(run(other, false, random_tokens(2, 40), {40}));
+    }
+    EXPECT_EQ(difference(read[0], read[1]), 0) << name;
+  }
+}
+
 TEST(Baselines, LocalGlobalNeedsAGlobalLayer) {
   const ModelShape shape = shape_of(tiny_config("post"), kBlock);
   EXPECT_THROW(method_options("local_global", {{"every", "3"}})->check(shape), Error);

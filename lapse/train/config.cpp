@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/forgetting/budgets.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/ops/dense/linear.h"
 #include "lapse/rl/registry.h"
@@ -212,8 +213,28 @@ void Config::check() const {
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }
 
+namespace {
+
+/// Where budgets hold, an agent acts on fewer rows than it would learn from.
+void require_same_memory(const Config& config) {
+  const ModelShape shape = shape_of(config.model, config.train.block);
+  Random none(0, "weights");
+  for (int64_t layer = 0; layer < config.model.layers; ++layer)
+    if (config.method().make(shape, layer, none)->one_by_one())
+      fail(
+          fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "
+                      "forgetting.method = \"{}\"; train without, and give {} to `lapse eval`",
+                      config.method_name, has_budgets(config.method()) ? "--budget" : "--method and --budget"));
+}
+
+}  // namespace
+
 void require_trainable_here(const Config& config) {
   config.check();
+  if (!config.data.tokenizer.empty() && config.data.unit != "subword")
+    fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
+                     config.data.unit));
+  if (config.environment()) require_same_memory(config);
   const at::Device device = find_device(config.train.device);
   if (config.train.precision == "bf16" && !has_bfloat16_products(device))
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");
