@@ -80,16 +80,17 @@ class Compressive : public Method {
       if (row == begin && is(row, RowKind::start))
         for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
       const int64_t now = starts.const_data_ptr<int64_t>()[b], last = now + length - 1 - s_.max_span;
-      // No query reads what was before the episode of the first one, whose rows may still be there. Only a stream can
-      // start from rows of its own.
+      // Only a stream can start from rows of its own.
+      const auto begins = [&](int64_t i) { return is(i, RowKind::first) && !is(i - 1, RowKind::start); };
+      // No query reads what was before the episode of the first one, whose rows may still be there.
       for (int64_t i = row + 1; i < end && t[i] <= now; ++i)
-        if (is(i, RowKind::first) && !is(i - 1, RowKind::start)) row = i, next = std::max(next, slot_from(t[i]));
+        if (begins(i)) row = i, next = std::max(next, slot_from(t[i]));
       while (next <= last) {
         row = std::lower_bound(t + row, t + end, next) - t;
         // An episode's last timesteps, if they are fewer than c, make no slot: none of its queries would read that.
         int64_t other = row;
         if (t[row] == next)
-          for (++other; other < row + s_.rate && !is(other, RowKind::first);) ++other;
+          for (++other; other < row + s_.rate && !begins(other);) ++other;
         if (other < row + s_.rate) {
           next = slot_from(t[other]);
           continue;
@@ -137,22 +138,22 @@ class Compressive : public Method {
   /// One softmax over the newest rows, which the operator has read, and the slots.
   Tensor joined(const Query& query, const Rows& rows, const Slots& slots, const RampOutputs& newest) const {
     const int64_t B = query.q.size(0), K = query.q.size(1), H = shape_.heads, D = shape_.head_dim, S = slots.count;
-    const auto at_slots = [&](const Tensor& x) {  // [B, H, S, D]
-      return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2);
+    const auto wide = newest.stats.scalar_type();  // sums are in float32, and there are few slots
+    const auto at_slots = [&](const Tensor& x) {   // [B, H, S, D]
+      return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2).to(wide);
     };
-    const Tensor q = query.q.transpose(1, 2);
+    const Tensor q = query.q.transpose(1, 2).to(wide);
     Tensor logits = at::matmul(q, at_slots(rows.key).transpose(2, 3));
     // How many slots have begun after this one when a query reads it: 0 ... C.
     const Tensor now = (query.start.unsqueeze(1) + at::arange(K, query.start.options())).unsqueeze(2);
     const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
     const Tensor visible = at::logical_and(since >= 0, now < slots.until.unsqueeze(1)).unsqueeze(1);  // [B, 1, K, S]
     if (query.position.defined()) {
-      const Tensor by_rank = at::matmul(q, query.position.narrow(0, s_.max_span, s_.slots() + 1).t());
+      const Tensor by_rank = at::matmul(q, query.position.narrow(0, s_.max_span, s_.slots() + 1).to(wide).t());
       const Tensor rank = since.clamp(0, s_.slots()).unsqueeze(1).expand({B, H, K, S});
       logits = logits + by_rank.gather(3, rank);
     }
     constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
-    logits = logits.to(newest.stats.scalar_type());
     if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
     if (query.age_bias.defined()) {
       const Tensor age = (now - slots.time.unsqueeze(1)).clamp(0, query.age_bias.size(1) - 1);
@@ -162,13 +163,15 @@ class Compressive : public Method {
     const Tensor lse = at::logsumexp(logits, {3}, true);
     Tensor weights = at::exp(logits - lse);
     if (query.dropout > 0) {
-      const auto seed = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));
+      const uint64_t of_layer = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));  // the feed-forward's own
+      const uint64_t seed = mix64(of_layer + 1);
       weights = dropped(weights, query.dropout, seed);
     }
-    const Tensor out = at::matmul(weights.to(query.q.scalar_type()), at_slots(rows.value)).transpose(1, 2);
+    const Tensor out = at::matmul(weights, at_slots(rows.value)).transpose(1, 2);
     const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
     const Tensor sees = visible.any(3, true).transpose(1, 2);
-    return newest.out + (out - newest.out) * at::where(sees, share, 0).to(out.scalar_type());
+    const Tensor near = newest.out.to(wide);
+    return (near + (out - near) * at::where(sees, share, 0)).to(newest.out.scalar_type());
   }
 
   Settings s_;

@@ -76,6 +76,34 @@ TEST(Compressive, ReadsAveragesByTheRule) {
   }
 }
 
+// Rows that a stream starts from are averaged together with its first tokens: 10 does not divide by 4.
+TEST(Compressive, AveragesStartRowsWithTokens) {
+  const auto settings =
+      method_options("compressive", {{"max_span", "10"}, {"rate", "4"}, {"size", "8"}, {"initial_memory", "zeros"}});
+  const ModelShape shape{1, kWidth, kHeads, kDim, kBlock};
+  Random random(3, "compressive");
+  const auto method = settings->make(shape, 0, random);
+  constexpr int64_t kLast = 20;
+  const Tensor hidden = random_normal({kLast, kWidth}, random);
+  const Tensor all = at::cat({at::zeros({10, kWidth}, at::kDouble), hidden});  // from time -10 on
+  Tensor kind = at::full({10 + kLast}, static_cast<int64_t>(RowKind::token), at::kByte);
+  kind.narrow(0, 0, 10).fill_(static_cast<int64_t>(RowKind::start));
+  kind[10] = static_cast<int64_t>(RowKind::first);
+  MemoryTable table(1);
+  table.append(
+      {{"hidden", all.unsqueeze(0)}, {"time", at::arange(-10, kLast).unsqueeze(0)}, {"kind", kind.unsqueeze(0)}});
+  const auto pooled = method->pool(table, at::full({1}, kLast, at::kLong), 1);
+  ASSERT_TRUE(pooled.hidden.defined());
+  for (int64_t i = 0; i < pooled.time.numel(); ++i) {
+    const auto tau = pooled.time[i].item<int64_t>();
+    if (tau < -10) continue;  // slots that a stream starts with: zeros
+    EXPECT_LE(difference(pooled.hidden[i], all.narrow(0, tau + 10, 4).mean(0)), 1e-12) << tau;
+  }
+  std::vector<int64_t> times(pooled.time.const_data_ptr<int64_t>(),
+                             pooled.time.const_data_ptr<int64_t>() + pooled.time.numel());
+  EXPECT_EQ(times, (std::vector<int64_t>{-18, -14, -10, -6, -2, 2, 6, 10}));
+}
+
 // Weights that stay are scaled up: over many draws the newest timesteps and the averages both come to what they are
 // without dropout.
 TEST(Compressive, IsTheSameOnAverageWithDropout) {
