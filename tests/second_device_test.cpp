@@ -180,6 +180,21 @@ TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
   }
 }
 
+// Weights in bfloat16: many rows and few, which are multiplied in float32.
+TEST_P(SecondDeviceModel, ReadsBfloat16AsOnTheCpu) {
+  const Threads one(1);
+  at::NoGradGuard no_grad;
+  Transformer there = model(second_device()), here = model(at::kCPU);
+  for (Transformer* each : {&there, &here}) each->to_bfloat16();
+  const Tensor tokens = random_tokens(kStreams, kBlock);
+  ModelMemory memory = there.begin(kStreams, Stored::projections), other = here.begin(kStreams, Stored::projections);
+  for (const int64_t K : {8, 1, 1, 8}) {
+    const auto expected = here.forward(tokens.narrow(1, 0, K), other, {});
+    const auto got = there.forward(tokens.narrow(1, 0, K).to(second_device()), memory, {});
+    EXPECT_LT(difference(got.logits.to(at::kCPU), expected.logits), 0.05);
+  }
+}
+
 TEST_P(SecondDeviceModel, GeneratesAsOnTheCpu) {
   const Threads one(1);
   Transformer there = model(second_device()), here = model(at::kCPU);

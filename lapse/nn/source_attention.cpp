@@ -43,7 +43,10 @@ SourceRows SourceAttention::packed(const Tensor& key, const Tensor& value, const
 
 SourceRows SourceAttention::rows(const Tensor& x, const Tensor& lengths, bool bfloat16) const {
   const auto made = lapse::linear(x, {key_.weight, value_.weight}, {.bfloat16 = bfloat16});
-  return packed(made[0], made[1], lengths);
+  SourceRows rows = packed(made[0], made[1], lengths);
+  if (key_.weight.scalar_type() == at::kBFloat16)
+    for (Tensor* kept : {&rows.key, &rows.value}) *kept = kept->to(at::kBFloat16);
+  return rows;
 }
 
 Tensor SourceAttention::operator()(const Tensor& h, LayerPass& pass) {

@@ -246,7 +246,7 @@ class TiledWork {
   Bounds* bounds_ = nullptr;
 };
 
-/// lse2 of ramp_tile.h for block j of queries, from the forward pass's statistics [B, K, H, 2]: weights are 2^(s -
+/// lse2 of tile.h for block j of queries, from the forward pass's statistics [B, K, H, 2]: weights are 2^(s -
 /// lse2). So large where nothing is visible, and beyond the block, that they are 0.
 template <class T>
 void softmax_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t j, float* lse2) {

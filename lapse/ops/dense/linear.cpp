@@ -279,11 +279,11 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   std::vector<Tensor> y;
   const bool few = m <= kFewRows;
   const bool nothing = m == 0 || weights[0].numel() == 0;
-  if (rounds && (!few || nothing)) {
+  if (rounds && (!few || nothing || !x.device().is_cpu())) {
     std::vector<Tensor> wide;
     for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
     LinearOptions options = o;
-    options.bfloat16 = has_bfloat16_products(x.device());
+    options.bfloat16 = !few && has_bfloat16_products(x.device());
     return lapse::linear(x, wide, options);
   }
   if (o.bfloat16 && !x.device().is_cpu() && !nothing) return rounded_layers(x, weights, o);

@@ -1,4 +1,4 @@
-// The forward pass in tiles: products by brgemm, the softmax between them by ramp_tile.h. Nothing of queries x rows is
+// The forward pass in tiles: products by brgemm, the softmax between them by tile.h. Nothing of queries x rows is
 // kept; a query's running maximum and sums go from tile to tile.
 
 #include "lapse/ops/aten.h"

@@ -1,4 +1,4 @@
-// ramp_attention: schema, checks, autograd and shape inference. The kernels are in ramp_attention_*.cpp.
+// ramp_attention: schema, checks, autograd and shape inference. The kernels are in the other files of this folder.
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 
 #include <ATen/OpMathType.h>

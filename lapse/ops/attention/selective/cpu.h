@@ -13,7 +13,7 @@ SelectiveGradients selective_attention_backward_tiled(const at::Tensor& grad_out
                                                       const AttentionInputs& inputs, const SelectiveOptions& options,
                                                       const SelectiveOutputs& outputs, bool bfloat16);
 
-/// For a few queries in float32, without dropout.
+/// For a few queries, float32 and bfloat16 inputs, summed in float32; without dropout.
 SelectiveOutputs selective_attention_decode(const AttentionInputs& inputs, const SelectiveOptions& options);
 
 /// In float32, for any number of queries.

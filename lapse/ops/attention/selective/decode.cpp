@@ -1,4 +1,4 @@
-// A few queries before many rows, as in generation: rows are read where they lie, by ramp_decode.h with -F as each
+// A few queries before many rows, as in generation: rows are read where they lie, by few_queries.h with -F as each
 // row's logit. F is one number for each row, so that chunks of rows are independent.
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // selective_attention and selective_prune: schema, checks, autograd and shape inference. The kernels are in
-// selective_attention_*.cpp.
+// the other files of this folder.
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 #include <ATen/OpMathType.h>

@@ -57,7 +57,7 @@ class SelectiveCall {
   std::vector<std::vector<int32_t>> open_;  // [sample][row of the plan]: the first query that can mask the row
 };
 
-/// lse2 of ramp_tile.h for block j of queries, from the statistics [B, K, H]. So large where nothing is visible, and
+/// lse2 of tile.h for block j of queries, from the statistics [B, K, H]. So large where nothing is visible, and
 /// beyond the block, that weights are 0.
 template <class T>
 void selective_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t j,
