@@ -120,7 +120,7 @@ int run(const Command& verb, const Arguments& arguments) {
   const auto model = reader.model();
   reader.checkpoint.close();
   const int64_t streams =
-      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, block, train.batch);
+      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
   const auto other = other_reading(arguments, reader);
   const auto report = token_report(arguments, reader, *source);
@@ -187,9 +187,10 @@ void add_eval(const Command& program, Action& action) {
   verb.add_option("--streams", arguments->streams,
                   "read so many streams or windows, or act in so many environments, at a time; default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
-  verb.add_option("--block", arguments->block,
-                  "timesteps at once; of windows (data.windows, data.documents) their length, else the result does not "
-                  "depend on it; default: as in training")
+  verb.add_option(
+          "--block", arguments->block,
+          "timesteps at once; of windows (data.windows, data.documents) their length, of span corruption how much "
+          "text a source is made of, else the result does not depend on it; default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
   add_min_fill(verb, arguments->min_fill);
   verb.add_option("--losses", arguments->losses,

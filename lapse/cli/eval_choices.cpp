@@ -56,7 +56,7 @@ int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {
               {"choices", arguments.questions},
               {"questions", result.right.size()}};
   for (const auto& [name, values] : {std::pair("acc", &result.right), {"acc_norm", &result.right_per_byte}}) {
-    const Interval interval = interval_of(*values);
+    const Interval interval = interval_of_share(*values);
     all[name] = interval.mean;
     all[name + std::string("_low")] = interval.low, all[name + std::string("_high")] = interval.high;
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -16,15 +17,21 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const EpisodesResult& result, const std::string& score) {
+/// Where a score is at most 1 an episode succeeds or fails, and so does a reward that is 0 or 1.
+bool is_share(const std::string& name, const std::vector<double>& values, const EnvironmentShape& shape) {
+  return shape.best_score == 1 && name != "episode_steps" &&
+         std::ranges::all_of(values, [](double x) { return x == 0 || x == 1; });
+}
+
+Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   std::vector<double> scores, rewards, steps;
   for (const auto& episode : result.episodes) {
     scores.push_back(episode.score), rewards.push_back(episode.reward);
     steps.push_back(static_cast<double>(episode.steps));
   }
   Json json;
-  for (const auto& [name, values] : {std::pair{score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
-    const Interval interval = interval_of(values);
+  for (const auto& [name, values] : {std::pair{shape.score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
+    const Interval interval = is_share(name, values, shape) ? interval_of_share(values) : interval_of_mean(values);
     json[name] = interval.mean, json[name + "_low"] = interval.low, json[name + "_high"] = interval.high;
   }
   json["steps"] = result.steps;
@@ -70,7 +77,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
                                      .group = group});
   progress.finish();
   if (result.episodes.empty()) fail("interrupted before the first episode ended");
-  const std::string score = environment.shape().score;
+  const EnvironmentShape shape = environment.shape();
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},
               {"environment", reader.config().task_name},
@@ -78,12 +85,12 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
               {"episodes", result.episodes.size()},
               {"actions", arguments.greedy ? "likeliest" : "drawn"},
               {"seed", arguments.seed}};
-  all.update(to_json(result, score));
+  all.update(to_json(result, shape));
   if (!group.first()) return 0;
   if (json)
     std::cout << all.dump(2) << '\n';
   else
-    print(all, score);
+    print(all, shape.score);
   if (result.stopped) fail("interrupted: these are the numbers of the episodes that ended");
   return 0;
 }

@@ -1,6 +1,7 @@
 // `lapse task show`: what a model reads of a generated task, or sees in an environment, for people.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "lapse/cli/frame.h"
@@ -38,7 +39,8 @@ std::string word_of(const Vocabulary& vocabulary, int64_t id) {
 /// The words of a block of one sample. What is asked for after a word stands in brackets behind it, but not where all
 /// next words are to be predicted.
 std::string text_of(const TokenBlock& block, const Vocabulary& vocabulary) {
-  const bool labels = vocabulary.outputs() != vocabulary.size(), is_text = !block.asked.empty();
+  const bool labels = vocabulary.outputs() != vocabulary.size();
+  const bool is_text = !block.asked.empty() && block.scored() > std::ranges::count(block.asked, true);
   const int64_t length = block.lengths.empty() ? block.length : block.lengths[0];
   std::string text, line;
   for (int64_t i = 0; i < length; ++i) {

@@ -68,6 +68,7 @@ class Streams {
         const bool scored = sequences == 0 || stream.sequence() < sequences;
         const auto [input, target] = stream.next();
         block.input.push_back(input), block.target.push_back(scored ? target : kUnscored);
+        block.asked.push_back(block.target.back() != kUnscored);  // an answer that is broken off is not counted
       }
     return block;
   }
@@ -110,7 +111,7 @@ class Evaluation : public EvaluationBlocks {
   Evaluation(const Rules& rules, int64_t sequences, int64_t batch, int64_t block, Random random)
       : sequences_(sequences), block_(block), streams_(rules, batch, std::move(random)) {
     const int64_t longest = rules.gap + 2 * rules.most + 2;
-    blocks_ = (sequences * longest + block - 1) / block;
+    blocks_ = sequences * longest / block + 1;  // beyond the last answer's end
   }
   bool next(TokenBlock& block) override {
     if (done_ == blocks_) return false;

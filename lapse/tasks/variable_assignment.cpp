@@ -49,9 +49,12 @@ class VariableAssignment : public SequenceTask {
   DrawSequence drawer(Random& random) const override {
     if (ood_values_ == 0) return SequenceTask::drawer(random);
     std::vector<int64_t> chosen;
+    std::vector<bool> taken(values_);
     while (std::ssize(chosen) < ood_values_)
-      if (const auto value = static_cast<int64_t>(random.below(values_)); std::ranges::count(chosen, value) == 0)
+      if (const auto value = static_cast<int64_t>(random.below(values_)); !taken[value]) {
+        taken[value] = true;
         chosen.push_back(value);
+      }
     return [this, chosen](Random& r) {
       return draw_among(r, [&](Random& inner) { return chosen[inner.below(chosen.size())]; });
     };

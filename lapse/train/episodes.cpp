@@ -190,21 +190,35 @@ EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& envir
   return result;
 }
 
-Interval interval_of(const std::vector<double>& values) {
-  constexpr double z = 1.959963984540054;
-  const auto n = static_cast<double>(values.size());
-  if (values.empty()) return {};
-  double sum = 0, squares = 0;
+namespace {
+
+constexpr double kDeviations = 1.959963984540054;  // of a normal distribution, within which 95 % lie
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
   for (const double x : values) sum += x;
-  const double mean = sum / n;
-  if (std::ranges::all_of(values, [](double x) { return x == 0 || x == 1; })) {
-    const double middle = (mean + z * z / (2 * n)) / (1 + z * z / n);
-    const double half = z / (1 + z * z / n) * std::sqrt(mean * (1 - mean) / n + z * z / (4 * n * n));
-    return {mean, middle - half, middle + half};
-  }
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+Interval interval_of_mean(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const auto n = static_cast<double>(values.size());
+  const double mean = mean_of(values);
+  double squares = 0;
   for (const double x : values) squares += (x - mean) * (x - mean);
-  const double half = values.size() < 2 ? 0 : z * std::sqrt(squares / (n - 1) / n);
+  const double half = values.size() < 2 ? 0 : kDeviations * std::sqrt(squares / (n - 1) / n);
   return {mean, mean - half, mean + half};
+}
+
+Interval interval_of_share(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const auto n = static_cast<double>(values.size());
+  const double share = mean_of(values), z = kDeviations;
+  const double middle = (share + z * z / (2 * n)) / (1 + z * z / n);
+  const double half = z / (1 + z * z / n) * std::sqrt(share * (1 - share) / n + z * z / (4 * n * n));
+  return {share, middle - half, middle + half};
 }
 
 }  // namespace lapse

@@ -45,7 +45,9 @@ EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& envir
 struct Interval {
   double mean = 0, low = 0, high = 0;
 };
-/// Of a share of successes out of n: Wilson's score interval. Of other numbers: 1.96 standard errors.
-Interval interval_of(const std::vector<double>& values);
+/// Of n numbers: 1.96 standard errors.
+Interval interval_of_mean(const std::vector<double>& values);
+/// Of n successes (1) and failures (0): Wilson's score interval.
+Interval interval_of_share(const std::vector<double>& values);
 
 }  // namespace lapse

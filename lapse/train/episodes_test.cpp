@@ -73,14 +73,15 @@ TEST(PlayedEpisodes, MeanMemoryIsOfTheStepsThatCount) {
 }
 
 TEST(Interval, IsWilsonsForSharesAndTheNormalElse) {
-  const Interval share = interval_of({1, 1, 1, 1, 1, 1, 1, 1, 0, 0});  // 8 of 10
+  const Interval share = interval_of_share({1, 1, 1, 1, 1, 1, 1, 1, 0, 0});  // 8 of 10
   EXPECT_DOUBLE_EQ(share.mean, 0.8);
   EXPECT_NEAR(share.low, 0.4902, 1e-4);
   EXPECT_NEAR(share.high, 0.9433, 1e-4);
-  const Interval all = interval_of(std::vector<double>(100, 1));
+  const Interval all = interval_of_share(std::vector<double>(100, 1));
   EXPECT_NEAR(all.low, 0.9630, 1e-4);
   EXPECT_NEAR(all.high, 1, 1e-12);
-  const Interval other = interval_of({1, 2, 3, 4});
+  EXPECT_EQ(interval_of_mean({1, 1, 1}).low, 1);  // numbers that happen to be 1: rooms, say
+  const Interval other = interval_of_mean({1, 2, 3, 4});
   EXPECT_DOUBLE_EQ(other.mean, 2.5);
   EXPECT_NEAR(other.high - other.mean, 1.96 * std::sqrt(5.0 / 3 / 4), 1e-4);
   EXPECT_NEAR(other.mean - other.low, other.high - other.mean, 1e-12);

@@ -171,6 +171,14 @@ EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) 
   return all;
 }
 
+/// Of the first part, for progress. It has counted the bytes of all parts: TokenBlock::part.
+Score score_of_first(const Evaluator& part, const TokenBlock& block, int64_t parts) {
+  Score score = part.score();
+  const int64_t streams = share_of(block.batch, 0, parts).count;
+  for (int64_t* bytes : {&score.bytes.all, &score.bytes.unknown}) *bytes = *bytes * streams / block.batch;
+  return score;
+}
+
 }  // namespace
 
 EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const EvaluationOptions& options) {
@@ -188,7 +196,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
       if (size > 0) own[p]->read(block.part(from, size), options.each ? &losses : nullptr);
     }
     if (options.each) options.each(block, losses);
-    if (options.progress) options.progress(done + 1, blocks, own[0]->score());
+    if (options.progress) options.progress(done + 1, blocks, score_of_first(*own[0], block, options.parts));
     stopped = group.any(interrupted());
   }
   std::vector<EvaluationResult> parts;

@@ -20,10 +20,11 @@ struct TokenLosses {
 struct EvaluationOptions {
   int64_t max_blocks = 0;  ///< 0: all
   bool any_loss = false;   ///< give back also a loss that is not finite; else it is an Error
-  std::function<void(int64_t done, int64_t total, const Score& score)> progress;  ///< after each block; may be empty
+  std::function<void(int64_t done, int64_t total, const Score& score)>
+      progress;  ///< after each block, of the first part; may be empty
   std::function<void(const TokenBlock& block, const TokenLosses& losses)> each = {};  ///< likewise; of one part only
   int64_t parts = 1;      ///< of each block's samples, a multiple of the group's size; read one after the other
-  Group& group = solo();  ///< whose ranks share them; progress is then of the own
+  Group& group = solo();  ///< whose ranks share them
 };
 
 struct EvaluationResult {

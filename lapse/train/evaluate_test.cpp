@@ -208,6 +208,22 @@ TEST(Evaluate, GivesTheLossesOfEachBlock) {
   EXPECT_DOUBLE_EQ(sizes / static_cast<double>(queries), result.layers[0].mean);
 }
 
+TEST(Evaluate, AnswersThatAreBrokenOffAreNotCounted) {
+  const auto source = make_task("long_copy", {{"gap", "5"}, {"most", "2"}, {"test_sequences", "60"}})->open();
+  Transformer model = small_model(*source);
+  int64_t ended = 0, open = 0;  // of one stream, token by token
+  for (int64_t i = 1; i < 40; ++i) {
+    TokenBlock block;
+    ASSERT_TRUE(source->evaluation("test", 1, i + 1, false)->next(block));
+    const bool now = block.target[i - 1] != kUnscored;
+    ended += open > 0 && !now, open = now ? open + 1 : 0;
+    if (ended + open == 0) continue;
+    const auto result = evaluate(model, *source->evaluation("test", 1, i, false), {.max_blocks = 1});
+    EXPECT_EQ(result.score.answers, ended) << i;
+  }
+  EXPECT_GE(ended, 3);
+}
+
 TEST(Evaluate, RefusesWhereNothingIsScored) {
   const auto source = make_task("long_copy", {{"gap", "100"}})->open();
   Transformer model = small_model(*source);
