@@ -10,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from program import ProgramTest, english, lapse, toml
 from safetensors.torch import load_file, save_file
+from span_cli_test import SPANS
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.models.t5.modeling_t5 import T5LayerNorm
 
@@ -141,6 +142,22 @@ class Exchange(ProgramTest):
         with torch.no_grad():
             self.assertTrue(torch.equal(self.model(source, labels=target).logits, again(source, labels=target).logits))
         self.refuse("export", run, "--out", out, says="config.json")
+
+    def test_published_checkpoints_hold_more(self):
+        """Those of T5 1.0 have a table of buckets for cross-attention, which nobody reads."""
+        path = self.theirs / "model.safetensors"
+        tensors = load_file(path)
+        unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+        save_file(tensors | {unused: torch.ones(32, 2)}, path, {"format": "pt"})
+        self.imported()
+        save_file(tensors | {"x": torch.ones(2)}, path, {"format": "pt"})
+        self.refuse("import", self.theirs, "--config", self.toml, "--out", self.folder / "x", says="no place in the model for its tensor 'x'")
+
+    def test_dropouts_that_a_t5_does_not_have_are_refused(self):
+        run, text = self.folder / "run", self.write("text.txt", english(3000))
+        config = self.config(text, SPANS, {"model": {"dropout": 0.1}, "train": {"updates": 2}})
+        self.succeed("train", config, "--out", run, "--quiet", "--set", "model.residual_dropout=0.5")
+        self.refuse("export", run, "--out", self.folder / "x", says="model.residual_dropout")
 
     def test_generates_what_transformers_does(self):
         run = self.imported()
