@@ -48,6 +48,7 @@ class DryRun(ProgramTest):
         self.assertEqual((told["updates_tried"], "ms_per_update" in told), (0, False))
         self.assertLess(self.dry_run(shared / "config.toml", "--seconds=1e-9", "--set=train.updates=99")["updates_tried"], 99)
         self.refuse("train", shared / "config.toml", "--dry-run", "--seconds=-1", says="--seconds")
+        self.refuse("train", shared / "config.toml", "--dry-run", "--resume", says="leave out --resume")
         self.refuse("train", shared / "config.toml", says="--out is required")
         self.refuse("train", shared / "config.toml", "--out", self.folder / "x", "--json", says="--dry-run")
 

@@ -1,11 +1,13 @@
 """Killed at any moment and resumed, a run ends as one that nobody disturbed: same metrics, same weights, to the bit."""
 
+import json
 import shutil
 import signal
 import time
 import unittest
 
 import numpy
+from hostile_test import Parts
 from program import checkpoints, metrics
 from same_run import ADAPTIVE, DOCUMENTS, FIXED, LONG, RANDOM, SHORT, KilledRun, newest_checkpoint, recorded
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -57,6 +59,19 @@ class Resume(KilledRun):
                     self.assertGreaterEqual(saved, max((line["update"] for line in metrics(self.broken)), default=0))
                 self.end(self.start(), 0)
                 self.assert_same_run()
+
+    def test_interrupted_before_the_last_validation(self):
+        self.configure(LONG, FIXED)
+        self.end(self.start(), 0)
+        newest, undisturbed = checkpoints(self.broken)[0], newest_checkpoint(self.broken)
+        parts = Parts(newest)
+        state = json.loads(parts.metadata["state"])
+        state["validation_due"], last = True, state["history"].pop()
+        self.assertEqual(last["update"], state["update"])
+        parts.metadata["state"] = json.dumps(state)
+        parts.write(newest)
+        self.end(self.start(), 0)
+        self.assertEqual(newest_checkpoint(self.broken), undisturbed)
 
     def test_a_finished_run_goes_on(self):
         """Resumed without change it has nothing to do; with more updates it is as if it had always had them."""

@@ -26,8 +26,8 @@ void print(const Config& config, const Trial& trial) {
   if (trial.updates == 0) return;
   std::cout << fmt::format("tried       {} updates: {:.0f} ms each (median), {:.0f} {}s/s, peak memory {}\n",
                            trial.updates, 1000 * trial.seconds_per_update,
-                           static_cast<double>(config.train.batch * config.train.block) / trial.seconds_per_update,
-                           trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
+                           trial.steps_per_update / trial.seconds_per_update, trial.unit,
+                           byte_size(static_cast<double>(trial.peak_memory)))
             << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
                            trial.rows)
             << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
@@ -35,15 +35,12 @@ void print(const Config& config, const Trial& trial) {
 }
 
 Json to_json(const Config& config, const Trial& trial) {
-  Json json = {{"parameters", trial.memory.parameters},
-               {"memory_weights", trial.memory.weights},
-               {"memory_least", trial.memory.least},
-               {"memory_most", trial.memory.most},
-               {"memory_available", trial.available_memory},
-               {trial.unit + "s_per_update", config.train.batch * config.train.block},
-               {"updates_tried", trial.updates}};
+  Json json = {{"parameters", trial.memory.parameters},      {"memory_weights", trial.memory.weights},
+               {"memory_least", trial.memory.least},         {"memory_most", trial.memory.most},
+               {"memory_available", trial.available_memory}, {"updates_tried", trial.updates}};
   if (trial.updates > 0)
-    json.update({{"ms_per_update", 1000 * trial.seconds_per_update},
+    json.update({{trial.unit + "s_per_update", trial.steps_per_update},
+                 {"ms_per_update", 1000 * trial.seconds_per_update},
                  {"peak_memory", trial.peak_memory},
                  {"rows_remembered", trial.rows},
                  {"seconds_of_the_run", trial.seconds_per_update * static_cast<double>(config.train.updates)}});

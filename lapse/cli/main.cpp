@@ -47,5 +47,6 @@ int guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lapse::hold_standard_streams();
+  lapse::save_addresses();
   lapse::leave(guarded(argc, argv));
 }

@@ -3,6 +3,11 @@
 AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
 
 
+def steps_per_second(line):
+    """Of a line of training: tokens, or what an agent does."""
+    return line.get("tokens_per_second", line.get("steps_per_second", 0))
+
+
 class Run:
     """One run's lines: `train` and `valid`, each a list of (x, line)."""
 
@@ -12,7 +17,7 @@ class Run:
         for line in filter(is_metrics, json_lines(path)):
             if line.get("split") == "train":  # figures of a line are means over the updates since the one before
                 seconds = line.get("ms_per_update", 0) / 1000
-                each = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * line.get("tokens_per_second", 0)}
+                each = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * steps_per_second(line)}
                 x += each[axis] * (line["update"] - update)
                 update = line["update"]
                 self.train.append((x, line))

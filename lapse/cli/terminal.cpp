@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
@@ -114,7 +115,7 @@ std::string cut(const std::string& line, int columns) {
     if (line[i] == '\033') {
       while (end < line.size() && line[end - 1] != 'm') ++end;
     } else {
-      while (end < line.size() && (line[end] & 0xC0) == 0x80) ++end;  // the rest of a character
+      while (end < line.size() && continues_character(line[end])) ++end;  // the rest of a character
       if (++n > static_cast<size_t>(columns)) break;
     }
     shown.append(line, i, end - i);

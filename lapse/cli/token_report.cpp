@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
 #include "lapse/observe/contents.h"
 
 namespace lapse {
@@ -20,10 +21,6 @@ std::string readable(const std::string& bytes) {
   std::string text;
   for (const auto& cell : cells_of({bytes})) text += cell.text;
   return text;
-}
-
-bool continues_character(const std::string& bytes) {
-  return !bytes.empty() && (static_cast<unsigned char>(bytes[0]) & 0xC0) == 0x80;
 }
 
 /// On one line, and harmless to a terminal.
@@ -105,11 +102,11 @@ Json TokenReport::largest_differences() const {
   for (const auto& difference : sorted) {
     const int64_t at = difference.at;
     std::string before, after;
-    for (int64_t i = at; i > 0 && (before.size() < kBefore || continues_character(before));)
+    for (int64_t i = at; i > 0 && (before.size() < kBefore || begins_within_character(before));)
       before = bytes_of(i - 1, i) + before, --i;
     for (int64_t i = at + 1; i < text_.size(); ++i) {
       const std::string next = bytes_of(i, i + 1);
-      if (after.size() >= kAfter && !continues_character(next)) break;
+      if (after.size() >= kAfter && !begins_within_character(next)) break;
       after += next;
     }
     all.push_back({{"at", at},

@@ -43,6 +43,7 @@ int run(const Arguments& arguments) {
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   if (!arguments.device.empty()) config.train.device = arguments.device;
+  if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);

@@ -18,8 +18,8 @@ namespace lapse {
 using at::Tensor;
 
 namespace {
-// Up to so many tokens, a layer is many short steps, and threads spin between them (ops/team.h). With more streams
-// libtorch copies whole tables when they grow, and needs all threads for that.
+// Up to so many tokens, a layer is many short steps, and threads spin between them (ops/parallel/team.h). With more
+// streams libtorch copies whole tables when they grow, and needs all threads for that.
 constexpr int64_t kFewTokens = 4;
 
 LikelihoodOptions likelihood_options(const BlockOptions& options) {

@@ -281,7 +281,7 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   const auto* count = all.const_data_ptr<int64_t>();
   report.memory_sum = static_cast<double>(count[0]), report.queries = sizes.numel();
   report.memory_max = static_cast<double>(count[1]);
-  report.deleted = static_cast<double>(count[2] - count[3]) / std::max(static_cast<double>(count[2]), 1.);
+  report.readable = count[2], report.deleted = count[2] - count[3];
   for (const auto& [name, values] : method_->tell(rows)) {
     const Tensor own = values.detach().masked_select(recent).view({table.samples(), K});
     report.told[name] = padding.defined() ? own.masked_fill(padding, std::numeric_limits<double>::quiet_NaN()) : own;

@@ -41,8 +41,9 @@ Tensor BlockTimes::ended(const MemoryTable& table) const {
 void LayerReport::join(const LayerReport& next) {
   memory_sum += next.memory_sum, queries += next.queries;
   memory_max = std::max(memory_max, next.memory_max);
-  deleted = next.deleted;
-  sizes = at::cat({sizes, next.sizes}, 1);
+  readable = next.readable, deleted = next.deleted;  // of the last timestep, as its rows are
+  rows = next.rows;
+  if (sizes.defined()) sizes = at::cat({sizes, next.sizes}, 1);
   time = next.time, kind = next.kind, until = next.until;
   for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
 }

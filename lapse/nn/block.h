@@ -80,7 +80,7 @@ struct SeenRows {
 struct LayerReport {
   double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
   int64_t queries = 0;                    ///< how many those are
-  double deleted = 0;                     ///< fraction of the rows that the block could read, deleted after it
+  int64_t readable = 0, deleted = 0;      ///< rows that the block could read, and of them those deleted after it
   at::Tensor sizes;                       ///< |C_t| of each query, padding's too: [B, K] int64
   Columns told;                  ///< what the method tells of the block's own rows: name -> [B, K], NaN for padding
   at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless

@@ -1,6 +1,7 @@
 #include "lapse/train/metrics.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "lapse/core/error.h"
@@ -68,12 +69,13 @@ Json summaries(const std::vector<std::vector<LayerReport>>& parts) {
       Json told = Json::object();
       for (const auto& [name, values] : report.told) {
         const at::Tensor real = values.masked_select(at::logical_not(values.isnan()));
-        told[name] = {real.to(at::kDouble).mean().item<double>(), real.max().item<double>()};
+        told[name] = {real.to(at::kDouble).sum().item<double>(), real.numel(), real.max().item<double>()};
       }
       layers.push_back({{"memory_sum", report.memory_sum},
                         {"queries", report.queries},
                         {"memory_max", report.memory_max},
                         {"deleted", report.deleted},
+                        {"readable", report.readable},
                         {"told", told}});
     }
   }
@@ -84,20 +86,23 @@ Json summarise(const Json& parts) {
   Json layers = Json::array();
   for (size_t l = 0; !parts.empty() && l < parts[0].size(); ++l) {
     Json& layer = layers.emplace_back(Json::object());
-    const double share = 1.0 / static_cast<double>(parts.size());
-    auto mean = [&](const std::string& name, double value) { layer[name] = layer.value(name, 0.0) + share * value; };
     auto max = [&](const std::string& name, double value) { layer[name] = std::max(layer.value(name, value), value); };
     LayerReport sizes;
     for (const auto& part : parts)
       sizes.memory_sum += part[l]["memory_sum"].get<double>(), sizes.queries += part[l]["queries"].get<int64_t>();
     layer["memory_mean"] = sizes.memory_mean();
+    double deleted = 0, readable = 0;
+    std::map<std::string, std::pair<double, double>> told;  // sum, count
     for (const auto& part : parts) {
       max("memory_max", part[l]["memory_max"]);
-      mean("deleted", part[l]["deleted"]);
-      for (const auto& [name, values] : part[l]["told"].items()) {
-        mean(name + "_mean", values[0]);
-        max(name + "_max", values[1]);
-      }
+      deleted += part[l]["deleted"].get<double>(), readable += part[l]["readable"].get<double>();
+      for (const auto& [name, values] : part[l]["told"].items())
+        told[name].first += values[0].get<double>(), told[name].second += values[1].get<double>();
+    }
+    layer["deleted"] = deleted / std::max(readable, 1.0);
+    for (const auto& [name, sums] : told) {
+      layer[name + "_mean"] = sums.first / sums.second;
+      for (const auto& part : parts) max(name + "_max", part[l]["told"][name][2]);
     }
   }
   return layers;

@@ -27,12 +27,12 @@ TEST(Metrics, LinesAfterTheCheckpointAreCut) {
 
 TEST(Metrics, PartsOfABatchAreSummarised) {
   LayerReport a, b;
-  a.memory_sum = 40, a.queries = 4, a.memory_max = 12, a.deleted = 0.5,
+  a.memory_sum = 40, a.queries = 4, a.memory_max = 12, a.readable = 8, a.deleted = 4,
   a.told["span"] = at::tensor({1.f, 3.f}).view({1, 2});
-  b.memory_sum = 102, b.queries = 4, b.memory_max = 40, b.deleted = 0.1,
-  b.told["span"] = at::tensor({5.f, 7.f}).view({1, 2});
+  b.memory_sum = 102, b.queries = 4, b.memory_max = 40, b.readable = 12, b.deleted = 2,
+  b.told["span"] = at::tensor({5.f, 7.f, 9.f, NAN}).view({1, 4});  // NaN: padding
   const auto layers = summarise(summaries({{a}, {b}}));
-  EXPECT_EQ(layers.dump(), R"([{"memory_mean":17.75,"memory_max":40.0,"deleted":0.3,"span_mean":4.0,"span_max":7.0}])");
+  EXPECT_EQ(layers.dump(), R"([{"memory_mean":17.75,"memory_max":40.0,"deleted":0.3,"span_mean":5.0,"span_max":9.0}])");
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "lapse/core/error.h"
-#include "lapse/train/checkpoint.h"
+#include "lapse/train/checkpoint_files.h"
 
 namespace lapse {
 namespace {

@@ -34,11 +34,17 @@ std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* fr
   return problem;
 }
 
-std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem, Group& group) {
+std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem, const Checkpoint* tuned,
+                                      Group& group) {
   Transformer model(config.model, config.method(), ends_of(config, problem.vocabulary()), config.train.block,
                     Random(config.train.seed, "weights"));
   model.to(find_device(config.train.device));
-  return std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config, group));
+  auto learner = std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config, group));
+  if (tuned) {
+    tuned->load_weights(learner->model(), config.method_name);
+    tuned->load_optimiser(learner->optimiser());
+  }
+  return learner;
 }
 
 MemoryEstimate estimate_memory(const Config& config, const Problem& problem, const Group& group) {

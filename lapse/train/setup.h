@@ -8,9 +8,10 @@
 
 namespace lapse {
 
-/// A model of fresh weights, with the problem's objective, that learns with the group. Fine-tuning (train.from) has no
-/// warm-up.
-std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem, Group& group = solo());
+/// A model with the problem's objective, that learns with the group. `tuned`: the checkpoint of train.from, whose
+/// weights and moments it begins with, and without warm-up; null: fresh weights.
+std::unique_ptr<Learner> make_learner(const Config& config, const Problem& problem, const Checkpoint* tuned = nullptr,
+                                      Group& group = solo());
 
 MemoryEstimate estimate_memory(const Config& config, const Problem& problem, const Group& group = solo());
 

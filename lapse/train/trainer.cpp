@@ -43,12 +43,8 @@ class Run {
       : config_(config),
         group_(group),
         problem_(std::move(problem)),
-        learner_(make_learner(config, *problem_, group)),
+        learner_(make_learner(config, *problem_, tuned, group)),
         feed_(problem_->feed(group)) {
-    if (tuned) {
-      tuned->load_weights(learner_->model(), config.method_name);
-      tuned->load_optimiser(learner_->optimiser());
-    }
     require_validation();
     if (resumed) resumed_ = true, restore(*resumed);
     require_agreement(group, fmt::format("{}update = {}\nstreams = {}\n", config_to_toml(config.sections()), update(),
@@ -69,7 +65,10 @@ class Run {
     if (!quiet) describe();
     // So that a run which is killed early has something to go on from, and a full disk is found at once.
     if (update() == 0 && config_.train.checkpoint_every > 0) save();
-    if (validation_due_ && validates() && !validate()) return leave();
+    if (validation_due_ && validates()) {
+      if (!validate()) return leave();
+      if (update() == total) save();  // it was the last thing to do
+    }
     while (update() < total) {
       step();
       const int64_t every = config_.train.validate_every;

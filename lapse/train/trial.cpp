@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <vector>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
+#include "lapse/train/checkpoint.h"
 #include "lapse/train/setup.h"
 #include "lapse/train/threads.h"
 
@@ -16,13 +18,13 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Seconds of each update, at least two, until all took `seconds` together.
-std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double seconds) {
+/// Seconds of each update, at least two, until all took `seconds` together. Adds to `steps` those of Update.
+std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double seconds, double& steps) {
   const auto start = Clock::now();
   std::vector<double> times;
   while (learner.updates() < most && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
     const auto begin = Clock::now();
-    feed.update(learner, /*observe=*/false);
+    steps += static_cast<double>(feed.update(learner, /*observe=*/false).steps);
     times.push_back(since(begin));
   }
   if (times.empty()) fail("interrupted before the first update");
@@ -42,16 +44,20 @@ double rows_of(const Learner& learner, const Config& config) {
 Trial try_out(const Config& config, double seconds) {
   require_trainable_here(config);
   use_threads(config.train.threads);
-  const auto problem = open_problem(config, nullptr);
+  std::optional<Checkpoint> tuned;
+  if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
+  const Checkpoint* from = tuned ? &*tuned : nullptr;
+  const auto problem = open_problem(config, from);
   Trial trial{.source = problem->describe(),
               .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
   if (seconds == 0 || trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
-  const auto learner = make_learner(config, *problem);
+  const auto learner = make_learner(config, *problem, from);
   const auto feed = problem->feed(solo());
-  auto times = times_of(*learner, *feed, config.train.updates, seconds);
+  auto times = times_of(*learner, *feed, config.train.updates, seconds, trial.steps_per_update);
   trial.updates = std::ssize(times);
+  trial.steps_per_update /= static_cast<double>(trial.updates);
   if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
   trial.seconds_per_update = times.at(times.size() / 2);

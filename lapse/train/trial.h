@@ -15,6 +15,7 @@ struct Trial {
   int64_t available_memory = 0;   ///< bytes, with what the process has already
   int64_t updates = 0;            ///< that were tried; 0: none was wanted, or none would fit into memory
   double seconds_per_update = 0;  ///< median
+  double steps_per_update = 0;    ///< mean of Update::steps
   double rows = 0;                ///< of a stream's memory after them, mean of the layers
   int64_t peak_memory = 0;        ///< bytes, of this process
 };

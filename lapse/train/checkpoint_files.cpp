@@ -1,0 +1,56 @@
+#include "lapse/train/checkpoint_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <string>
+
+#include "lapse/core/error.h"
+
+namespace lapse {
+
+fs::path run_folder(const fs::path& run_or_file) {
+  const fs::path path = fs::absolute(run_or_file).lexically_normal();
+  if (is_folder(path)) return path.has_filename() ? path : path.parent_path();
+  const fs::path folder = path.parent_path();
+  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+}
+
+fs::path checkpoint_path(const fs::path& run, int64_t update) {
+  return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+}
+
+int64_t update_of(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  constexpr std::string_view prefix = "update-";
+  int64_t update = -1;
+  if (path.extension() != ".safetensors" || !stem.starts_with(prefix)) return -1;
+  const char* end = stem.data() + stem.size();
+  const auto read = std::from_chars(stem.data() + prefix.size(), end, update);
+  return read.ec == std::errc() && read.ptr == end ? update : -1;
+}
+
+std::vector<fs::path> checkpoints_of(const fs::path& run) {
+  const fs::path folder = run / "checkpoints";
+  std::error_code error;
+  if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (update_of(entry->path()) >= 0) files.push_back(entry->path());
+  }
+  // Taken for an empty folder, a run would begin anew over its own history.
+  if (error)
+    fail(fmt::format("cannot list '{}', where this run's checkpoints are: {}", folder.string(), error.message()));
+  std::ranges::sort(files, std::greater(), update_of);
+  return files;
+}
+
+void remove_older_checkpoints(const fs::path& run, int64_t update, int64_t keep) {
+  std::error_code ignored;
+  for (const fs::path& file : checkpoints_of(run))
+    if (update_of(file) <= update && keep-- <= 0) fs::remove(file, ignored);
+}
+
+}  // namespace lapse

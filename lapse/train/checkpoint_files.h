@@ -1,0 +1,26 @@
+// The folder of a run: which checkpoints are in it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lapse/core/file.h"
+
+namespace lapse {
+
+/// The folder of a run, absolute, of itself or of a checkpoint in it.
+fs::path run_folder(const fs::path& run_or_file);
+
+/// Where a run's checkpoint of an update lies.
+fs::path checkpoint_path(const fs::path& run, int64_t update);
+
+/// The update in such a name; -1 for any other, such as a user's own copy "update-best.safetensors".
+int64_t update_of(const fs::path& path);
+
+/// Deletes the checkpoints that are older than the newest `keep`, of which that of `update` is the first.
+void remove_older_checkpoints(const fs::path& run, int64_t update, int64_t keep);
+
+/// A run's checkpoints, newest first; empty if there is none. Error if their folder cannot be listed.
+std::vector<fs::path> checkpoints_of(const fs::path& run);
+
+}  // namespace lapse
