@@ -1,4 +1,4 @@
-"""Every verb under limits on its address space, from where the program hardly starts to where there is enough.
+"""The verbs that compute under limits on their address space, from where the program hardly starts to where there is enough.
 
     .venv/bin/python tests/torture/starve.py [--limits 40] [--json FILE] [VERB ...]
 
