@@ -1,6 +1,7 @@
 #include "lapse/core/process.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -75,6 +76,11 @@ int64_t available_memory() {
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
     least = std::min(least, static_cast<int64_t>(space.rlim_cur) - kilobytes_of("/proc/self/status", "VmSize"));
   return std::max<int64_t>(least, 0);
+}
+
+void save_addresses() {
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
 void hold_standard_streams() {

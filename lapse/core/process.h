@@ -12,6 +12,10 @@ int64_t resident_memory();  ///< bytes: resident now
 /// counts.
 int64_t available_memory();
 
+/// Where a limit is set on this process's addresses (`ulimit -v`), malloc serves all threads from one arena: each more
+/// would reserve 64 MB of them.
+void save_addresses();
+
 /// Opens what the caller closed of standard input, output and error (0, 1, 2): else a file of ours would get such a
 /// number, and lines for the terminal would be written into it. Writing to an output that was closed stays an error.
 void hold_standard_streams();

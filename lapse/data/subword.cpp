@@ -49,7 +49,7 @@ std::vector<std::string_view> sentences_of(const std::vector<std::string>& texts
       if (length > kLongestSentence) {
         length = stretch.rfind(' ', kLongestSentence);
         if (length == stretch.npos || length == 0)
-          for (length = kLongestSentence; (stretch[length] & 0xC0) == 0x80;) --length;
+          for (length = kLongestSentence; continues_character(stretch[length]);) --length;
       }
       sentences.push_back(stretch.substr(0, length));
       stretch.remove_prefix(length);

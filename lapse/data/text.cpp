@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
@@ -55,7 +56,7 @@ size_t Text::cut(size_t at, const std::string& unit) const {
   if (!ends.empty()) return *std::ranges::lower_bound(ends, at - 1) + 1;  // the last is at the end of the text
   if (unit == "byte") return at;
   if (unit == "character") {
-    while (at < bytes.size() && (bytes[at] & 0xC0) == 0x80) ++at;
+    while (at < bytes.size() && continues_character(bytes[at])) ++at;
     return at;
   }
   if (unit == "subword") return std::min(bytes.find_first_of(" \n", at), bytes.size());  // no piece reaches across

@@ -6,6 +6,10 @@
 
 namespace lapse {
 
+/// Whether the byte is of a character that began before it.
+inline bool continues_character(char byte) { return (byte & 0xC0) == 0x80; }
+inline bool begins_within_character(std::string_view text) { return !text.empty() && continues_character(text[0]); }
+
 /// Reads the code point at text[at] and moves `at` past it; false, and `at` unmoved, where the bytes are malformed.
 bool next_code_point(std::string_view text, size_t& at, char32_t& code);
 

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
+#include "lapse/data/utf8.h"
+
 namespace lapse {
 namespace {
-
-bool continues_character(const std::string& piece) {
-  return !piece.empty() && (static_cast<unsigned char>(piece[0]) & 0xC0) == 0x80;
-}
 
 /// From pale to strong green of the 256-colour palette.
 std::string background(int32_t count, int32_t layers) {
@@ -33,9 +31,9 @@ std::string highlight(const std::vector<std::string>& pieces, const std::vector<
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i] == "\n") {  // a coloured line end would colour the rest of the terminal's line
       change(0);
-    } else if (!continues_character(pieces[i])) {
+    } else if (!begins_within_character(pieces[i])) {
       int32_t count = counts[i];
-      for (size_t j = i + 1; j < pieces.size() && continues_character(pieces[j]); ++j)
+      for (size_t j = i + 1; j < pieces.size() && begins_within_character(pieces[j]); ++j)
         count = std::max(count, counts[j]);
       change(count);
     }
