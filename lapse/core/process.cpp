@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,11 +17,15 @@
 namespace lapse {
 namespace {
 
-volatile std::sig_atomic_t stop = 0;
+std::atomic<bool> stop = false;  // set by a signal on any thread, read by others
+static_assert(std::atomic<bool>::is_always_lock_free);
 
-void on_signal(int signal) {
-  stop = 1;
-  std::signal(signal, SIG_DFL);
+/// The first such signal sets `stop`, the second ends the process.
+void catch_once(int signal) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop = true; };
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  ::sigaction(signal, &action, nullptr);
 }
 
 // "MemAvailable:   123 kB" of a file of such lines, in bytes.
@@ -98,20 +103,20 @@ void leave(int status) {
 }
 
 void catch_interrupts() {
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+  catch_once(SIGINT);
+  catch_once(SIGTERM);
 }
 
-bool interrupted() { return stop != 0; }
+bool interrupted() { return stop; }
 
 Interruptible::Interruptible() {
-  stop = 0;
-  std::signal(SIGINT, on_signal);
+  stop = false;
+  catch_once(SIGINT);
 }
 
 Interruptible::~Interruptible() {
   std::signal(SIGINT, SIG_DFL);
-  stop = 0;
+  stop = false;
 }
 
 }  // namespace lapse
