@@ -175,6 +175,7 @@ std::vector<Case> cases(bool quick) {
   const std::string shape = "B 8, H 8, 1024 queries and rows, D 64, forward and backward";
   return {{"train", shape, {8, 8, n, n}, true},
           {"bf16", shape + ", bfloat16", {8, 8, n, n, 64, at::kBFloat16}, true},
+          {"long", "B 4, H 8, 2048 queries and rows, D 64, forward and backward", {4, 8, 2 * n, 2 * n}, true},
           {"one", "B 1, the rest as in train", {1, 8, n, n}, true},
           {"decode", "B 8, H 8, one query, 1024 rows, D 64, forward", {8, 8, n, 1}, false},
           {"block", "B 8, H 8, 512 queries, 1024 rows, D 64, forward", {8, 8, n, n / 2}, false}};
