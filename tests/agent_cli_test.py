@@ -288,6 +288,11 @@ class Refusals(AgentTest):
         refused("corridor.shortest=9", "corridor.longest = 5")
         refused("train.batch=1000000000", "train.batch")
         refused("model.input=adaptive", "leave out model.input and model.output")
+        self.refuse(
+            *("train", shared / "corridor.toml", "--out", self.folder / "run", "--set", "forgetting.method=selective_attention"),
+            *("--set", "selective_attention.budgets=[9, 9]"),
+            says="an agent cannot be trained with budgets of rows",
+        )
         refused("forgetting.method=h2o", "an agent cannot be trained with budgets of rows")
 
     def altered(self, change):

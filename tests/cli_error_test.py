@@ -236,7 +236,7 @@ class Folder(ProgramTest):
         self.assertEqual(file.read_text(), "mine")
 
     def test_a_tokenizer_without_subwords(self):
-        arguments = ("--out", self.folder / "run", "--set", "data.tokenizer=x.model")
+        arguments = ("--out", self.folder / "new", "--set", "data.tokenizer=x.model")
         self.refuse("train", shared / "config.toml", *arguments, says='data.tokenizer is for data.unit = "subword"')
 
     def test_tuning_from_what_does_not_fit(self):

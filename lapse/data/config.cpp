@@ -16,8 +16,8 @@ Fields DataConfig::fields() {
             "is one more), or a piece of `tokenizer` (subword; reads any file)")
           .one_of({"byte", "character", "word", "subword"}),
       field("tokenizer", tokenizer,
-            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy, "
-            "which one that goes on from it (train.from) takes over")
+            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy; "
+            "with train.from that of the run to go on from is read")
           .path(),
       field("split", split, "fractions of `path` for training, validation and test; their sum is 1"),
       field("min_count", min_count,

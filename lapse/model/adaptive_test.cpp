@@ -97,7 +97,8 @@ TEST(AdaptiveInput, HasPositionsOfTimesToo) {
   EXPECT_EQ(input->parameters().back().first, "position");
 }
 
-// Fresh weights as docs/equations.md, "Adaptive ends", has them: 4,000 or more draws tell a deviation to 5 %.
+// Fresh weights as docs/equations.md, "Adaptive input and softmax", has them: 4,000 or more draws tell a deviation to 5
+// %.
 TEST(Bands, BeginWithTheirDeviations) {
   Random random(1, "weights");
   Bands bands(config_of({1000, 2000}, true), 6000, random);

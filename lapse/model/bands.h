@@ -1,4 +1,5 @@
-// Words in bands by how frequent they are: rarer ones have fewer features (docs/equations.md, "Adaptive ends").
+// Words in bands by how frequent they are: rarer ones have fewer features (docs/equations.md, "Adaptive input and
+// softmax").
 #pragma once
 
 #include <ATen/core/Tensor.h>

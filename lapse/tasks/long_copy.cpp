@@ -111,7 +111,7 @@ class Evaluation : public EvaluationBlocks {
   Evaluation(const Rules& rules, int64_t sequences, int64_t batch, int64_t block, Random random)
       : sequences_(sequences), block_(block), streams_(rules, batch, std::move(random)) {
     const int64_t longest = rules.gap + 2 * rules.most + 2;
-    blocks_ = sequences * longest / block + 1;  // beyond the last answer's end
+    blocks_ = (sequences * longest + block - 1) / block;  // the last token of a sequence is not scored
   }
   bool next(TokenBlock& block) override {
     if (done_ == blocks_) return false;

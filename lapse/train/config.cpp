@@ -215,26 +215,30 @@ void Config::check() const {
 
 namespace {
 
-/// Where budgets hold, an agent acts on fewer rows than it would learn from.
-void require_same_memory(const Config& config) {
-  const ModelShape shape = shape_of(config.model, config.train.block);
+/// Whether rows leave by a budget where a trained model is read: then an agent acts on fewer rows than it learns from.
+bool limits_rows(const Config& config) {
+  const auto method = config.copy_method(config.method_name);
+  if (has_budgets(*method) && !budgets_of(*method).budgets().empty()) return true;
   Random none(0, "weights");
-  for (int64_t layer = 0; layer < config.model.layers; ++layer)
-    if (config.method().make(shape, layer, none)->one_by_one())
-      fail(
-          fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "
-                      "forgetting.method = \"{}\"; train without, and give {} to `lapse eval`",
-                      config.method_name, has_budgets(config.method()) ? "--budget" : "--method and --budget"));
+  return method->make(shape_of(config.model, config.train.block), 0, none)->one_by_one();
 }
 
 }  // namespace
 
-void require_trainable_here(const Config& config) {
-  config.check();
+void require_new_run(const Config& config) {
+  require_trainable_here(config);
   if (!config.data.tokenizer.empty() && config.data.unit != "subword")
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
-  if (config.environment()) require_same_memory(config);
+  if (config.environment() && limits_rows(config))
+    fail(
+        fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "
+                    "forgetting.method = \"{}\"; train it without, and give a budget to `lapse eval`",
+                    config.method_name));
+}
+
+void require_trainable_here(const Config& config) {
+  config.check();
   const at::Device device = find_device(config.train.device);
   if (config.train.precision == "bf16" && !has_bfloat16_products(device))
     fail("train.precision = \"bf16\" needs a processor that multiplies bfloat16 (AVX-512 BF16); use \"float32\" here");

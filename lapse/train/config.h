@@ -106,4 +106,7 @@ class Config {
 /// here.
 void require_trainable_here(const Config& config);
 
+/// Also where no run is resumed: Error for what earlier versions let pass.
+void require_new_run(const Config& config);
+
 }  // namespace lapse

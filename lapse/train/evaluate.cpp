@@ -171,11 +171,12 @@ EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) 
   return all;
 }
 
-/// Of the first part, for progress. It has counted the bytes of all parts: TokenBlock::part.
-Score score_of_first(const Evaluator& part, const TokenBlock& block, int64_t parts) {
+/// For progress: what the first part has read, as a score of all. It has counted the bytes of all parts
+/// (TokenBlock::part), and its losses stand for the others'. `scored`: positions of all parts.
+Score score_of_first(const Evaluator& part, int64_t scored) {
   Score score = part.score();
-  const int64_t streams = share_of(block.batch, 0, parts).count;
-  for (int64_t* bytes : {&score.bytes.all, &score.bytes.unknown}) *bytes = *bytes * streams / block.batch;
+  if (score.scored > 0) score.nats *= static_cast<double>(scored) / static_cast<double>(score.scored);
+  score.scored = scored;
   return score;
 }
 
@@ -190,13 +191,15 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   bool stopped = false;
   TokenBlock block;
   TokenLosses losses;
+  int64_t scored = 0;
   for (int64_t done = 0; done < blocks && !stopped && source.next(block); ++done) {
     for (int64_t p = 0; p < count; ++p) {
       const auto [from, size] = share_of(block.batch, first + p, options.parts);
       if (size > 0) own[p]->read(block.part(from, size), options.each ? &losses : nullptr);
     }
     if (options.each) options.each(block, losses);
-    if (options.progress) options.progress(done + 1, blocks, score_of_first(*own[0], block, options.parts));
+    scored += block.scored();
+    if (options.progress) options.progress(done + 1, blocks, score_of_first(*own[0], scored));
     stopped = group.any(interrupted());
   }
   std::vector<EvaluationResult> parts;

@@ -29,7 +29,7 @@ double moments(const OptimiserConfig& optimiser) {
 ///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each of
 ///   the
 ///              others
-///   outputs    K · Output::computed: logits, probabilities, gradients; as if every target were scored
+///   outputs    K · Output::computed: logits, probabilities, gradients. A task that reads no text scores so few targets
 ///
 /// Attention keeps nothing of queries × rows.
 double update_bytes(const Config& config, const Group& group, double outputs, double old) {
@@ -47,7 +47,8 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   const double encoded = part * block *
                          (static_cast<double>(m.encoder_layers) * (6 * heads + 4 * width + inner) +
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
-  const double scored = part * block * outputs;
+  const bool few = config.task() && config.task()->unit() != "word";
+  const double scored = few ? 0 : part * block * outputs;
   return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
 }
 

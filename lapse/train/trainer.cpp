@@ -293,7 +293,7 @@ class Run {
 }  // namespace
 
 void begin_run(Config& config, const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
-  require_trainable_here(config);
+  require_new_run(config);
   const RunLock lock(folder);
   if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
   require_no_history(folder);
@@ -318,8 +318,9 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
     resumed.emplace(fs::path(newest));
     require_same_run(*resumed, config);
     config.train.from = resumed->config().train.from;
-  } else if (!config.train.from.empty()) {
-    tuned = Checkpoint::open(config.train.from);
+  } else {
+    require_new_run(config);
+    if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
   }
   auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
   const int64_t free = available_memory() / options.group.neighbours();

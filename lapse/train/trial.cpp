@@ -42,7 +42,7 @@ double rows_of(const Learner& learner, const Config& config) {
 }  // namespace
 
 Trial try_out(const Config& config, double seconds) {
-  require_trainable_here(config);
+  require_new_run(config);
   use_threads(config.train.threads);
   std::optional<Checkpoint> tuned;
   if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
@@ -54,6 +54,7 @@ Trial try_out(const Config& config, double seconds) {
               .available_memory = resident_memory() + available_memory()};
   if (seconds == 0 || trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
   const auto learner = make_learner(config, *problem, from);
+  tuned.reset();  // a whole file, no longer needed
   const auto feed = problem->feed(solo());
   auto times = times_of(*learner, *feed, config.train.updates, seconds, trial.steps_per_update);
   trial.updates = std::ssize(times);

@@ -180,7 +180,7 @@ class CacheLayer(cache_utils.CacheLayerMixin):
     def batch_select_indices(self, indices: Tensor) -> None:
         if indices.dtype == torch.bool:
             indices = indices.nonzero().flatten()
-        self.memory.select(indices)
+        self.memory.select(indices.to(self.memory.next.device))
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         streams = torch.arange(len(self.memory.next), device=self.memory.next.device)

@@ -50,10 +50,12 @@ class LayerForgetting:
             return None
         assert self._hidden is not None  # `_see` comes before
         predictor = getattr(module, SPAN)
-        kind = torch.promote_types(predictor.weight.dtype, torch.float32)  # bfloat16 would round spans to 4 timesteps
-        weight, bias = predictor.weight.to(kind), predictor.bias.to(kind)
         with torch.autocast(self._hidden.device.type, enabled=False):
-            logit = nn.functional.linear(self._hidden.to(kind), weight, bias).squeeze(-1)
+            if predictor.weight.dtype in (torch.bfloat16, torch.float16):  # they would round spans to 4 timesteps
+                weight, bias = predictor.weight.float(), predictor.bias.float()
+                logit = nn.functional.linear(self._hidden.float(), weight, bias).squeeze(-1)
+            else:
+                logit = predictor(self._hidden.to(predictor.weight.dtype)).squeeze(-1)
         return self.told.max_span * torch.sigmoid(logit / self.told.divisor)
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, **named: Any) -> Tensor:

@@ -292,6 +292,7 @@ class ExpireSpanAttention(ForgettingAttention):
             raise ValueError(f'lapse: divide must be "input" or "all", got {divide!r}')
         self.max_span, self.ramp, self.loss = max_span, float(ramp), loss
         self.divisor, self.shift, self.random_drop = divisor, (1 / divisor if divide == "all" else 1.0), random_drop
+        self.loss_at = "ramp"  # where rows cost; lapse.load knows runs with another
         self.span_weight = nn.Parameter(torch.zeros(width))
         odds = math.log(initial_fraction / (1 - initial_fraction))
         self.span_bias = nn.Parameter(torch.full((1,), odds / self.shift))
@@ -312,6 +313,8 @@ class ExpireSpanAttention(ForgettingAttention):
 
     def price(self, reading: Reading, steps: int, rows: _Rows) -> Tensor:
         assert reading.ramp_sum is not None
+        if self.loss_at != "ramp":
+            raise ValueError(f'lapse: the cost of expire_span.loss_at = "{self.loss_at}" is not computed here')
         return reading.ramp_sum.mean() * (self.loss / (self.ramp * steps))
 
 

@@ -151,10 +151,10 @@ def _adaptive(own: dict[str, Any], common: dict[str, Any], layer: int, config: d
 
 
 def _expire(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
-    if own.get("loss_at", "ramp") != "ramp":
-        raise ValueError(f'lapse.load: expire_span.loss_at = "{own["loss_at"]}" is not read')
     named = {name: own[name] for name in ("max_span", "ramp", "loss", "divisor", "divide", "random_drop")}
-    return ExpireSpanAttention(**named, **common)
+    attention = ExpireSpanAttention(**named, **common)
+    attention.loss_at = own.get("loss_at", "ramp")  # older runs lack it
+    return attention
 
 
 def _selective(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
