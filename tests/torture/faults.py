@@ -54,6 +54,11 @@ TRAIN = merged(
     TINY,
     {"data": {"path": "text.txt"}, "train": {"updates": 12, "checkpoint_every": 4, "log_every": 2, "validate_every": 6, "keep": 2}},
 )
+AGENT = merged(
+    TINY,
+    {"data": {"task": "corridor"}, "corridor": {"longest": 5}, "actor_critic": {"validation_episodes": 5}},
+    {"train": {"batch": 4, "block": 10, "updates": 12, "checkpoint_every": 4, "log_every": 2, "validate_every": 6, "keep": 2}},
+)
 PRUNED = merged(TRAIN, {"forgetting": {"method": "selective_attention"}, "selective_attention": {"memory_loss": 0.1}})
 
 
@@ -79,12 +84,18 @@ def of_stdout(folder):
     return {key: value for key, value in said.items() if not re.search("second|ms_per|peak_memory|resident", key)}
 
 
+def of_text(folder):
+    return (folder / "stdout").read_text()
+
+
 RESUMED = ("train", "train.toml", "--out", "run", "--resume", "--quiet")
 SHORTER = (*RESUMED, "--set=train.updates=8")
+ACTS = ("train", "agent.toml", "--out", "run", "--resume", "--quiet")
 CASES = {
     "train": Case(RESUMED, of_run),
     "train --resume": Case(RESUMED, of_run, [SHORTER]),
     "train, T5": Case(("train", "spans.toml", "--out", "run", "--resume", "--quiet"), of_run),
+    "train, an agent": Case(ACTS, of_run),
     "prune": Case(("prune", "run", "--tokens=300", "--step=8", "--threshold=9", "--out=small.safetensors"),
                   of_files("small.safetensors", "run/prune.json"), [("train", "pruned.toml", "--out", "run", "--quiet")]),
     "tokenizer train": Case(("tokenizer", "train", "--data", "text.txt", "--vocabulary=320", "--out=a.model"), of_files("a.model")),
@@ -98,6 +109,11 @@ CASES = {
                    [("train", "spans.toml", "--out", "run", "--quiet")]),
     "import": Case(("import", "t5", "--config=spans.toml", "--out=there"), lambda folder: newest_checkpoint(folder / "there"),
                    [("train", "spans.toml", "--out", "run", "--quiet"), ("export", "run", "--out=t5")]),
+    "eval, an agent": Case(("eval", "run", "--episodes=4", "--json"), of_stdout, [ACTS]),
+    "play": Case(("play", "corridor", "run"), of_text, [ACTS]),
+    "inspect, an agent": Case(("inspect", "run", "--episodes=2", "--out=page.html"), of_files("page.html"), [ACTS]),
+    "info": Case(("info", "run", "--json"), of_text, [SHORTER]),
+    "task show": Case(("task", "show", "copy"), of_text),
 }
 
 
@@ -110,7 +126,7 @@ def run(folder, command, variables={}, **options):
 def prepared(folder, case):
     folder.mkdir()
     (folder / "text.txt").write_text(english(1500))
-    for name, config in {"train": TRAIN, "pruned": PRUNED, "spans": merged(TRAIN, SPANS)}.items():
+    for name, config in {"train": TRAIN, "agent": AGENT, "pruned": PRUNED, "spans": merged(TRAIN, SPANS)}.items():
         (folder / f"{name}.toml").write_text(toml(config))
     for command in case.before:
         done = run(folder, command)
@@ -123,7 +139,7 @@ def calls_of(case, folder):
     log = folder.with_suffix(".log")
     done = run(folder, case.command, {"FAULTS_UNDER": str(folder), "FAULTS_LOG": str(log), "LD_PRELOAD": LIBRARY})
     assert done.returncode == 0, done.stderr
-    calls = [tuple(line.split(" ", 1)) for line in log.read_text().splitlines()]
+    calls = [tuple(line.split(" ", 1)) for line in (log.read_text().splitlines() if log.exists() else [])]
     return calls, case.made(folder)
 
 
