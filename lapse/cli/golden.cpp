@@ -7,6 +7,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/interop/golden.h"
+#include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {
@@ -26,6 +27,7 @@ bool agrees(const GoldenError& error, double tolerance) {
 }
 
 int run(const Arguments& arguments) {
+  use_threads(0);
   bool all_agree = true;
   Json files = Json::array();
   for (const auto& path : arguments.files) {

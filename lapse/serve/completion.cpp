@@ -42,7 +42,7 @@ bool Completion::turn() {
 // A reader that is behind is looked at again in a moment.
 Session::Clock::time_point Completion::due() const {
   using Clock = Session::Clock;
-  return out_.full() && !cancelled_ ? Clock::now() + std::chrono::milliseconds(5) : Clock::time_point::min();
+  return out_.full() && !cancelled_ ? Clock::now() + TextBox::kBehind : Clock::time_point::min();
 }
 
 // The prompt is read block by block, as others wait for their turn.

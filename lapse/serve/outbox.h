@@ -23,6 +23,7 @@ class TextBox {
   /// Waits for text, at most 100 ms, and for more of it, a few milliseconds. False: closed, and that was all.
   bool take(std::string& text);
 
+  constexpr static std::chrono::milliseconds kBehind{5};  ///< after which who waits for a reader looks again
   constexpr static size_t kMost = 32 << 10;  ///< bytes that wait: some tokens, so that what is seen is what happens
 
  private:

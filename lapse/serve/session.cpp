@@ -123,7 +123,7 @@ Json Session::row(int64_t time) {
 Session::Clock::time_point Session::due() const {
   if (subject_->time() < quiet_until_) return Clock::time_point::min();
   if (!playing_ && !reading_) return Clock::time_point::max();
-  if (outbox->full()) return Clock::now() + std::chrono::milliseconds(5);
+  if (outbox->full()) return Clock::now() + TextBox::kBehind;
   return playing_ && speed_ > 0 ? next_ : Clock::time_point::min();
 }
 

@@ -171,12 +171,12 @@ EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) 
   return all;
 }
 
-/// For progress: what the first part has read, as a score of all. It has counted the bytes of all parts
-/// (TokenBlock::part), and its losses stand for the others'. `scored`: positions of all parts.
+/// Of the first part, for progress. It has counted the bytes of all parts (TokenBlock::part), which have `scored`
+/// positions.
 Score score_of_first(const Evaluator& part, int64_t scored) {
   Score score = part.score();
-  if (score.scored > 0) score.nats *= static_cast<double>(scored) / static_cast<double>(score.scored);
-  score.scored = scored;
+  for (int64_t* bytes : {&score.bytes.all, &score.bytes.unknown})
+    if (scored > 0) *bytes = *bytes * score.scored / scored;
   return score;
 }
 

@@ -76,7 +76,8 @@ def attention(
     forgetting = getattr(module, "lapse_forgetting", None)
     if layer is None and forgetting is None:
         dense = attention_mask.dense if isinstance(attention_mask, Mask) else attention_mask
-        dense = dense if dense is None else dense.to(query.device)
+        if dense is not None:
+            dense = dense.to(query.device)  # of a model on several devices
         return sdpa_attention_forward(module, query, key, value, dense, dropout=dropout, scaling=scaling, **named)
     changed = [name for name in _UNREAD if named.get(name) is not None]
     if changed:
@@ -91,7 +92,7 @@ def attention(
         )
     valid = None if attention_mask is None else attention_mask.valid
     if valid is not None:
-        valid = valid.to(query.device)  # of a model on several devices
+        valid = valid.to(query.device)
     q, k, v = ops.autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
         span = forgetting.spans(module) if forgetting else None

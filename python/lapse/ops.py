@@ -85,12 +85,11 @@ class _Call:
         self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
         self.offsets = cu_k.cpu()
         self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
-        longest = max_seqlen
-        if max_seqlen is None or not (self.lengths.is_cuda or torch.compiler.is_compiling()):  # there it saves a wait
-            longest = int(self.lengths.max())
-            if max_seqlen is not None and max_seqlen < longest:
-                raise ValueError(f"{op}: max_seqlen is {max_seqlen}, but a sample has {longest} queries")
-            longest = max_seqlen or longest
+        longest = int(self.lengths.max()) if max_seqlen is None else max_seqlen
+        if not (self.lengths.is_cuda or torch.compiler.is_compiling()):  # there max_seqlen is given to save this look
+            needed = int(self.lengths.max())
+            if longest < needed:
+                raise ValueError(f"{op}: max_seqlen is {longest}, but a sample has {needed} queries")
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
         at = cu_q[:-1].to(q.device)[:, None] + steps
@@ -168,9 +167,9 @@ def ramp_attention(
         m_ti = clamp(1 + (span - a) / ramp, 0, 1), or 1 without spans;  a = softmax of the visible logits
         out_t = sum_i m a v_i / (sum_i m a + 1e-8), 0 where nothing is visible
 
-    A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows are [B, N],
-    packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time of each
-    sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
+    A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows
+    are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time
+    of each sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
     unless given. With the default min_age = 1 a query does not read its own row. `dropout` draws from `seed` [1] int64.
     RuntimeError or ValueError names what is ill-shaped.
     """

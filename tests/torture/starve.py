@@ -1,4 +1,4 @@
-"""The verbs that compute under limits on their address space, from where the program hardly starts to where there is enough.
+"""Every verb under limits on its address space, from where the program hardly starts to where there is enough.
 
     .venv/bin/python tests/torture/starve.py [--limits 40] [--json FILE] [VERB ...]
 
@@ -10,22 +10,46 @@ import argparse
 import pathlib
 import resource
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from faults import CASES, newest, prepared, run  # noqa: E402
+from faults import CASES, SHORTER, Case, newest, of_text, prepared, run  # noqa: E402
+from program import PROGRAM, environment  # noqa: E402
 from record import keep  # noqa: E402
 
 MEGABYTE = 1 << 20
 ENOUGH = 16_000  # MB
 
 
+GOLDEN = HERE.parent / "golden" / "expire_span.safetensors"
+SERVE = ("serve", "run", "--port", "0")
+CASES = CASES | {  # and those that have no files of their own to fail, or write what differs each time
+    "task show": Case(("task", "show", "copy"), of_text),
+    "init": Case(("init", "expire_span"), of_text),
+    "golden": Case(("golden", str(GOLDEN)), of_text),
+    "plot": Case(("plot", "run", "--out=curves.svg"), lambda folder: (folder / "curves.svg").exists(), [SHORTER]),
+    "serve": Case(SERVE, lambda folder: None, [SHORTER]),
+}
+
+
 def limited(folder, command, megabytes):
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes * MEGABYTE, megabytes * MEGABYTE))
-    return run(folder, command, preexec_fn=limit)
+    return served(folder, limit) if command == SERVE else run(folder, command, preexec_fn=limit)
+
+
+def served(folder, limit=None):
+    """A server that is asked to stop as soon as it serves."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([PROGRAM, *SERVE], cwd=folder, env=environment(), preexec_fn=limit, **pipes)
+    if "http://" in process.stdout.readline():
+        process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(SERVE, process.returncode, out, errors)
 
 
 def least(works, low, high):
@@ -60,7 +84,7 @@ def starve(case, scratch, steps, start):
         return shutil.copytree(template, folder)
 
     whole = fresh()
-    assert run(whole, case.command).returncode == 0
+    assert limited(whole, case.command, ENOUGH).returncode == 0
     undisturbed = case.made(whole)
     enough = least(lambda limit: limited(fresh(), case.command, limit).returncode == 0, start, ENOUGH)
     limits = sorted({round(start + (enough - start) * i / (steps - 4)) for i in range(steps - 3)} | {enough + 10, enough + 100, ENOUGH})
