@@ -17,10 +17,14 @@
 namespace lapse {
 namespace {
 
-Transformer small_model(const Source& source, uint64_t seed = 1) {
+ModelConfig small_config() {
   ModelConfig config;
   config.width = 8, config.heads = 2, config.layers = 1, config.feed_forward = 8;
-  return Transformer(config, *find_method("fixed_span").options(),
+  return config;
+}
+
+Transformer small_model(const Source& source, uint64_t seed = 1) {
+  return Transformer(small_config(), *find_method("fixed_span").options(),
                      token_ends(source.vocabulary().size(), source.vocabulary().outputs()), 8, Random(seed, "weights"));
 }
 
@@ -89,7 +93,7 @@ class AskingText : public EvaluationBlocks {
   bool next(TokenBlock& block) override {
     if (done_ == kLength) return false;
     const int64_t length = std::min(block_, kLength - done_);
-    block = {.batch = kBatch, .length = length, .restart = done_ == 0, .answers = true};
+    block = {.batch = kBatch, .length = length, .restart = done_ == 0, .bytes = {kBatch * length}, .answers = true};
     for (int64_t b = 0; b < kBatch; ++b)
       for (int64_t i = done_ + b * (kLength + 1); i < done_ + length + b * (kLength + 1); ++i) {
         block.input.push_back(tokens[i]), block.target.push_back(tokens[i + 1]);
@@ -145,6 +149,16 @@ TEST(Evaluate, AnswersWithinATextAreThoseThatGreedyDecodingGives) {
     EXPECT_EQ(score.answers, expected.answers) << block;
     EXPECT_EQ(score.right_answers, expected.right_answers) << block;
   }
+}
+
+TEST(Evaluate, ProgressIsOfTheFirstPartAndItsOwnBytes) {
+  AskingText blocks(7);
+  Transformer model(small_config(), *find_method("fixed_span").options(), token_ends(AskingText::kTokens, 0), 8,
+                    Random(2, "weights"));
+  Score last;
+  evaluate(model, blocks, {.progress = [&](int64_t, int64_t, const Score& score) { last = score; }, .parts = 2});
+  EXPECT_EQ(last.scored, AskingText::kLength);
+  EXPECT_EQ(last.bytes.all, AskingText::kLength);
 }
 
 TEST(Evaluate, CountsAnswersOfSequences) {
