@@ -36,6 +36,23 @@ Tensor with_room(const Tensor& rows) {
   return view;
 }
 
+/// x with the rows of `block` [1, K, ...] behind its own, where its storage has room for them. A stream does this for
+/// every column of every layer at every token.
+Tensor extended(Tensor x, const Tensor& block) {
+  const int64_t n = x.size(0), more = block.size(1);
+  c10::SmallVector<int64_t, 4> shape(x.sizes());
+  shape[0] = n + more;
+  x.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  if (!x.device().is_cpu()) {
+    x.narrow(0, n, more).copy_(block[0]);
+    return x;
+  }
+  const Tensor from = block.contiguous();
+  const int64_t row = x.numel() / shape[0] * static_cast<int64_t>(x.element_size());
+  std::memcpy(static_cast<char*>(x.mutable_data_ptr()) + n * row, from.const_data_ptr(), more * row);
+  return x;
+}
+
 /// The rows of `values` with these numbers, with room if asked for.
 Tensor chosen(const Tensor& values, const Tensor& numbers, bool room) {
   if (!room || values.requires_grad()) return values.index_select(0, numbers);
@@ -64,26 +81,18 @@ const Tensor& MemoryTable::column(const std::string& name) const {
   return found->second;
 }
 
+/// Of one sample: whether `block` fits behind the rows of `old`.
+bool MemoryTable::has_room(const Tensor& old, const Tensor& block) const {
+  const int64_t n = old.size(0);
+  return samples() == 1 && !block.requires_grad() && !old.requires_grad() && room_ && n > 0 &&
+         capacity(old) >= n + block.size(1);
+}
+
 Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
-  if (samples() == 1 && !block.requires_grad() && !old.requires_grad()) {
-    const int64_t n = old.size(0), more = block.size(1);
-    if (!room_ || n == 0 || capacity(old) < n + more) return with_room(at::cat({old, block[0]}));
-    // variable_data: autograd may have saved `old`, and must not see this write as a change of it. Few calls, because a
-    // stream does this for every column of every layer at every token.
-    Tensor view = old.variable_data();
-    c10::SmallVector<int64_t, 4> shape(old.sizes());
-    shape[0] = n + more;
-    view.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
-    if (!view.device().is_cpu()) {
-      view.narrow(0, n, more).copy_(block[0]);
-      return view;
-    }
-    const Tensor from = block.contiguous();
-    std::memcpy(static_cast<char*>(view.mutable_data_ptr()) + n * row_bytes(old), from.const_data_ptr(),
-                more * row_bytes(old));
-    return view;
-  }
-  return appended(old, offsets_, block);
+  if (samples() != 1 || block.requires_grad() || old.requires_grad()) return appended(old, offsets_, block);
+  if (!has_room(old, block)) return with_room(at::cat({old, block[0]}));
+  // variable_data: whoever holds `old` keeps its rows, and autograd must not see this write as a change of it.
+  return extended(old.variable_data(), block);
 }
 
 // The table's columns, all of them and no others, with rows as the table has them behind `leading` dimensions.
@@ -132,10 +141,18 @@ void MemoryTable::append(Columns block) {
     if (std::none_of(block.begin(), block.end(), learns)) return fill(block, K);
     compact();
   }
+  // What nobody else holds is extended itself, after everything that can fail for want of memory.
+  std::vector<std::pair<Tensor*, Tensor*>> unshared;
   for (auto& [name, values] : block) {
     const auto found = columns_.find(name);
-    values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
+    if (found != columns_.end() && found->second.use_count() == 1 && has_room(found->second, values)) {
+      values = values.contiguous();
+      unshared.emplace_back(&found->second, &values);
+    } else {
+      values = grown(found != columns_.end() ? found->second : values.flatten(0, 1).narrow(0, 0, 0).detach(), values);
+    }
   }
+  for (auto& [old, values] : unshared) *values = extended(std::move(*old), *values);
   columns_ = std::move(block);
   room_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;

@@ -99,6 +99,7 @@ class MemoryTable {
 
   void check(const Columns& block, int64_t K) const;
   void check_rows(const Columns& rows, int64_t leading) const;
+  bool has_room(const at::Tensor& old, const at::Tensor& block) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
 
   // With room (memory/room.cpp).

@@ -199,6 +199,29 @@ TEST(MemoryTable, DoesNotShareTheBlock) {
   }
 }
 
+TEST(MemoryTable, GrowsInPlaceWhereNobodyHoldsAColumn) {
+  const at::NoGradGuard no_grad;
+  MemoryTable table(1);
+  const auto append = [&](int64_t time) {
+    table.append({{"time", at::full({1, 1}, time, at::kLong)},
+                  {"kind", at::zeros({1, 1}, at::kByte)},
+                  {"x", at::full({1, 1, 3}, static_cast<double>(time))}});
+  };
+  for (int64_t time = 0; time < 3; ++time) append(time);
+  const auto* own = table.column("x").unsafeGetTensorImpl();
+  append(3);
+  EXPECT_EQ(table.column("x").unsafeGetTensorImpl(), own);
+  const Tensor held = table.column("x");
+  const MemoryTable copy = table;
+  append(4);
+  EXPECT_EQ(held.size(0), 4);
+  EXPECT_EQ(copy.rows(), 4);
+  EXPECT_EQ(copy.column("x").size(0), 4);
+  EXPECT_EQ(table.rows(), 5);
+  for (const Tensor& x : {held, copy.column("x"), table.column("x")})
+    EXPECT_TRUE(at::equal(x.select(1, 0), at::arange(x.size(0), at::kFloat))) << x;
+}
+
 TEST(MemoryTable, PooledRowsComeFirst) {
   MemoryTable table(2);
   append_at(table, at::zeros({2}, at::kLong), {{"x", at::arange(6, at::kFloat).view({2, 3})}});

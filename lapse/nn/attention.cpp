@@ -25,9 +25,6 @@ constexpr int64_t kNewShare = 8;
 // Streams that are read token by token get room for so many more tokens, or more.
 constexpr int64_t kRoom = 16;
 
-/// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
-Tensor as(const Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
-
 /// Columns of every table, which a method does not describe.
 bool is_own(const std::string& column) {
   constexpr const char* kOwn[] = {"time", "kind", "until", "hidden", "key", "value"};
@@ -191,11 +188,14 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
   }
   std::optional<Rows> lower;
   if (rounded) {
-    lower.emplace(rows);
-    for (Tensor* x : {&query.q, &query.position, &lower->key, &lower->value})
+    for (Tensor* x : {&query.q, &query.position})
       if (x->defined()) *x = as(*x, at::kBFloat16);
+    if (rows.key.scalar_type() != at::kBFloat16 || rows.value.scalar_type() != at::kBFloat16) {
+      lower.emplace(rows);
+      for (Tensor* x : {&lower->key, &lower->value}) *x = as(*x, at::kBFloat16);
+    }
   }
-  const Rows& all = rounded ? *lower : rows;
+  const Rows& all = lower ? *lower : rows;
   if (pass.options.pairs != Pairs::none) pass.report.pairs = pairs_of(*method_, query, all, pass.options.pairs);
   return method_->read(query, all);
 }

@@ -10,13 +10,11 @@
 
 #include "lapse/ops/attention/options.h"
 #include "lapse/ops/attention/rows_forward.h"
+#include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {
 
 constexpr int64_t kFewQueries = 4;  // up to which rows are rather read where they are than packed for tiles
-
-/// x in another type. Not `to` alone, which asks libtorch's dispatcher even where nothing is to be done.
-inline at::Tensor as(const at::Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
 
 /// T: float, or uint16_t where q, k, v and positions are bfloat16; the sums are float32 either way.
 template <class T>

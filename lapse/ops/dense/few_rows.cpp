@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/reshape.h>
+#include <ATen/ops/to.h>
 
 #include <algorithm>
 
@@ -12,6 +13,19 @@
 #include "lapse/ops/parallel/small_blocks.h"
 
 namespace lapse {
+
+namespace {
+
+template <class From, class To>
+at::Tensor converted(const at::Tensor& x) {
+  at::Tensor y = empty_rows(x.sizes(), c10::CppTypeToScalarType<To>::value);
+  const From* from = x.const_data_ptr<From>();
+  To* to = y.mutable_data_ptr<To>();
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = To(from[i]);
+  return y;
+}
+
+}  // namespace
 
 void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRowsProduct> products, bool relu) {
   constexpr int64_t kPiece = 1 << 14;  // multiplications of a task
@@ -59,6 +73,17 @@ at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {
   at::Tensor y = x.variable_data();
   y.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return y;
+}
+
+at::Tensor as(const at::Tensor& x, at::ScalarType type) {
+  constexpr int64_t kFewNumbers = 1 << 14;
+  const auto from = x.scalar_type();
+  if (from == type) return x;
+  if (!at::GradMode::is_enabled() && x.is_cpu() && x.is_contiguous() && x.numel() <= kFewNumbers) {
+    if (from == at::kFloat && type == at::kBFloat16) return converted<float, at::BFloat16>(x);
+    if (from == at::kBFloat16 && type == at::kFloat) return converted<at::BFloat16, float>(x);
+  }
+  return x.to(type);
 }
 
 at::Tensor shifted(const at::Tensor& x, int64_t by) {
