@@ -22,6 +22,7 @@ class Run(NamedTuple):
     config: str  # from the root
     values: dict = {}  # over it: "train.seed": 2
     readings: dict = {"test": []}  # name: the options of a `lapse eval`
+    budgets: dict = {}  # name: the run whose loss is to be reached, and further options of a `lapse prune`
     files: dict = {}  # further values, which say where this machine has its texts: no part of the result
 
 
@@ -50,16 +51,36 @@ def wanted_updates(wanted):
     return wanted.values.get("train.updates", tomllib.loads((ROOT / wanted.config).read_text())["train"]["updates"])
 
 
-def evaluate(run, name, options):
-    """What `lapse eval` says of the newest checkpoint, kept beside it in RUN/NAME.json."""
+def said_of(verb, run, name, options):
+    """What `lapse VERB --json` says of the newest checkpoint, kept beside it in RUN/NAME.json."""
     file = run / f"{name}.json"
     newest = max(path.stat().st_mtime for path in (run / "checkpoints").iterdir())
     if not file.exists() or file.stat().st_mtime < newest:
-        found = subprocess.run([LAPSE, "eval", run, "--json", *options], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        found = subprocess.run([LAPSE, verb, run, "--json", *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
         file.write_text(found)
-    found = json.loads(file.read_text())
+    return json.loads(file.read_text())
+
+
+def evaluate(run, name, options):
+    found = said_of("eval", run, name, options)
     return {key: value for key, value in found.items() if key not in ("run", "method", "layers")} | {
         "memory_mean": mean_memory(found), "memory_of_layers": [layer["memory_mean"] for layer in found["layers"]]}
+
+
+def trained(run):
+    config = run / "config.toml"
+    return config.exists() and (run / "checkpoints" / f"update-{tomllib.loads(config.read_text())['train']['updates']:08}.safetensors").exists()
+
+
+def prune(run, name, against, options):
+    """Budgets at the loss of another run, and at the run's own; none before that other run is complete."""
+    if not trained(against):
+        print(f"{run.name}: {name} waits for {against.name}; run this again when that is trained")
+        return None
+    found = said_of("prune", run, name, [f"--standard={against}", f"--out={run / name}.safetensors", *options])
+    kept = {key: found[key] for key in ("threshold", "budgets", "total", "full", "saved", "chosen_on", "measured_on")}
+    kept["at_own_loss"] = found.get("at_own_loss")
+    return kept | {"curve": [[each["total"], round(each["loss"], 5)] for each in found["rounds"]]}
 
 
 def thinned(lines, most=50):
@@ -68,6 +89,7 @@ def thinned(lines, most=50):
 
 def summarise(run, wanted):
     train_lines, valid_lines = lines_of(run, "train"), lines_of(run, "valid")
+    budgets = {name: prune(run, name, run.parent / against, options) for name, (against, *options) in wanted.budgets.items()}
     said = ("update", "loss", "bpb", "ppl", "accuracy", "answer_accuracy", "success", "return")
     point = lambda line: {key: line[key] for key in said if key in line} | {"memory_mean": round(mean_memory(line), 2)}
     return {
@@ -79,7 +101,7 @@ def summarise(run, wanted):
         "ms_per_update_median": statistics.median(line["ms_per_update"] for line in train_lines),
         "peak_memory": max(line["peak_memory"] for line in train_lines),
         "evaluation": {name: evaluate(run, name, options) for name, options in wanted.readings.items()},
-    }
+    } | ({"budgets": {name: found for name, found in budgets.items() if found}} if any(budgets.values()) else {})
 
 
 def measured_already(out, wanted):
@@ -115,13 +137,13 @@ def main(here, runs, description):
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
-def table(here, results, columns):
-    """Writes results/table.md, a row for each result, and prints it. `columns`: heading -> what it shows of a result."""
+def table(here, results, columns, name="table"):
+    """Writes results/NAME.md, a row for each result, and prints it. `columns`: heading -> what it shows of a result."""
     rows = [["run", *columns]] + [["---"] * (len(columns) + 1)]
     rows += [[name, *(show(result) for show in columns.values())] for name, result in results.items()]
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     (here / "results").mkdir(exist_ok=True)
-    (here / "results" / "table.md").write_text(text)
+    (here / "results" / f"{name}.md").write_text(text)
     print(text, end="")
 
 

@@ -14,6 +14,7 @@ import sweep  # noqa: E402
 
 CONFIG = "experiments/documents/base.toml"
 STANDARD = {"forgetting.method": "fixed_span"}
+MEMORY_LOSS = {"selective_attention.memory_loss": 0.1}  # Eq. 2
 ABLATIONS = {
     "no_shift": {"selective_attention.shift": False},  # Table 3
     "mask_first": {"selective_attention.mask_first": True},  # Table 4
@@ -25,11 +26,25 @@ WINDOWS = (16, 32, 64, 128, 192)  # of 256, as the paper's 32 ... 480 of 512
 READ_WITH = ("local", "sink_window", "h2o", "tova")  # the standard model, without training
 
 
+def at_own_loss(found):
+    return found["at_own_loss"] or found | {"measured_on": found["measured_on"]["loss"]}
+
+
+MEMORY = {
+    "standard model's loss, test": lambda found: f"{found['measured_on']['loss_standard']:.4f}",
+    "own loss, all rows": lambda found: f"{found['measured_on']['loss_full']:.4f}",
+    "budgets for the first": lambda found: ", ".join(map(str, found["budgets"])),
+    "memory saved": lambda found: f"{found['saved']:.1f} times",
+    "loss with them": lambda found: f"{found['measured_on']['loss']:.4f}",
+    "memory saved at its own loss": lambda found: f"{at_own_loss(found)['saved']:.1f} times",
+    "loss with these": lambda found: f"{at_own_loss(found)['measured_on']:.4f}",
+}
+
+
 def sized(size, context):
     method_span = {"selective_attention.max_span": context, "fixed_span.max_span": context}
     model = {"model.width": 64 * size, "model.layers": size, "model.heads": size}
-    tokens = {"train.block": context, "train.batch": 16 * 256 // context}  # an update reads as many, whatever the context
-    return model | tokens | method_span
+    return model | {"train.block": context} | method_span  # an update reads 16 documents, or their beginnings, whatever the context
 
 
 def wanted():
@@ -39,10 +54,13 @@ def wanted():
         yield from ((f"d2-256-{name}-{seed}", {"train.seed": seed} | values) for name, values in (both | ABLATIONS).items() if seed < 3 or name in both)
     for rate in ("2.5e-3", "1e-2"):  # is the base's 5e-3 as good for one as for the other?
         yield from ((f"d2-256-{name}_rate_{rate}-1", {"optimiser.rate": float(rate)} | values) for name, values in both.items())
-    for heads in (3, 4):  # Figure 4: attention of width 64 times the heads
+    for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
-    for size, context in ((2, 512), (3, 256), (3, 512), (2, 1024), (4, 256), (5, 256), (6, 256)):
-        yield from ((f"d{size}-{context}-{name}-1", sized(size, context) | values) for name, values in both.items())
+    for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6
+        kinds = {"standard": STANDARD, "selective": {}, "memory_loss": MEMORY_LOSS}
+        yield from ((f"d2-{context}-{name}-1", sized(2, context) | values) for name, values in kinds.items())
+    for size in (3, 4, 5, 6):
+        yield from ((f"d{size}-256-{name}-1", sized(size, 256) | values) for name, values in both.items())
     for window in WINDOWS:  # Table 6; four layers are one turn of three local ones and a global one
         for method in ("local", "local_global"):
             pattern = {"forgetting.method": method, f"{method}.max_span": 256, f"{method}.window": window}
@@ -61,10 +79,19 @@ def readings(name):
     return found
 
 
+def budgets(name):
+    """Options of `lapse prune`: memory at the standard model's loss and at the run's own, on all documents and on those that fill the window."""
+    size_context, kind, seed = name.rsplit("-", 2)
+    if size_context not in ("d2-512", "d2-1024", "d2-2048") or kind == "standard":
+        return {}
+    against = f"{size_context}-standard-{seed}"
+    return {"budgets": [against, "--tokens=32768"], "budgets_filled": [against, "--tokens=32768", "--min-fill=0.9"]}
+
+
 def runs():
     files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
     for name, values in wanted():
-        yield sweep.Run(name, CONFIG, values, readings(name), files)
+        yield sweep.Run(name, CONFIG, values, readings(name), budgets(name), files)
 
 
 def main():
@@ -85,6 +112,11 @@ def main():
         "halfway, validation": lambda result: f"{result['validation'][len(result['validation']) // 2 - 1]['loss']:.4f}",
     }
     sweep.table(HERE, results, columns)
+    pruned = {}
+    for name, result in results.items():
+        for documents, found in result.get("budgets", {}).items():
+            pruned[name + (", filled to 90 %" if documents == "budgets_filled" else "")] = found
+    sweep.table(HERE, pruned, MEMORY, name="memory")
 
 
 if __name__ == "__main__":
