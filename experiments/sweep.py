@@ -77,7 +77,7 @@ def prune(run, name, against, options):
     if not trained(against):
         print(f"{run.name}: {name} waits for {against.name}; run this again when that is trained")
         return None
-    found = said_of("prune", run, name, [f"--standard={against}", f"--out={run / name}.safetensors", *options])
+    found = said_of("prune", run, name, [f"--standard={against}", f"--out={run / name}_pruned.safetensors", *options])
     kept = {key: found[key] for key in ("threshold", "budgets", "total", "full", "saved", "chosen_on", "measured_on")}
     kept["at_own_loss"] = found.get("at_own_loss")
     return kept | {"curve": [[each["total"], round(each["loss"], 5)] for each in found["rounds"]]}

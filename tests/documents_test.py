@@ -95,6 +95,18 @@ class Documents(ProgramTest):
         expected = self.eval("run", "--split", "test", "--min-fill", 0.9)["loss"]
         self.assertAlmostEqual(result["measured_on"]["loss_full"], expected, delta=1e-6)
 
+    def test_budgets_are_chosen_on_as_many_tokens_as_asked_for(self):
+        wanted = 500
+        search = ("--tokens", wanted, "--margin", 0.01, "-o", self.folder / "p.safetensors", "--json")
+        read = json.loads(self.succeed("prune", "run", *search, cwd=shared).stdout)["chosen_on"]["tokens"]
+        self.assertGreater(read, wanted - 4 * WINDOW)  # whole batches, of 4 documents
+        self.assertLess(read, wanted + WINDOW)
+
+    def test_matrices_of_fewer_documents_than_asked_for(self):
+        matrix = self.folder / "matrix.json"
+        self.succeed("inspect", "run", "--split", "all", "--matrix", "kept", "--documents", 10 * len(LINES), "-o", matrix, cwd=shared)
+        self.assertEqual(json.loads(matrix.read_text())["documents"], len(LINES))
+
     def test_matrices_are_means_over_documents(self):
         matrix = self.folder / "matrix.json"
         lengths = [min(len(line), WINDOW) for line in LINES]

@@ -72,6 +72,9 @@ class Prune(ProgramTest):
         self.assertEqual(chosen["budgets"], budgets)
         self.assertEqual(result["threshold"], result["chosen_on"]["loss_full"])
         self.assertEqual(result["chosen_on"]["loss"], chosen["loss"])
+        # The curve is beside the checkpoint, and can be drawn.
+        self.assertEqual(json.loads(out.with_suffix(".json").read_text()), result)
+        self.succeed("plot", out.with_suffix(".json"), "-o", self.folder / "curve.svg")
         # The written checkpoint holds no more than its budgets, and has the loss that was measured.
         read = json.loads(self.succeed("eval", out, "--json", cwd=shared).stdout)
         self.assertEqual([layer["memory_max"] for layer in read["layers"]], budgets)

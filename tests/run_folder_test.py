@@ -169,8 +169,7 @@ class PruneRounds(RunFolder):
     """Rounds of an interrupted search are taken up only by the same search of the same weights and text."""
 
     def prune(self, run, *arguments):
-        out = self.folder / "pruned.safetensors"
-        return self.succeed_json("prune", run, "--tokens", 2000, "--out", out, *arguments)
+        return self.succeed_json("prune", run, "--tokens", 2000, *arguments)
 
     def refuse_rounds(self, change):
         """`change` alters what an interrupted search has written."""

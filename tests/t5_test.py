@@ -142,6 +142,8 @@ class Exchange(ProgramTest):
         with torch.no_grad():
             self.assertTrue(torch.equal(self.model(source, labels=target).logits, again(source, labels=target).logits))
         self.refuse("export", run, "--out", out, says="config.json")
+        (out / "config.json").unlink()
+        self.refuse("export", run, "--out", out, says="model.safetensors")
 
     def test_published_checkpoints_hold_more(self):
         """Those of T5 1.0 have a table of buckets for cross-attention, which nobody reads."""
@@ -170,6 +172,18 @@ class Exchange(ProgramTest):
         self.assertEqual(done["tokens"], ids)
         self.assertEqual(done["prompt_tokens"], len(source))
 
+    def test_gaps_that_were_not_reached_stay(self):
+        run = self.imported()
+        sentinel = 2 + 256 + 9
+        done = self.succeed_json("generate", run, "--prompt", "a <extra_id_0> b <extra_id_1>", "--temperature", 0, "--tokens", 1)
+        first = "" if done["tokens"] == [sentinel] else "<extra_id_0>"
+        self.assertEqual(done["text"], f"a {first} b <extra_id_1>")
+
+    def test_verbs_that_read_one_text_say_so(self):
+        run = self.imported()
+        questions = self.write("questions.jsonl", '{"context": "a", "choices": ["b", "c"], "answer": 0}\n')
+        self.refuse("eval", run, "--choices", questions, says="not for those with an encoder")
+
     def test_an_imported_run_goes_on(self):
         run = self.imported()
         start = self.succeed_json("eval", run)["loss"]
@@ -191,12 +205,17 @@ class Exchange(ProgramTest):
         run = self.folder / "run"
         arguments = ("import", self.theirs, "--config", self.toml, "--out", run)
         self.refuse(*arguments, "--set", "data.sentinels=7", says="set data.sentinels = 10")
+        self.refuse(*arguments, "--set", "model.dropout=0.5", says="--set model.dropout=0.5: the model is the checkpoint's")
+        self.refuse(*arguments, "--set", "train.from=other", says="train.from")
         for key, value, says in (
             ("model_type", '"bert"', "not the configuration of a T5"),
             ("feed_forward_proj", '"gated-gelu"', "gated"),
             ("relative_attention_num_buckets", "16", "buckets"),
             ("d_model", "-3", "'d_model' must be"),
             ("d_ff", "25", "does not have the shape"),
+            ("dropout_rate", "1.5", "model.dropout: 1.5 is out of range"),
+            ("layer_norm_epsilon", "0", "model.norm_epsilon"),
+            ("num_heads", "4096", "model.heads"),
         ):
             changed = json.loads(text)
             changed[key] = json.loads(value)

@@ -21,7 +21,13 @@ int import_run(const Arguments& arguments) {
   const T5Config t5 = read_t5_config(read_file(folder / "config.json"), (folder / "config.json").string());
   Config config;
   read_config(config.sections(), arguments.config);
-  for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
+  for (const auto& assignment : arguments.set) {
+    if (assignment.starts_with("model."))
+      fail(fmt::format("--set {}: the model is the checkpoint's; leave it out", assignment));
+    set_config(config.sections(), assignment);
+  }
+  if (!config.train.from.empty())
+    fail(fmt::format("train.from = \"{}\": the weights are the checkpoint's; leave it out", config.train.from));
   config.model = t5.model;
   begin_run(config, arguments.out, [&](Transformer& model) {
     const int64_t ours = model.parameters().front().second->size(0), more = t5.vocabulary - ours;
@@ -39,7 +45,8 @@ int import_run(const Arguments& arguments) {
 
 int export_run(const Arguments& arguments) {
   const fs::path folder = arguments.out;
-  if (is_there(folder / "config.json")) fail(fmt::format("--out: {} has a config.json; give another", arguments.out));
+  for (const char* file : {"config.json", "model.safetensors"})
+    if (is_there(folder / file)) fail(fmt::format("--out: {} has a {}; give another", arguments.out, file));
   const Checkpoint checkpoint = Checkpoint::open(arguments.from);
   const auto model = checkpoint.model();
   write_t5(*model, {checkpoint.vocabulary().size(), checkpoint.config().model}, folder);

@@ -43,8 +43,9 @@ void add_choices(const Command& verb, ChoicesArguments& arguments) {
 int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {
   reader.require_text("--choices");
   if (reader.task) fail("--choices is for runs that read a text, and this one has the task " + reader.task->name());
-  const auto questions = read_questions(arguments.questions, arguments.labels);
   const auto model = reader.model();
+  if (model->reads_source()) fail("--choices is for models that read one text, not for those with an encoder");
+  const auto questions = read_questions(arguments.questions, arguments.labels);
   reader.checkpoint.close();
   catch_interrupts();
   Progress progress("eval", "question", std::ssize(questions), 0, json);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -45,11 +46,15 @@ Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   return json;
 }
 
+std::string ends_of(const Json& low, const Json& high) {
+  const double from = low.get<double>(), to = high.get<double>();
+  return std::isfinite(from) ? fmt::format("  (95 %: {:.4f} ... {:.4f})", from, to) : "";
+}
+
 void print(const Json& json, const std::string& score) {
   for (const std::string& name : {score, std::string("return"), std::string("episode_steps")})
-    std::cout << fmt::format("{:<20}{:.4f}  (95 %: {:.4f} ... {:.4f})\n",
-                             name == "episode_steps" ? "steps of an episode" : name, json[name].get<double>(),
-                             json[name + "_low"].get<double>(), json[name + "_high"].get<double>());
+    std::cout << fmt::format("{:<20}{:.4f}{}\n", name == "episode_steps" ? "steps of an episode" : name,
+                             json[name].get<double>(), ends_of(json[name + "_low"], json[name + "_high"]));
   std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "episodes",
                            json["episodes"].get<int64_t>(), "steps/s", json["steps_per_second"].get<double>(),
                            "peak memory", byte_size(json["peak_memory"].get<double>()));
@@ -76,7 +81,8 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
                                      .progress = [&](int64_t done) { progress.update(done); },
                                      .group = group});
   progress.finish();
-  if (result.episodes.empty()) fail("interrupted before the first episode ended");
+  if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
+  if (result.episodes.empty()) fail("interrupted before the first episodes ended");
   const EnvironmentShape shape = environment.shape();
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},
@@ -91,7 +97,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
     std::cout << all.dump(2) << '\n';
   else
     print(all, shape.score);
-  if (result.stopped) fail("interrupted: these are the numbers of the episodes that ended");
+  if (result.stopped) fail("interrupted: these are the numbers of the first episodes, as far as all had ended");
   return 0;
 }
 

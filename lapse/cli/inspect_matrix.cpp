@@ -51,7 +51,8 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
   const int64_t block = tokens > 0 ? tokens : config.train.block;
   check_size(model, arguments, config.model.heads, block);
   const auto source = reader.source(data, split, {arguments.min_fill, block});
-  const auto blocks = source->evaluation(split, std::min(arguments.documents, kSamples), block, /*drop_partial=*/true);
+  const int64_t samples = source->streams(split, block, std::min(arguments.documents, kSamples));
+  const auto blocks = source->evaluation(split, samples, block, /*drop_partial=*/true);
   Progress progress("inspect", "document", arguments.documents);
   const MatrixOptions options = {.what = arguments.what,
                                  .documents = arguments.documents,

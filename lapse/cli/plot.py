@@ -32,7 +32,8 @@ NAMES = {
 }
 
 # Labels stay text in an SVG, and the same inputs give the same file.
-plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3})
+# Texts are shown as they are: "$" begins no formula.
+plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3, "text.parse_math": False})
 COLOURS = plt.get_cmap("tab10").colors
 
 
@@ -106,3 +107,5 @@ def save(figure, settings):
 
 
 settings = json.loads(sys.argv[1])
+# A legend leaves out labels that begin with "_".
+settings["inputs"] = [[f" {label}" if label and label.startswith("_") else label, path] for label, path in settings["inputs"]]

@@ -37,8 +37,18 @@ std::vector<std::string> methods_with_budgets() {
   return names;
 }
 
-/// One part of the text, and the blocks of it that are read: whole windows, or streams, as many as there are tokens to
-/// fill the memory of each twice.
+/// How many documents of it have `limit` tokens, or more, in windows of `block`; 0: all.
+int64_t documents_of(const Tokens& tokens, int64_t limit, int64_t block) {
+  int64_t count = 0, sum = 0;
+  for (const auto& document : tokens.documents()) {
+    if (limit > 0 && sum >= limit) break;
+    sum += std::min(document.size(), block), ++count;
+  }
+  return count;
+}
+
+/// One part of the text, and the blocks of it that are read: documents, whole windows, or streams, as many as there are
+/// tokens to fill the memory of each twice.
 struct Part {
   Tokens tokens;
   int64_t batch, block;
@@ -48,6 +58,11 @@ struct Part {
       : block(reader.config().train.block) {
     const Config& config = reader.config();
     tokens = reader.text(arguments.data, split, {arguments.min_fill, block});
+    if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
+      batch = std::min(documents, config.train.batch);
+      if (limit > 0) blocks = documents / batch;
+      return;
+    }
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
     const int64_t fill = std::max(block, reader.method->longest(shape_of(config.model, block)));
     batch = std::clamp<int64_t>(length / (config.data.in_windows() ? block : 2 * fill), 1, config.train.batch);
@@ -64,8 +79,10 @@ struct Part {
 };
 
 /// The loss of another run on the same part: what the pruned model may have.
-double loss_of(const std::string& run, const Part& part, const Reader& ours) {
-  const Reader other = open_reader({.run = run});
+double loss_of(const Arguments& arguments, const Part& part, const Reader& ours) {
+  const std::string& run = arguments.standard;
+  const Reader other =
+      open_reader({.run = run, .device = arguments.reading.device, .threads = arguments.reading.threads});
   other.require_text("--standard");
   if (other.vocabulary().to_json() != ours.vocabulary().to_json())
     fail(run + ": it has another vocabulary; --standard wants a run on the same text");
@@ -178,6 +195,7 @@ int run(const Arguments& arguments) {
     fail("--standard and --threshold both set the loss to reach; give one");
   catch_interrupts();
   const auto model = reader.model();
+  require_budgets(*model);
   set_budgets(*model, {});
   const Part part(arguments, reader, arguments.split, arguments.tokens);
   const Part other(arguments, reader, arguments.measure, 0);
@@ -185,6 +203,8 @@ int run(const Arguments& arguments) {
   const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
   check_out(out);
+  const fs::path rounds = arguments.out.empty() ? folder / "prune.json" : fs::path(out).replace_extension(".json");
+  if (rounds == out) fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
   const RunLock lock(folder);
   const EvaluationResult full = part.read(*model, reader);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
@@ -193,7 +213,7 @@ int run(const Arguments& arguments) {
   if (options.context < 2 * options.step)
     fail(fmt::format("layers hold at most {} rows; there is nothing to find in steps of {}", options.context,
                      options.step));
-  options.threshold = !arguments.standard.empty() ? loss_of(arguments.standard, part, reader)
+  options.threshold = !arguments.standard.empty() ? loss_of(arguments, part, reader)
                       : arguments.threshold >= 0  ? arguments.threshold
                                                   : full.nats;
   const Json settings = {{"run", reader.checkpoint.path().filename().string()},
@@ -205,7 +225,7 @@ int run(const Arguments& arguments) {
                          {"streams", part.batch},
                          {"context", options.context},
                          {"step", options.step}};
-  const auto curve = search(*model, part, reader, options, settings, folder / "prune.json", arguments.json);
+  const auto curve = search(*model, part, reader, options, settings, rounds, arguments.json);
   const PruneRound& chosen = chosen_round(curve, options.threshold);
 
   Config pruned_config = reader.config();
@@ -216,10 +236,11 @@ int run(const Arguments& arguments) {
   set_budgets(*model, {});
   const double unpruned = other.read(*model, reader).nats;
   Json measured = {{"split", arguments.measure}, {"loss_full", unpruned}, {"loss", pruned}};
-  Json on = {{"split", arguments.split}, {"loss_full", full.nats}, {"loss", chosen.nats}};
+  Json on = {
+      {"split", arguments.split}, {"tokens", full.score.scored}, {"loss_full", full.nats}, {"loss", chosen.nats}};
   if (!arguments.standard.empty()) {
     on["loss_standard"] = options.threshold;
-    measured["loss_standard"] = loss_of(arguments.standard, other, reader);
+    measured["loss_standard"] = loss_of(arguments, other, reader);
   }
   const int64_t all = curve.front().total();
   Json at_own;  // what the model's own loss allows, where another's is to be reached
@@ -244,9 +265,9 @@ int run(const Arguments& arguments) {
                  {"checkpoint", out.string()},
                  {"rounds", to_json(curve)}};
   if (!at_own.is_null()) result["at_own_loss"] = at_own;
-  write_file(folder / "prune.json", result.dump(1) + "\n");
+  write_file(rounds, result.dump(1) + "\n");
   if (arguments.json)
-    std::cout << result.dump(2) << '\n';
+    std::cout << result.dump(1) << '\n';
   else
     print(result);
   return 0;
@@ -291,8 +312,10 @@ void add_prune(const Command& program, Action& action) {
   add_threads(verb, arguments->reading.threads);
   verb.add_flag("--json", arguments->json, "print one JSON object");
   verb.footer(
-      "Each round lowers the layer that costs least. Rounds are kept in prune.json beside the run: a search that was\n"
-      "interrupted goes on. `lapse eval DIR/pruned.safetensors` reads the result.");
+      "Each round lowers the layer that costs least. Rounds are kept in the run's prune.json, or with --out FILE in a\n"
+      "file of FILE's name with .json: a search that was interrupted goes on. `lapse eval RUN/pruned.safetensors` "
+      "reads\n"
+      "the result, `lapse plot RUN/prune.json` draws it.");
   verb.callback([=, &action] {
     verb.refuse_extras();
     action = within_memory("lower --tokens", [=] {

@@ -33,6 +33,10 @@ void check(const Command& verb, const Arguments& arguments) {
 int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
   Library library(arguments.reading, arguments.runs);
+  if (verb.count("--temperature") > 0 && library.run(0).reader.config().environment())
+    fail(
+        "--temperature is for runs that write text; whether an agent takes the likeliest actions is a control of the "
+        "page");
   Engine engine(library);
   arguments.api.version = version_text();
   arguments.api.seed = static_cast<uint64_t>(arguments.seed);

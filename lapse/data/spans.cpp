@@ -177,24 +177,24 @@ std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view 
   return ids;
 }
 
-std::vector<std::string> decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans) {
-  std::vector<std::string> texts(spans);
+Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans) {
+  Spans texts(spans);
   std::string* text = nullptr;
   for (const int32_t id : target) {
     const int64_t span = vocabulary.sentinel(0) - id;  // sentinels descend
     if (span >= 0 && span < vocabulary.sentinels())
-      text = span < spans ? &texts[span] : nullptr;
+      text = span < spans ? &(texts[span] ? *texts[span] : texts[span].emplace()) : nullptr;
     else if (text)
       *text += vocabulary.decode(id);
   }
   return texts;
 }
 
-std::string fill_gaps(std::string_view text, const std::vector<std::string>& spans) {
+std::string fill_gaps(std::string_view text, const Spans& spans) {
   std::string filled;
   for_each_gap(
       text, [&](std::string_view part) { filled += part; },
-      [&](int64_t span) { filled += span < std::ssize(spans) ? spans[span] : gap(span); });
+      [&](int64_t span) { filled += span < std::ssize(spans) && spans[span] ? *spans[span] : gap(span); });
   return filled;
 }
 

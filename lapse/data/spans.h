@@ -1,6 +1,7 @@
 // Span corruption (Raffel et al., 2020): spans of a text are cut out, and predicted from what is left of it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,9 +75,10 @@ class EvaluationSpans : public EvaluationBlocks {
 /// A text in which <extra_id_0>, <extra_id_1>, ... stand for the spans that are to be filled in: its tokens, and EOS.
 /// Error unless they are there, each once and in this order.
 std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view text);
-/// The texts of the spans that a target gives, by the number of their sentinel; "" for those that it leaves out.
-std::vector<std::string> decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans);
-/// The text with spans in the places of their sentinels.
-std::string fill_gaps(std::string_view text, const std::vector<std::string>& spans);
+/// The texts of the spans that a target gives, by the number of their sentinel; none for those that it leaves out.
+using Spans = std::vector<std::optional<std::string>>;
+Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans);
+/// The text with spans in the places of their sentinels, which stay where there is none.
+std::string fill_gaps(std::string_view text, const Spans& spans);
 
 }  // namespace lapse

@@ -195,6 +195,7 @@ TEST(Gaps, AreReadAndFilled) {
   EXPECT_THAT(decode_spans(bytes(), target, 2), ElementsAre("cat", "a mat"));
   EXPECT_EQ(fill_gaps(text, decode_spans(bytes(), target, 2)), "The cat sat on a mat.");
   EXPECT_EQ(fill_gaps(text, {"cat"}), "The cat sat on <extra_id_1>.");
+  EXPECT_EQ(fill_gaps(text, decode_spans(bytes(), {bytes().sentinel(1)}, 2)), "The <extra_id_0> sat on .");
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "no gap"); }), HasSubstr("<extra_id_0>"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_1> <extra_id_0>"); }), HasSubstr("in this order"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_0> <extra_id_0>"); }), HasSubstr("each once"));

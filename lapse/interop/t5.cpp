@@ -104,6 +104,7 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   const double dropout = value_of(json, "dropout_rate", 0.1, origin);
   for (double* rate : {&model.dropout, &model.embedding_dropout, &model.residual_dropout, &model.output_dropout})
     *rate = dropout;
+  for (const auto& field : model.fields()) set_field(field, field_to_toml(field), origin + ": model." + field.name);
   return config;
 }
 
@@ -169,7 +170,13 @@ void write_t5(Transformer& model, const T5Config& config, const fs::path& folder
   }
   make_folder(folder);
   write_safetensors(folder / "model.safetensors", entries, {{"format", "pt"}});
-  write_file(folder / "config.json", json);
+  try {
+    write_file(folder / "config.json", json);
+  } catch (...) {  // nothing half written: the same command is to work again
+    std::error_code ignored;
+    fs::remove(folder / "model.safetensors", ignored);
+    throw;
+  }
 }
 
 }  // namespace lapse

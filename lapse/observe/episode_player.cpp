@@ -72,8 +72,7 @@ AgentStep EpisodePlayer::step(Observer& observer) {
   observer.token({-1, y.reports, state_.memory});
 
   const Tensor outputs = y.logits.flatten().to(at::kCPU).contiguous();
-  if (!outputs.isfinite().all().item<bool>())
-    fail("the policy is not finite: the model's weights are too large, as after a run that diverged");
+  if (!outputs.isfinite().all().item<bool>()) fail(kPolicyNotFinite);
   const Policy said(outputs);
   const int64_t actions = said.logits.numel();
   const Tensor policy = at::softmax(said.logits, 0).to(at::kDouble);

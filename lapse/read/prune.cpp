@@ -21,8 +21,12 @@ void set_budgets(Transformer& model, const std::vector<int64_t>& budgets) {
     set_budget(model.layers()[l].attention().method(), budgets.empty() ? 0 : budgets[l]);
 }
 
-LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
+void require_budgets(const Transformer& model) {
   if (model.reads_source()) fail("budgets are found for models that read one text, not for those with an encoder");
+}
+
+LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
+  require_budgets(model);
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
     blocks_.push_back({Batch(block).to(model.device()), block.restart});

@@ -20,6 +20,9 @@ struct PruneRound {
 /// Budgets of layer 0, 1, ... from now on; empty: none. Error if the model's method has none.
 void set_budgets(Transformer& model, const std::vector<int64_t>& budgets);
 
+/// Error for a model in which none can be found: one with an encoder.
+void require_budgets(const Transformer& model);
+
 /// A text that is read layer by layer. The inputs of every layer under the budgets so far are kept, so that another
 /// budget of layer l costs only the layers from l on.
 class LayerwiseText {

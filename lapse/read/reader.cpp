@@ -32,9 +32,16 @@ void set_values(const Fields& fields, const ReadingOptions::Values& values, cons
                 const std::string& told, const std::string& kind) {
   for (const auto& [name, value] : values) {
     const auto field = std::ranges::find(fields, name, &Field::name);
-    if (field == fields.end())
-      fail(fmt::format("{} is no option of {}; the {} that have it: {}", flag_of(name), told, kind,
-                       fmt::join(that_have(table, name), ", ")));
+    if (field == fields.end()) {
+      const auto others = that_have(table, name);
+      std::vector<std::string> own;
+      for (const auto& known : fields) own.push_back(flag_of(known.name));
+      fail(!others.empty() ? fmt::format("{} is no option of {}; the {} that have it: {}", flag_of(name), told, kind,
+                                         fmt::join(others, ", "))
+           : own.empty()
+               ? fmt::format("{} is no option of {}, which has none", flag_of(name), told)
+               : fmt::format("{} is no option of {}, which has: {}", flag_of(name), told, fmt::join(own, ", ")));
+    }
     set_field(*field, value, flag_of(name));
   }
 }
@@ -89,8 +96,9 @@ std::unique_ptr<Source> Reader::source(const std::string& data, const std::strin
 Tokens Reader::text(const std::string& data, const std::string& split, const MinFill& fill) const {
   Tokens tokens = whole_text(data, split);
   if (fill.share == 0) return tokens;
+  constexpr double kRounding = 1e-9;  // 0.55 * 100 is a little above 55
   if (config().data.documents == "none") fail("--min-fill is for runs that read documents (data.documents)");
-  tokens.keep_documents(std::llround(std::ceil(fill.share * static_cast<double>(fill.window))));
+  tokens.keep_documents(std::llround(std::ceil(fill.share * static_cast<double>(fill.window) - kRounding)));
   if (tokens.documents().empty())
     fail(fmt::format("--min-fill {}: no document of split '{}' fills so much of a window of {} tokens; give less",
                      fill.share, split, fill.window));

@@ -177,13 +177,16 @@ std::vector<std::shared_ptr<const Opened>> Api::open(const std::vector<LaneSetti
 
 std::unique_ptr<Subject> Api::subject(JsonFields& fields) {
   const auto lanes = lanes_of(fields);
-  const SamplingOptions sampling = sampling_of(fields, options_.sampling);
-  const PlaySettings play = play_of(fields, {.seed = options_.seed});
-  fields.finish();
   const auto opened = open(lanes);
-  if (!opened[0]->reader.config().environment())
-    return std::make_unique<WatchedText>(opened, lanes, sampling, play.seed);
-  return std::make_unique<Play>(opened, lanes, play);
+  if (opened[0]->reader.config().environment()) {
+    const PlaySettings play = play_of(fields, {.seed = options_.seed});
+    fields.finish();
+    return std::make_unique<Play>(opened, lanes, play);
+  }
+  const SamplingOptions sampling = sampling_of(fields, options_.sampling);
+  const uint64_t seed = seed_of(fields, options_.seed);
+  fields.finish();
+  return std::make_unique<WatchedText>(opened, lanes, sampling, seed);
 }
 
 HttpReply Api::begin(JsonFields fields) {
@@ -235,7 +238,9 @@ HttpReply Api::events(const std::string& id) {
 
 HttpReply Api::page_of(const std::string& id) {
   const auto made = engine_.call([&] {
-    auto made = export_of(found(id).subject());
+    Session& session = found(id);
+    session.require_settled();
+    auto made = export_of(session.subject());
     engine_.add(made);
     return made;
   });

@@ -76,7 +76,9 @@ class PlayExport : public Export {
   explicit PlayExport(const Play& play)
       : opened_(play.opened()),
         settings_(play.lanes()[0]),
-        steps_(std::min(play.time(), kExported)),
+        played_(play.time()),
+        steps_(std::min(played_, kExported)),
+        how_(play.settings()),
         recorder_(*opened_->model, *opened_->reader.config().environment(), play.settings().seed,
                   play.settings().greedy) {}
 
@@ -87,7 +89,10 @@ class PlayExport : public Export {
     recorder_.finish();
     ReportOptions report = describe(*opened_, settings_);
     report.facts.emplace_back("environment", opened_->reader.config().task_name);
-    report.facts.emplace_back("steps", fmt::format("{}", steps_));
+    report.facts.emplace_back("actions", how_.greedy ? "likeliest" : "drawn");
+    report.facts.emplace_back("seed", fmt::format("{}", how_.seed));
+    report.facts.emplace_back(
+        "steps", steps_ == played_ ? fmt::format("{}", steps_) : fmt::format("the first {} of {}", steps_, played_));
     return html_report(recorder_.record, contents_of(recorder_.record, *opened_->reader.config().environment()),
                        report);
   }
@@ -95,7 +100,8 @@ class PlayExport : public Export {
  private:
   std::shared_ptr<const Opened> opened_;
   LaneSettings settings_;
-  int64_t steps_;
+  int64_t played_, steps_;
+  PlaySettings how_;
   EpisodeRecorder recorder_;
 };
 

@@ -85,23 +85,27 @@ void Session::read() {
 
 void Session::step() {
   playing_ = reading_ = false;
-  if (subject_->time() < quiet_until_) fail("an undo is on its way; try again in a moment");
+  require_settled();
   if (const auto why = subject_->stuck(); !why.empty()) fail(why);
   take(/*quiet=*/false);
   say_state();
 }
 
+void Session::require_settled() const {
+  if (subject_->time() < quiet_until_) fail("an undo is on its way; try again in a moment");
+}
+
 void Session::undo(int64_t time) {
-  if (time < 0 || time > subject_->time())
-    fail(fmt::format("there is no time {} to go back to; it is {}", time, subject_->time()));
+  const int64_t now = std::max(subject_->time(), quiet_until_);  // an undo on its way counts as done
+  if (time < 0 || time > now) fail(fmt::format("there is no time {} to go back to; it is {}", time, now));
   const auto& state = snapshots_.before(time);
-  if (subject_->time() < quiet_until_) quiet_until_ = 0;
   playing_ = reading_ = false;
   subject_->restore(*state.state);
+  subject_->forget_after(time);
   snapshots_.forget_after(time);
   quiet_until_ = time;
   outbox->put("undo", {{"t", time}});
-  if (subject_->time() == time) subject_->forget_later(), say_state();
+  if (subject_->time() == time) say_state();
 }
 
 void Session::replace(std::unique_ptr<Subject> subject) {
@@ -143,7 +147,7 @@ void Session::take(bool quiet) {
 void Session::turn() {
   if (subject_->time() < quiet_until_) {
     take(/*quiet=*/true);
-    if (subject_->time() == quiet_until_) subject_->forget_later(), say_state();
+    if (subject_->time() == quiet_until_) say_state();
     return;
   }
   const bool given = subject_->given();

@@ -58,6 +58,8 @@ class Session {
   void read();
   /// Back to when `time` steps had been taken. Error if that was too long ago, or lies ahead.
   void undo(int64_t time);
+  /// Error while an undo takes steps again.
+  void require_settled() const;
   /// Another subject from now on; what it was given is taken at once.
   void replace(std::unique_ptr<Subject> subject);
   Json row(int64_t time);

@@ -29,11 +29,12 @@ class Chain : public Subject {
     const auto& saved = dynamic_cast<const Saved&>(state);
     value = saved.value, time_ = saved.time;
   }
+  void forget_after(int64_t time) override { given_ = std::min(given_, time); }
   void forget_before(int64_t time) override { forgotten = time; }
   Json describe() const override { return Json::object(); }
   Json told() const override { return {}; }
   Json row(int64_t, const State& before) override { return {{"before", dynamic_cast<const Saved&>(before).time}}; }
-  void give(int64_t count) { given_ = time_ + count; }
+  void give(int64_t count) { given_ = std::max(given_, time_) + count; }
 
   uint64_t value = 0;
   int64_t steps = 0, forgotten = 0;
@@ -99,6 +100,23 @@ TEST(Session, GoesBackAgainBeforeItHasArrived) {
   EXPECT_LE(w.chain->time(), 1990);
   EXPECT_EQ(w.chain->value, value_at(w.chain->time()));
   EXPECT_GE(w.chain->time(), to);
+}
+
+// An undo on its way counts as done: what is given meanwhile comes after it, and the next undo begins there.
+TEST(Session, TakesWhatIsGivenWhileAnUndoIsOnItsWay) {
+  Watched w;
+  w.run_for(2000);
+  w.session->undo(1990);
+  ASSERT_LT(w.chain->time(), 1990);
+  EXPECT_THROW(w.session->require_settled(), Error);
+  EXPECT_THROW(w.session->undo(1991), Error);
+  w.session->undo(1980);
+  w.chain->give(1985 - w.chain->time());
+  w.session->read();
+  w.run();
+  EXPECT_EQ(w.chain->time(), 1985);
+  EXPECT_EQ(w.chain->value, value_at(1985));
+  w.session->require_settled();
 }
 
 TEST(Session, KeepsFewStates) {

@@ -30,9 +30,10 @@ class Subject {
   virtual std::function<std::string()> step() = 0;
 
   virtual std::shared_ptr<const State> save() const = 0;
-  /// As it was. The steps after it can be taken once more, exactly as before, until `forget_later`.
+  /// As it was. The steps after it can be taken once more, exactly as before, up to what `forget_after` leaves.
   virtual void restore(const State& state) = 0;
-  virtual void forget_later() {}
+  /// Steps from this time on will not be taken again.
+  virtual void forget_after(int64_t time) { (void)time; }
   /// Steps before this time will not be asked for again.
   virtual void forget_before(int64_t time) { (void)time; }
 

@@ -34,7 +34,7 @@ class WatchedText : public Subject {
   std::function<std::string()> step() override;
   std::shared_ptr<const State> save() const override;
   void restore(const State& state) override;
-  void forget_later() override { tokens_.resize(time_ - begin_); }
+  void forget_after(int64_t time) override { tokens_.resize(time - begin_); }
   void forget_before(int64_t time) override;
   Json describe() const override;
   Json told() const override;

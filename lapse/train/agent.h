@@ -27,6 +27,8 @@ ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, i
                           int64_t steps);
 
 /// An action for logits [actions]: drawn from softmax(logits), or the likeliest.
+inline constexpr const char* kPolicyNotFinite =
+    "the policy is not finite: the model's weights are too large, as after a run that diverged";
 int32_t choose(const float* logits, int64_t actions, Random& random);
 int32_t likeliest(const float* logits, int64_t actions);
 

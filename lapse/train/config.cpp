@@ -37,7 +37,9 @@ Fields TrainConfig::fields() {
           .path(),
       field("log_every", log_every, "a line of metrics").in(1, kMany).unit("updates"),
       field("validate_every", validate_every, "0: never").in(0, kMany).unit("updates"),
-      field("validation_blocks", validation_blocks, "at most so many blocks of the validation text; 0: all")
+      field("validation_blocks", validation_blocks,
+            "at most so many blocks of the validation text; 0: all; of agents: "
+            "actor_critic.validation_episodes")
           .in(0, kMany),
       field("checkpoint_every", checkpoint_every, "0: only at the end").in(0, kMany).unit("updates"),
       field("keep", keep, "how many of the newest checkpoints stay").in(1, 1000),

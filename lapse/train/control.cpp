@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 
 #include "lapse/train/actor_critic.h"
 #include "lapse/train/ends.h"
@@ -65,7 +66,8 @@ class ControlProblem : public Problem {
                                        .streams = config_.train.batch,
                                        .group = group});
     EvaluationResult result{.tokens = played.steps, .seconds = played.seconds, .layers = played.layers};
-    result.stopped = played.stopped;
+    result.stopped = played.stopped && played.finite;
+    if (!played.finite) result.nats = std::numeric_limits<double>::quiet_NaN();
     for (const Episode& episode : played.episodes) {
       auto& sums = result.score.more;
       sums["episodes"] += 1, sums["return"] += episode.reward, sums["episode_score"] += episode.score;

@@ -62,6 +62,9 @@ class Streams {
     }
     const Tensor logits = y.logits.squeeze(1).to(at::kCPU).contiguous();
     const int64_t A = logits.size(1) - 1;
+    finite = std::all_of(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel(),
+                         [](float x) { return std::isfinite(x); });
+    if (!finite) return;
     for (int64_t i = 0; i < n; ++i) {
       const float* row = logits.const_data_ptr<float>() + i * (A + 1);
       actions[i] = options_.greedy ? likeliest(row, A) : choose(row, A, *players_[i].draws);
@@ -103,6 +106,7 @@ class Streams {
 
  public:
   std::vector<LayerReport> layers;  ///< sums over all steps that count
+  bool finite = true;               ///< the policy; else nothing was done in the last step
 };
 
 }  // namespace
@@ -120,6 +124,7 @@ namespace {
 struct Played {
   std::vector<std::optional<Episode>> episodes;
   std::vector<LayerReport> layers;
+  bool finite = true;
 };
 
 Played play_share(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
@@ -129,18 +134,21 @@ Played play_share(Transformer& model, const EnvironmentOptions& environment, con
   Played played{std::vector<std::optional<Episode>>(options.episodes), {}};
   std::vector<std::vector<LayerReport>> layers(groups);
   std::atomic<int64_t> done = 0;
+  std::atomic<bool> finite = true;
   at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     for (int64_t g = begin; g < end; ++g) {
       const auto [first, count] = share_of(streams, g, groups);
       Streams some(model, environment, options, from + first, count, streams, from + own);
-      while (some.playing() && !interrupted()) {
+      while (some.playing() && finite && !interrupted()) {
         some.step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
+        if (!some.finite) finite = false;
         if (g == 0 && options.progress) options.progress(done);
       }
       layers[g] = std::move(some.layers);
     }
   });
+  played.finite = finite;
   played.layers.resize(model.layers().size());
   for (const auto& of_group : layers)
     for (size_t l = 0; l < played.layers.size(); ++l) {
@@ -159,7 +167,9 @@ void join(Played& played, Group& group) {
     const Episode e = episode.value_or(Episode{});
     table.insert(table.end(), {episode ? 1. : 0., e.reward, e.score, static_cast<double>(e.steps)});
   }
+  table.push_back(played.finite ? 0 : 1);
   group.sum(table);
+  played.finite = table.back() == 0;
   for (size_t i = 0; i < played.episodes.size(); ++i)
     if (const double* line = table.data() + 4 * i; line[0] > 0)
       played.episodes[i] = Episode{line[1], line[2], std::llround(line[3])};
@@ -180,8 +190,12 @@ EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& envir
   Played played = play_share(model, environment, options);
   join(played, options.group);
   EpisodesResult result;
-  for (const auto& episode : played.episodes)
-    if (episode) result.episodes.push_back(*episode), result.steps += episode->steps;
+  // Of those that ended before an interruption the short ones would be too many.
+  for (const auto& episode : played.episodes) {
+    if (!episode) break;
+    result.episodes.push_back(*episode), result.steps += episode->steps;
+  }
+  result.finite = played.finite;
   result.stopped = std::ssize(result.episodes) < options.episodes;
   for (const LayerReport& layer : played.layers)
     result.layers.push_back(
@@ -208,7 +222,7 @@ Interval interval_of_mean(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double squares = 0;
   for (const double x : values) squares += (x - mean) * (x - mean);
-  const double half = values.size() < 2 ? 0 : kDeviations * std::sqrt(squares / (n - 1) / n);
+  const double half = kDeviations * std::sqrt(squares / (n - 1) / n);  // n = 1: NaN
   return {mean, mean - half, mean + half};
 }
 

@@ -30,11 +30,12 @@ struct Episode {
 };
 
 struct EpisodesResult {
-  std::vector<Episode> episodes;  ///< of those that were played to their end, in order of their numbers
-  std::vector<EvaluationResult::LayerMemory> layers;  ///< |C_t| over the steps of all episodes
+  std::vector<Episode> episodes;  ///< all, in order of their numbers; else the first, as far as every one has ended
+  std::vector<EvaluationResult::LayerMemory> layers;  ///< |C_t| over all steps that were taken
   int64_t steps = 0;
   double seconds = 0;
-  bool stopped = false;  ///< by Ctrl-C, before the end
+  bool stopped = false;  ///< by Ctrl-C, before the end, or because the policy is not finite
+  bool finite = true;    ///< the policy, at every step
 };
 
 /// Plays so many episodes, each from empty memory. A step is read as soon as it is taken, with memory as it is for one
@@ -45,7 +46,7 @@ EpisodesResult play_episodes(Transformer& model, const EnvironmentOptions& envir
 struct Interval {
   double mean = 0, low = 0, high = 0;
 };
-/// Of n numbers: 1.96 standard errors.
+/// Of n numbers: 1.96 standard errors; of one number the ends are NaN.
 Interval interval_of_mean(const std::vector<double>& values);
 /// Of n successes (1) and failures (0): Wilson's score interval.
 Interval interval_of_share(const std::vector<double>& values);

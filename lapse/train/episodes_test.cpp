@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "lapse/rl/registry.h"
 #include "lapse/train/agent_testing.h"
 
@@ -72,6 +75,17 @@ TEST(PlayedEpisodes, MeanMemoryIsOfTheStepsThatCount) {
   }
 }
 
+TEST(PlayedEpisodes, EndWhereThePolicyIsNotFinite) {
+  const auto environment = corridor();
+  const auto model = walker(*environment);
+  for (auto& [name, tensor] : model->parameters())
+    if (name == "layers.0.value") tensor->detach().fill_(std::numeric_limits<float>::infinity());
+  const auto result = play_episodes(*model, *environment, {.episodes = 4, .streams = 2});
+  EXPECT_FALSE(result.finite);
+  EXPECT_TRUE(result.stopped);
+  EXPECT_TRUE(play_episodes(*walker(*environment), *environment, {.episodes = 4}).finite);
+}
+
 TEST(Interval, IsWilsonsForSharesAndTheNormalElse) {
   const Interval share = interval_of_share({1, 1, 1, 1, 1, 1, 1, 1, 0, 0});  // 8 of 10
   EXPECT_DOUBLE_EQ(share.mean, 0.8);
@@ -81,6 +95,8 @@ TEST(Interval, IsWilsonsForSharesAndTheNormalElse) {
   EXPECT_NEAR(all.low, 0.9630, 1e-4);
   EXPECT_NEAR(all.high, 1, 1e-12);
   EXPECT_EQ(interval_of_mean({1, 1, 1}).low, 1);  // numbers that happen to be 1: rooms, say
+  EXPECT_EQ(interval_of_mean({2}).mean, 2);
+  EXPECT_TRUE(std::isnan(interval_of_mean({2}).low)) << "one number says nothing of how far others are";
   const Interval other = interval_of_mean({1, 2, 3, 4});
   EXPECT_DOUBLE_EQ(other.mean, 2.5);
   EXPECT_NEAR(other.high - other.mean, 1.96 * std::sqrt(5.0 / 3 / 4), 1e-4);
