@@ -341,7 +341,7 @@ class Generate(ProgramTest):
         self.assertEqual(len(plain), len("The river") + 20 + 1)
         shown = self.succeed(*arguments, "--remembered").stdout
         self.assertTrue(shown.startswith(plain))
-        self.assertIn("|C_t| = ", shown)
+        self.assertIn("memory sizes of the layers: ", shown)
         self.assertEqual(shown.splitlines()[-1].replace("[", "").replace("]", ""), plain.splitlines()[-1])
         self.assertNotIn("\x1b", shown)
         self.assertIn("\x1b[30;48;5;", self.succeed(*arguments, "--remembered", "--color", "always").stdout)

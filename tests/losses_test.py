@@ -138,6 +138,17 @@ class Against(LossesTest):
         self.assertNotRegex(done.stdout, "[\x07\x1b]")
         self.assertIn("\\x1B", done.stdout)
 
+    def test_what_is_read_is_not_written_over(self):
+        for name, text in (("own.txt", TEXT), ("text.txt", TEXT)):  # one that is named, and the run's own
+            path = shared / name
+            path.write_text(text)
+            data = ("--data", path) if name == "own.txt" else ()
+            for verb, flag in (("eval", "--losses"), ("inspect", "--out"), ("prune", "--out")):
+                run = shared / ("windows" if verb == "prune" else "expire")
+                self.refuse(verb, run, *data, flag, path, says=[flag, "is read too"])
+                self.assertEqual(path.read_text(), text)
+        self.refuse("tokenizer", "train", "--data", shared / "own.txt", "--out", shared / "own.txt", says="is read too")
+
     def test_what_it_refuses(self):
         def refused(words, *arguments):
             done = lapse("eval", *arguments, cwd=shared)

@@ -8,7 +8,7 @@ import unittest
 
 import numpy
 from hostile_test import Parts
-from program import checkpoints, metrics
+from program import checkpoints, english, metrics
 from same_run import ADAPTIVE, DOCUMENTS, FIXED, LONG, RANDOM, SHORT, KilledRun, newest_checkpoint, recorded
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -43,6 +43,12 @@ class Resume(KilledRun):
         shutil.copy(newest, newest.with_name("update-00000003.safetensors"))
         self.end(self.start(), 0)
         self.assert_same_run()
+
+    def test_a_run_that_is_not_there_begins(self):
+        text = self.write("text.txt", english(3000))
+        done = self.succeed("train", self.config(text), "--out", self.folder / "new", "--resume", "--threads", 1)
+        self.assertIn("no run in", done.stderr)
+        self.assertIn("1 threads", done.stderr + done.stdout)
 
     def test_interrupted(self):
         for data, changes in ((LONG, RANDOM), (SHORT, FIXED)):

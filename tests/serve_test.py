@@ -27,6 +27,11 @@ class Api(Runs):
         self.succeed("inspect", run, "--data", path, "--split", "all", "-o", page, *arguments, cwd=self.runs)
         return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.S)[1])
 
+    def test_other_clients_find_the_models(self):
+        server = self.serve("expire")
+        got, said = server.ask("GET", "/v1/models")
+        self.assertEqual((got, said), (200, {"object": "list", "data": [{"id": "expire", "object": "model", "owned_by": "lapse"}]}))
+
     def test_a_stream_says_what_inspect_says(self):
         for run, lane, arguments in (
             ("expire", {}, ()),

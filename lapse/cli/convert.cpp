@@ -48,8 +48,12 @@ int export_run(const Arguments& arguments) {
   for (const char* file : {"config.json", "model.safetensors"})
     if (is_there(folder / file)) fail(fmt::format("--out: {} has a {}; give another", arguments.out, file));
   const Checkpoint checkpoint = Checkpoint::open(arguments.from);
+  if (checkpoint.config().model.encoder_layers == 0)
+    fail(fmt::format("{}: only models with an encoder can be written as a T5; in Python lapse.load reads the others",
+                     arguments.from));
   const auto model = checkpoint.model();
   write_t5(*model, {checkpoint.vocabulary().size(), checkpoint.config().model}, folder);
+  std::cout << folder.string() << '\n';
   return 0;
 }
 

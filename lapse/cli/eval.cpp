@@ -105,6 +105,7 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
 int run(const Command& verb, const Arguments& arguments) {
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
+  if (!arguments.losses.empty()) check_apart(arguments.losses, "--losses", {arguments.data}, reader.config().data);
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);

@@ -163,7 +163,8 @@ int run(const Command& verb, Arguments arguments) {
   remembered.resize(pieces.size());  // a last token may not have been read
   const auto layers = static_cast<int32_t>(model->layers().size());
   std::cout << fmt::format(
-                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; |C_t| = {} ---\n",
+                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; memory sizes of "
+                   "the layers: {} ---\n",
                    layers, fmt::join(generator.memory_sizes(), ", "))
             << highlight(pieces, remembered, layers, use_colour(arguments.color)) << '\n';
   return 0;

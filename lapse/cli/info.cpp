@@ -34,13 +34,8 @@ Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& p
   return layers;
 }
 
-void print(const Json& info, const std::string& config) {
-  std::cout << fmt::format("{}\n{} parameters; {}; vocabulary of {} ({}); {} updates\n",
-                           info["checkpoint"].get<std::string>(), info["parameters"].get<int64_t>(),
-                           info["method"].get<std::string>(), info["vocabulary"].get<int64_t>(),
-                           info["unit"].get<std::string>(), info["update"].get<int64_t>())
-            << fmt::format("memory carried by the streams: {}\n\n", byte_size(info["memory_bytes"].get<double>()));
-  std::cout << "layer";
+void print_layers(const Json& info) {
+  std::cout << "\nlayer";
   for (const auto& [name, value] : info["layers"][0].items()) std::cout << fmt::format("{:>14}", name);
   std::cout << '\n';
   for (size_t l = 0; l < info["layers"].size(); ++l) {
@@ -49,6 +44,18 @@ void print(const Json& info, const std::string& config) {
       std::cout << fmt::format("{:>14.1f}", value.get<double>());
     std::cout << '\n';
   }
+}
+
+void print(const Json& info, const std::string& config) {
+  std::cout << fmt::format("{}\n{} parameters; {}; vocabulary of {} ({}); {} updates\n",
+                           info["checkpoint"].get<std::string>(), info["parameters"].get<int64_t>(),
+                           info["method"].get<std::string>(), info["vocabulary"].get<int64_t>(),
+                           info["unit"].get<std::string>(), info["update"].get<int64_t>())
+            << fmt::format("memory carried by the streams: {}\n", byte_size(info["memory_bytes"].get<double>()));
+  if (info["memory_bytes"] == 0)
+    std::cout << "nothing is carried between blocks; `lapse eval` says how much is held while they are read\n";
+  else
+    print_layers(info);
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
   for (const auto& entry : info["history"]) {
     for (const auto& [name, value] : entry.items())

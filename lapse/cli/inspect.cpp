@@ -143,6 +143,7 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
 int run(const Command& verb, const Arguments& arguments) {
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
+  check_apart(arguments.out, "--out", {arguments.data, arguments.compare}, reader.config().data);
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--compare", "--split", "--offset"});
   const auto model = reader.model();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iostream>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
@@ -61,6 +62,8 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
   const auto record = record_matrix(model, *blocks, options);
   progress.finish();
   if (record.stopped) return "";
+  if (record.documents < arguments.documents)
+    std::cerr << fmt::format("lapse: the part has no more than {}; the means are over these\n", record.documents);
   std::vector<std::string> texts;
   for (const int32_t token : record.tokens)
     texts.push_back(token == reader.vocabulary().bos() ? "BOS" : reader.vocabulary().decode(token));

@@ -203,6 +203,7 @@ int run(const Arguments& arguments) {
   const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
   check_out(out);
+  check_apart(out, "--out", {arguments.data}, reader.config().data);
   const fs::path rounds = arguments.out.empty() ? folder / "prune.json" : fs::path(out).replace_extension(".json");
   if (rounds == out) fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
   const RunLock lock(folder);

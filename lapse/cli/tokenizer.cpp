@@ -22,6 +22,7 @@ struct Arguments {
 
 int run(const Arguments& arguments) {
   check_out(arguments.out);
+  check_apart(arguments.out, "--out", arguments.data);
   std::vector<std::string> texts;
   size_t bytes = 0;
   for (const auto& path : arguments.data) {

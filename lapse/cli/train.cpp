@@ -13,6 +13,7 @@ namespace {
 struct Arguments {
   std::string config, data, device, out;
   std::vector<std::string> set;
+  int64_t threads = -1;
   bool resume = false, quiet = false, dry_run = false, json = false;
   double seconds = 10, patience = kPatience;
 };
@@ -43,6 +44,7 @@ int run(const Arguments& arguments) {
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
   if (!arguments.device.empty()) config.train.device = arguments.device;
+  if (arguments.threads >= 0) config.train.threads = arguments.threads;
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
@@ -67,6 +69,8 @@ void add_train(const Command& program, Action& action) {
   verb.add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE").type_name("FILE");
   verb.add_option("--device", arguments->device, "what to compute on: short for --set train.device=NAME")
       .type_name("NAME");
+  verb.add_option("--threads", arguments->threads, "cores to use; 0: all. Short for --set train.threads=N")
+      .check(whole_number(0, 4096));
   verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();

@@ -95,6 +95,14 @@ void check_out(const fs::path& path, const std::string& flag) {
   if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
 }
 
+void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read, const DataConfig& run) {
+  read.insert(read.end(), {run.path, run.train_path, run.valid_path, run.test_path, run.tokenizer});
+  std::error_code ignored;  // of files that are not there
+  for (const auto& file : read)
+    if (!file.empty() && fs::equivalent(path, file, ignored))
+      fail(fmt::format("{}: {} is read too, and would be lost; give another name", flag, path.string()));
+}
+
 void add_min_fill(const Command& verb, double& share) {
   verb.add_option("--min-fill", share,
                   "of runs that read documents: only those that fill at least this share of the window, as 0.9")

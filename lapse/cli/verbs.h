@@ -51,6 +51,11 @@ Config generating_otherwise(Config config, const std::vector<std::string>& set);
 /// Error if `path`, the value of a flag, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path, const std::string& flag = "--out");
 
+/// Error if `path`, the value of a flag that is to be written, is one of the files that are read: those given, of which
+/// some may be "", or the texts of a run.
+void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read,
+                 const DataConfig& run = {});
+
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
 /// after that, if it would not fit into memory.
 int dry_run(const Config& config, double seconds, bool json);

@@ -70,7 +70,8 @@ Layout split(std::string_view file) {
   uint64_t size;
   if (file.size() < sizeof size) fail("shorter than the smallest safetensors file");
   std::memcpy(&size, file.data(), sizeof size);
-  if (size > kMaxHeader) fail(fmt::format("gives {} as size of its header, more than the format allows", size));
+  if (size > kMaxHeader)
+    fail(fmt::format("is no safetensors file, as checkpoints are: it gives {} as size of its header", size));
   if (size > file.size() - sizeof size) fail("ends within its header");
   return {file.substr(sizeof size, size), file.substr(sizeof size + size)};
 }

@@ -60,7 +60,7 @@ int64_t TextSource::streams(const std::string& part, int64_t block, int64_t most
 
 std::vector<Figure> TextSource::figures(const Score& score) const {
   if (config_.corrupts_spans())
-    return {{"nats per target", "nats_per_target", score.nats / static_cast<double>(score.scored)}};
+    return {{"nats per target token", "nats_per_target", score.nats / static_cast<double>(score.scored)}};
   // What the vocabulary lacks also costs 8 bits a byte: else a smaller vocabulary would look better.
   const double bits = score.nats / std::numbers::ln2 + 8 * static_cast<double>(score.bytes.unknown);
   std::vector<Figure> all;

@@ -29,7 +29,10 @@ Tensor kept(const LayerReport& report, int64_t B, int64_t K) {
 Tensor matrix_of(const LayerReport& report, const std::string& what, int64_t B, int64_t K) {
   if (what == "kept") return kept(report, B, K);
   const auto found = report.pairs.find(what == "attention" ? "weights" : what);
-  if (found == report.pairs.end()) fail(fmt::format("the method tells no {} of queries and rows", what));
+  if (found == report.pairs.end())
+    fail(fmt::format(
+        "the method tells no {} of queries and rows{}", what,
+        what == "masking" ? ", which selective attention alone has; of any method there are attention and kept" : ""));
   return found->second;
 }
 

@@ -74,7 +74,8 @@ HttpReply Api::route(const HttpRequest& request, const Parts& parts) {
   if (all == "GET /api") return json(engine_.call([&] { return info(); }));
   if (all == "GET /v1/models") {
     Json models = Json::array();
-    for (const auto& run : engine_.call([&] { return info(); })["runs"])
+    const Json known = engine_.call([&] { return info(); });
+    for (const auto& run : known["runs"])
       models.push_back({{"id", run["name"]}, {"object", "model"}, {"owned_by", "lapse"}});
     return json({{"object", "list"}, {"data", std::move(models)}});
   }

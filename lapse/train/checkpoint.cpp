@@ -40,7 +40,8 @@ class Writer {
 void copy_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& into) {
   const Tensor loaded = to_tensor(file.tensor(name));
   if (loaded.sizes() != into.sizes())
-    fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file.path().string(), name));
+    fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for: [{}], not [{}]",
+                     file.path().string(), name, fmt::join(loaded.sizes(), ", "), fmt::join(into.sizes(), ", ")));
   into.detach().copy_(loaded);
   if (into.numel() == 0) return;
   const auto [least, most] = at::aminmax(into.detach());  // NaN, where there is one

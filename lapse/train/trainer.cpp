@@ -270,7 +270,7 @@ class Run {
 
   Outcome leave() {
     const auto path = save();
-    progress_->print(fmt::format("interrupted: saved update {} to {}", update(), path.string()));
+    progress_->print(fmt::format("interrupted: saved update {} to {}; --resume goes on", update(), path.string()));
     progress_->finish();
     return Outcome::kInterrupted;
   }
@@ -320,6 +320,8 @@ Outcome train(Config& config, const fs::path& folder, const TrainerOptions& opti
     config.train.from = resumed->config().train.from;
   } else {
     require_new_run(config);
+    if (options.resume && !options.quiet && options.group.first())
+      fmt::print(stderr, "no run in {} yet: a new one begins\n", folder.string());
     if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
   }
   auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);

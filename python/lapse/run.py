@@ -264,6 +264,8 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
             raise ValueError(f"{path}: not a checkpoint of lapse that this version reads")
         weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("weight.")}
     config = _toml(told["config"])
+    if "weight.input.weight" in weights:  # of what an agent sees
+        raise ValueError(f"{path}: lapse.load does not read agents; the command lapse does")
     for (section, key), known in UNREAD.items():
         if config[section][key] not in known:
             raise ValueError(
