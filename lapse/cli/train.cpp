@@ -80,7 +80,7 @@ void add_train(const Command& program, Action& action) {
   const auto try_only = [=] { arguments->dry_run = true, out.required(false); };
   const Argument trial = verb.add_flag(
       "--dry-run", try_only, "write nothing: try some updates, and say what the run takes: parameters, memory, time");
-  verb.add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: no update, only the estimates")
+  verb.add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: only estimates")
       .check(number(0, 3600))
       .shows_default()
       .type_name("S")
