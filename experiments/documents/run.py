@@ -72,6 +72,8 @@ def wanted():
 def readings(name):
     """Options of `lapse eval`: all documents, those that fill the window, and at d = 4 with fewer rows (Figure 7)."""
     found = {"test": [], "filled": ["--min-fill=0.9"]}
+    if name.split("-")[1] != "256":
+        found |= {"first_256": ["--block=256"]}  # the pieces that are read with every window
     if name == "d4-256-selective-1":
         found |= {f"budget_{rows}": [f"--budget={rows}"] for rows in WINDOWS}
     if name == "d4-256-standard-1":
@@ -109,6 +111,7 @@ def main():
         "nats per piece, test": sweep.measured("loss", "{:.4f}"),
         "behind selective": behind,
         "nats per piece, windows filled to 90 %": sweep.measured("loss", "{:.4f}", reading="filled"),
+        "first 256 of each document": lambda result: f"{result['evaluation'].get('first_256', result['evaluation']['test'])['loss']:.4f}",
         "halfway, validation": lambda result: f"{result['validation'][len(result['validation']) // 2 - 1]['loss']:.4f}",
     }
     sweep.table(HERE, results, columns)
