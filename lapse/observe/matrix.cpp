@@ -30,9 +30,7 @@ Tensor matrix_of(const LayerReport& report, const std::string& what, int64_t B, 
   if (what == "kept") return kept(report, B, K);
   const auto found = report.pairs.find(what == "attention" ? "weights" : what);
   if (found == report.pairs.end())
-    fail(fmt::format(
-        "the method tells no {} of queries and rows{}", what,
-        what == "masking" ? ", which selective attention alone has; of any method there are attention and kept" : ""));
+    fail(fmt::format("the method tells no {} of queries and rows; every method tells attention and kept", what));
   return found->second;
 }
 
