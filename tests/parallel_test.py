@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import unittest
+from pathlib import Path
 
 from program import PROGRAM, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, start, toml
 from same_run import ADAPTIVE, DOCUMENTS, FREE, METHODS, RANDOM, newest_checkpoint
@@ -141,6 +142,18 @@ class Parallel(ProgramTest):
         second.kill(), second.communicate()
         self.assertEqual(first.returncode, 1)
         return said
+
+    def test_a_write_to_a_rank_that_ended_is_no_signal(self):
+        config = self.configure(PLAIN, {"train": {"updates": 100000, "validate_every": 0}})
+        run = self.folder / "run"
+        ranks = self.ranks(2, "train", config, "--out", run, "--quiet")
+        self.wait_for_another(run, ranks[0])
+        for rank in ranks:
+            status = Path(f"/proc/{rank.pid}/status").read_text()
+            ignored = int(re.search(r"^SigIgn:\s*(\w+)$", status, re.MULTILINE)[1], 16)
+            self.assertTrue(ignored >> (signal.SIGPIPE - 1) & 1)
+        ranks[1].send_signal(signal.SIGINT)
+        self.end(ranks, 130)
 
     def test_a_rank_that_dies_is_named(self):
         self.assertRegex(self.lost(lambda process: process.kill(), 100), r"^lapse: error: rank 0: lost rank 1, .*\n$")

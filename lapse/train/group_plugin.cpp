@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -44,6 +45,8 @@ class C10dGroup : public Group {
   explicit C10dGroup(double patience)
       : rank_(whole("RANK")), size_(whole("WORLD_SIZE")), patience_(static_cast<int64_t>(patience * 1000)) {
     if (rank_ >= size_) fail(fmt::format("RANK={} of WORLD_SIZE={}: ranks begin at 0", rank_, size_));
+    // Gloo and the store write to sockets without MSG_NOSIGNAL: a rank that ended must be an error here, not a signal.
+    std::signal(SIGPIPE, SIG_IGN);
     const std::string host = variable("MASTER_ADDR");
     const int64_t port = whole("MASTER_PORT");
     // Under torchrun its agent may keep the store; then each rank is a client. Keys of an earlier start are not ours.
