@@ -57,7 +57,7 @@ class Run:
         return functional.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def losses(self, tokens, targets, rule):
-        """Nats of each target of a stream, and per layer the mask [T, T] of what was read."""
+        """Nats of each target of a stream, and per layer the mask [T, T], or [H, T, T], of what was read."""
         T, pre = len(tokens), self.model["norm"] == "pre"
         h = self.weights["embedding"][tokens]
         if self.model["positions"] == "absolute":
@@ -151,13 +151,19 @@ class Evicting:
     attend themselves. `nearest` is how close a candidate's score has come to the one that went, relative to it: if
     nearer than float32's rounding, the program may have dropped the other."""
 
-    def __init__(self, budget, protected, sums):
+    def __init__(self, budget, protected, sums, by_head):
         self.budget = budget
         self.protected = protected  # so many of the newest rows that a query sees cannot go
         self.sums = sums  # whether a row's score is all that it has received, or what the newest query gives it
+        self.by_head = by_head  # whether each head has a cache of its own: then the mask is [H, T, T]
         self.nearest = math.inf
 
     def __call__(self, layer):
+        if self.by_head:
+            return torch.stack([self.mask(layer, one[None]) for one in layer.logits])
+        return self.mask(layer, layer.logits)
+
+    def mask(self, layer, logits):
         T = layer.ages.shape[0]
         mask = torch.zeros(T, T, dtype=torch.bool)
         held, score = [], [0.0] * T
@@ -166,7 +172,7 @@ class Evicting:
                 held.append(t)
             mask[t, held] = True
             if held:
-                given = torch.softmax(layer.logits[:, t, held], 1).sum(0).tolist()
+                given = torch.softmax(logits[:, t, held], 1).sum(0).tolist()
                 for i, weight in zip(held, given):
                     score[i] = weight + (score[i] if self.sums else 0)
             if layer.least_age == 1:
@@ -184,11 +190,11 @@ class Evicting:
 
 
 def h2o(budget):
-    return Evicting(budget, protected=max(1, budget // 2), sums=True)
+    return Evicting(budget, protected=max(1, budget // 2), sums=True, by_head=True)
 
 
 def tova(budget):
-    return Evicting(budget, protected=1, sums=False)
+    return Evicting(budget, protected=1, sums=False, by_head=False)
 
 
 # --- a run with weights that any machine draws alike -----------------------------------------------------------------

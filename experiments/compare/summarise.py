@@ -76,7 +76,7 @@ def table(results):
         rows.append(f"| {r['method']} | {mark}{bpb:.3f}{mark} | {statistics.mean(r['memory_mean_per_layer']):.0f} | {r['ms_per_update_median']:.0f} | {r['peak_memory_bytes'] / 1e6:.0f} MB |")
     sizes = sorted({b for points in results["budgets"].values() for b in points})
     rows += ["", "Memory budgets at inference: bits per byte and, in brackets, perplexity per byte, read in 64 streams."]
-    rows += ["", "| rows that a layer may hold (of 3 local, 1 global: a local one) | " + " | ".join(map(str, sizes)) + " | all |", "|---|" + "---|" * (len(sizes) + 1)]
+    rows += ["", "| rows that a layer may hold (H2O: each head; 3 local, 1 global: a local one) | " + " | ".join(map(str, sizes)) + " | all |", "|---|" + "---|" * (len(sizes) + 1)]
     for name, points in results["budgets"].items():
         whole = results["unpruned"]["selective_attention" if name == "selective_attention" else "standard"]["bpb"]
         rows.append(f"| {BUDGETED[name]} | " + " | ".join(with_perplexity(points[b]["bpb"]) if b in points else "" for b in sizes) + f" | {with_perplexity(whole)} |")

@@ -10,12 +10,10 @@ namespace {
 
 class H2o : public Eviction {
  public:
-  using Eviction::Eviction;
+  H2o(const ModelShape& shape, int64_t budget, int64_t max_age) : Eviction(shape, budget, max_age, Chooses::head) {}
 
  protected:
-  at::Tensor score(const at::Tensor& before, const at::Tensor& received) const override {
-    return before + received.sum(1);
-  }
+  at::Tensor score(const at::Tensor& before, const at::Tensor& received) const override { return before + received; }
   // Half the budget is for the newest, half for the heavy hitters.
   int64_t safe(int64_t budget) const override { return std::max<int64_t>(1, budget / 2); }
 };
@@ -23,7 +21,7 @@ class H2o : public Eviction {
 }  // namespace
 
 std::unique_ptr<MethodOptions> h2o_options() {
-  return eviction_options("h2o", [](const ModelShape& shape, int64_t budget, int64_t max_age) {
+  return eviction_options("h2o", Chooses::head, [](const ModelShape& shape, int64_t budget, int64_t max_age) {
     return std::make_unique<H2o>(shape, budget, max_age);
   });
 }

@@ -21,7 +21,7 @@ class LocalGlobalOptions : public PatternOptions {
                 .unit("layers")};
   }
   Fields reading_fields() override {
-    return {field("budget", budget_, "rows that every local layer holds; 0: as configured").in(0, 1 << 24).unit("rows"),
+    return {budget_field("local layer"),
             field("every", every_, "the last of so many layers is global").in(1, 1024).unit("layers")};
   }
   void check(const ModelShape& shape) const override {

@@ -19,8 +19,10 @@ Reading Pattern::read(const Query& query, const Rows& rows) const {
 
 Tensor Window::last_age(const Tensor& time) const { return at::full_like(time, last_age_); }
 
-Fields PatternOptions::reading_fields() {
-  return {field("budget", budget_, "rows that every layer holds; 0: as configured").in(0, 1 << 24).unit("rows")};
+Fields PatternOptions::reading_fields() { return {budget_field("layer")}; }
+
+Field PatternOptions::budget_field(const std::string& holder) {
+  return field("budget", budget_, "rows that every " + holder + " holds; 0: as configured").in(0, 1 << 24).unit("rows");
 }
 
 void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {

@@ -8,7 +8,7 @@ namespace {
 
 class Tova : public Eviction {
  public:
-  using Eviction::Eviction;
+  Tova(const ModelShape& shape, int64_t budget, int64_t max_age) : Eviction(shape, budget, max_age, Chooses::layer) {}
 
  protected:
   at::Tensor score(const at::Tensor&, const at::Tensor& received) const override { return received.mean(1); }
@@ -18,7 +18,7 @@ class Tova : public Eviction {
 }  // namespace
 
 std::unique_ptr<MethodOptions> tova_options() {
-  return eviction_options("tova", [](const ModelShape& shape, int64_t budget, int64_t max_age) {
+  return eviction_options("tova", Chooses::layer, [](const ModelShape& shape, int64_t budget, int64_t max_age) {
     return std::make_unique<Tova>(shape, budget, max_age);
   });
 }

@@ -65,7 +65,7 @@ class Memory:
         until = self.method.until(time, columns)
         if self._padded:
             until = torch.where(time < 0, DEAD, until)
-        state = {name: torch.zeros(time.shape, device=q.device, dtype=wide(q.dtype)) for name in self.method.state}
+        state = self.method.fresh(time, columns["key"].shape[2], wide(q.dtype))
         self.table.append({**columns, **state}, time, until)
         out = self.method.read(self.table, q, start, reading)
         if self._log is not None:

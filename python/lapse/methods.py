@@ -2,7 +2,7 @@
 or token by token. They are the rules of `lapse eval --method` (lapse/forgetting/; docs/equations.md, "Baselines").
 
 A rule is for one layer. Budgets are absolute: rows that a layer holds for a query, the query's own included where tokens
-attend themselves. Heads share rows.
+attend themselves. Heads share rows; H2O's key heads each have a budget of their own.
 """
 
 import math
@@ -16,6 +16,7 @@ from lapse.ops import ramp_until
 from lapse.table import NEVER, Table
 
 FOR_EVER = NEVER // 2  # added to a time this does not overflow
+GONE = -1e30  # as a logit: weight 0 beside any other row
 
 
 @dataclass
@@ -48,9 +49,15 @@ class Method:
     """A rule: until when each row is read, and how."""
 
     one_by_one = False  # whether what a query reads decides what the next may
-    state: tuple[str, ...] = ()  # columns [B, rows] that reading writes; new rows have 0
+    state: tuple[str, ...] = ()  # columns that reading writes; new rows have 0
+    state_by_head = False  # whether these are [B, rows, G], of each key head, or [B, rows]
     max_age = NEVER  # the greatest age that is read
     spare = 0  # rows stay so much longer than they are read, where an update may put off their end
+
+    def fresh(self, time: Tensor, heads: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        """The columns `state` of new rows at these times [B, T], which have so many key heads."""
+        shape = (*time.shape, heads) if self.state_by_head else time.shape
+        return {name: torch.zeros(shape, device=time.device, dtype=dtype) for name in self.state}
 
     def last_age(self, time: Tensor) -> Tensor | int:
         """The greatest age at which rows of these times are read."""
@@ -164,10 +171,11 @@ class RowSpans(Method):
 
 class Eviction(Method):
     """After each query at most `budget` rows stay for the next one, its own included: the least scores go, of equals the
-    oldest; the newest `safe` rows stay."""
+    oldest; the newest `safe` rows stay. Heads choose together, or with `state_by_head` each key head for itself: then a
+    row that it dropped has its logit GONE, and leaves the table when no head holds it any more."""
 
     one_by_one = True
-    state = ("score",)
+    state: tuple[str, ...] = ("score",)
 
     def __init__(self, budget: int, safe: int, min_age: int = 0, max_age: int = NEVER):
         own = 1 if min_age == 0 else 0
@@ -176,27 +184,35 @@ class Eviction(Method):
         self.newest = min(self.room, safe - own)
 
     def score(self, before: Tensor, received: Tensor) -> Tensor:
-        """Scores [B, rows] from the old ones and what each head of the newest query gave the rows [B, rows, H]."""
+        """Scores from the old ones, both as the column is, and what each head of the newest query gave the rows [B, rows, H]."""
         raise NotImplementedError
 
     def free(self, table: Table, now: Tensor) -> int:
-        held = int(table.held(now).sum(1).max()) if table.used else 0
+        held = int(self._held(table, now).sum(1).max()) if table.used else 0
         return max(self.room - held, 0)
+
+    def _held(self, table: Table, now: Tensor) -> Tensor:
+        """Which rows each chooser holds: [B, used, choosers]."""
+        held = table.held(now)[:, :, None]
+        return held & (table.columns["logit"][:, : table.used] == 0) if self.state_by_head else held
 
     def read(self, table: Table, q: Tensor, start: Tensor, reading: Reading) -> Tensor:  # type: ignore[override]
         columns, offsets, time, until = table.packed()
         named = {"until": until, "min_age": reading.min_age, "received": True, **reading.options()}
+        if self.state_by_head:
+            named["logit"] = columns["logit"].repeat_interleave(q.shape[2] // columns["key"].shape[1], 1)
         out, _, received, _ = torch.ops.lapse.ramp_attention(
             q, columns["key"], columns["value"], offsets, start, time, **named
         )
         score = self.score(table.unpacked(columns["score"]), table.unpacked(received))
         table.write("score", score)
-        self._evict(table, start + q.shape[1], score)
+        self._evict(table, start + q.shape[1], score if self.state_by_head else score[:, :, None])
         return out
 
     def _evict(self, table: Table, now: Tensor, score: Tensor) -> None:
-        held = table.held(now)
-        excess = held.sum(1) - self.room
+        """score [B, used, choosers]."""
+        held = self._held(table, now)
+        excess = held.sum(1, keepdim=True) - self.room  # [B, 1, choosers]
         most = int(excess.max())
         if most <= 0:
             return
@@ -207,20 +223,26 @@ class Eviction(Method):
             out = least.argmin(1, keepdim=True)  # the first of equals
         else:
             out = torch.sort(least, dim=1, stable=True).indices[:, :most]
-        rank = torch.arange(most, device=now.device)
-        until = table.until.gather(1, out)
-        table.until.scatter_(1, out, torch.where(rank < excess[:, None], now[:, None], until))
+        goes = torch.arange(most, device=now.device)[:, None] < excess
+        held.scatter_(1, out, held.gather(1, out) & ~goes)
+        if self.state_by_head:
+            table.write("logit", torch.where(held, 0.0, GONE).to(table.columns["logit"].dtype))
+        until = table.until[:, : table.used]
+        table.write("until", torch.where(held.any(2), until, torch.minimum(until, now[:, None])))
 
 
 class H2O(Eviction):
-    """Half a budget is the newest rows; of the others the one goes that has received least attention since it came, summed
-    over queries and heads (Zhang et al. 2023)."""
+    """For each key head: half a budget is the newest rows; of the others the one goes that has received least attention since
+    it came, summed over queries (and heads that share keys; Zhang et al. 2023)."""
+
+    state = ("score", "logit")
+    state_by_head = True
 
     def __init__(self, budget: int, min_age: int = 0, max_age: int = NEVER):
         super().__init__(budget, max(1, budget // 2), min_age, max_age)
 
     def score(self, before: Tensor, received: Tensor) -> Tensor:
-        return before + received.sum(2)
+        return before + received.unflatten(2, (before.shape[2], -1)).sum(3)
 
 
 class Tova(Eviction):

@@ -149,9 +149,7 @@ class ForgettingAttention(nn.Module):
             h = self.norm(rows)
             columns = {"key": self._keys(h), "value": self._heads(self.value(h)), **self.describe(h)}
             until = self.rule().until(time, columns)
-        state = {
-            name: torch.zeros(time.shape, device=weight.device, dtype=wide(weight.dtype)) for name in self.rule().state
-        }
+        state = self.rule().fresh(time, self.heads, wide(weight.dtype))
         if isinstance(memory, Memory):
             memory.next = torch.zeros(streams, dtype=torch.long, device=weight.device)
         memory.table.append({**({"hidden": rows} if learns else columns), **state}, time, until)
@@ -191,7 +189,7 @@ class ForgettingAttention(nn.Module):
         """A block with a memory of inputs: everything that follows from them is made anew."""
         T, table, start, rule = x.shape[1], memory.table, memory.next, self.learning_rule()
         time = start[:, None] + torch.arange(T, device=x.device)
-        state = {name: torch.zeros(time.shape, device=x.device, dtype=wide(x.dtype)) for name in rule.state}
+        state = rule.fresh(time, self.heads, wide(x.dtype))
         table.append({"hidden": x.detach(), **state}, time, torch.full_like(time, NEVER))
         used = table.used
         hidden = torch.cat([table.columns["hidden"][:, : used - T], x], 1)

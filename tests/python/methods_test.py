@@ -39,8 +39,13 @@ class Plain:
     def __init__(self, name, budget, layer, min_age, window):
         self.name, self.budget, self.min_age, self.window = name, budget, min_age, window
         self.everything = name == "full" or (name == "local_global" and layer % 2 == 1)
-        self.held = []  # times of rows that the next query may read
+        # Times of rows that the next query may read: by all heads, or of H2O by each key head.
+        self.caches = [[] for _ in range(G if name == "h2o" else 1)]
         self.score, self.masking = {}, {}
+
+    @property
+    def held(self):
+        return sorted(set().union(*self.caches))
 
     def keeps(self, row, t):
         """Whether the query at time t may read this row by its time alone."""
@@ -62,44 +67,48 @@ class Plain:
 
     def read(self, t, q, k, v):
         """q [T, H, D], k, v [T, G, D]; the query at time t. Returns [H, D]."""
-        self.held = [i for i in [*self.held, t] if self.keeps(i, t)]
+        self.caches = [[i for i in [*cache, t] if self.keeps(i, t)] for cache in self.caches]
         if self.name == "selective_attention" and len(self.held) > self.budget:
             others = [i for i in self.held if i != t]
-            self.held.remove(max(others, key=lambda i: (i > 0, self.masking.get(i, 0.0), -i)))
-        rows = [i for i in self.held if t - i >= self.min_age]
+            self.caches[0].remove(max(others, key=lambda i: (i > 0, self.masking.get(i, 0.0), -i)))
         out = torch.zeros(H, D, dtype=q.dtype)
-        received = {i: [] for i in rows}
-        for h in range(H):
-            if not rows:
-                continue
-            logits = torch.stack([q[t, h] @ k[i, h // (H // G)] for i in rows]) / math.sqrt(D)
-            if self.name == "selective_attention":
-                logits = logits - torch.tensor([self.masking.get(i, 0.0) for i in rows], dtype=q.dtype)
-            weights = torch.softmax(logits, 0)
-            for i, w in zip(rows, weights):
-                received[i].append(w.item())
-                out[h] += w * v[i, h // (H // G)]
+        for c, cache in enumerate(self.caches):
+            rows = [i for i in cache if t - i >= self.min_age]
+            received = dict.fromkeys(cache, 0.0)
+            share = H // len(self.caches)  # heads that choose together
+            for h in range(c * share, (c + 1) * share):
+                for i, w in zip(rows, self.weights(t, q, k, h, rows)):
+                    received[i] += w.item()
+                    out[h] += w * v[i, h // (H // G)]
+            self.evict(t, c, received)
         if self.name == "selective_attention":
             for i in rows:
                 if i not in (0, t):
                     s = (q[t, 0] @ k[i, 0]).item() / math.sqrt(D)
                     self.masking[i] = self.masking.get(i, 0.0) + max(s, 0.0)
-        self.evict(t, received)
         return out
 
-    def evict(self, t, received):
+    def weights(self, t, q, k, h, rows):
+        if not rows:
+            return []
+        logits = torch.stack([q[t, h] @ k[i, h // (H // G)] for i in rows]) / math.sqrt(D)
+        if self.name == "selective_attention":
+            logits = logits - torch.tensor([self.masking.get(i, 0.0) for i in rows], dtype=q.dtype)
+        return torch.softmax(logits, 0)
+
+    def evict(self, t, c, received):
         if self.name not in ("h2o", "tova"):
             return
-        got = {i: sum(received.get(i, [0.0])) for i in self.held}
-        self.score = {i: got[i] + (self.score.get(i, 0.0) if self.name == "h2o" else 0.0) for i in self.held}
+        for i, got in received.items():
+            self.score[c, i] = got + (self.score.get((c, i), 0.0) if self.name == "h2o" else 0.0)
         own = 1 if self.min_age == 0 else 0
         room = self.budget - own
         newest = min(room, (max(1, self.budget // 2) if self.name == "h2o" else 1) - own)
-        next_held = [i for i in self.held if t + 1 - i <= self.window]
+        next_held = [i for i in self.caches[c] if t + 1 - i <= self.window]
         while len(next_held) > room:
             old = next_held[: len(next_held) - newest]
-            next_held.remove(min(old, key=lambda i: (self.score[i], i)))
-        self.held = next_held
+            next_held.remove(min(old, key=lambda i: (self.score[c, i], i)))
+        self.caches[c] = next_held
 
 
 def plain(name, budget, q, k, v, layer=0, min_age=0, window=NEVER):
@@ -141,6 +150,17 @@ class Rules(unittest.TestCase):
                     self.check(name, budget)
         for layer in (0, 1):
             self.check("local_global", 5, layer=layer)
+
+    def test_h2o_holds_other_rows_for_each_key_head(self):
+        q, k, v = (x[0] for x in inputs(1, 60, seed=1))
+        q = 4 * q  # sharp attention: else the first rows, with few beside them, receive most from every head
+        reader = Plain("h2o", 10, 0, 0, NEVER)
+        expected = torch.stack([reader.read(t, q, k, v) for t in range(60)])
+        self.assertNotEqual(*reader.caches)
+        memory = Memory(make_method("h2o", settings("h2o", 10)))
+        got = memory.read(q[None], k[None], v[None], Reading())[0]
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+        self.assertEqual(held(memory), reader.held)
 
     def test_where_tokens_do_not_attend_themselves(self):
         for name in set(RULES) - {"selective_attention"}:
@@ -246,14 +266,15 @@ class Streams(unittest.TestCase):
     def test_storage_follows_the_rows(self):
         """A long prompt in one block: what is forgotten is given back, and later tokens take no more."""
         q, k, v = inputs(2, 600, seed=5, dtype=torch.float32)
-        row = 2 * G * D * 4 + 3 * 8 + 8  # key, value, times, a score
+        row = 2 * G * D * 4 + 3 * 8 + 8 * G  # key, value, times, a score, or two by head
         for name in set(RULES) - {"full"}:
             layer = Memory(make_method(name, settings(name, 16)))
+            most = 16 * (G if name == "h2o" else 1)  # its heads hold 16 each
             layer.read(q[:, :500], k[:, :500], v[:, :500], Reading())
             for t in range(500, 600):
                 layer.read(q[:, t : t + 1], k[:, t : t + 1], v[:, t : t + 1], Reading())
-                self.assertLessEqual(layer.nbytes(), 2 * (16 + 2 * 16 + 2) * row, name)
-            self.assertLessEqual(int(layer.rows().max()), 16)
+                self.assertLessEqual(layer.nbytes(), 2 * (most + 2 * 16 + 2) * row, name)
+            self.assertLessEqual(int(layer.rows().max()), most)
 
 
 class Errors(unittest.TestCase):

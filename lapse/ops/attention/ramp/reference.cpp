@@ -110,7 +110,8 @@ struct Sample {
       const Tensor by_age = at::matmul(q, position.t());
       s.narrow(2, n - near, near).add_(by_age.gather(2, position_index.expand({q.size(0), -1, -1})), scale);
     }
-    if (o.logit) s.add_(rows(*o.logit).to(s.scalar_type()).t().unsqueeze(1));
+    // Of rows that no query sees it may be anything.
+    if (o.logit) s.add_(at::where(visible, rows(*o.logit).to(s.scalar_type()).t().unsqueeze(1), 0));
     if (o.age_bias) s.add_(o.age_bias->to(s.scalar_type()).index_select(1, bias_index).view_as(s));
     return s;
   }
