@@ -292,9 +292,10 @@ class Eval(ProgramTest):
         zipped = self.write("some.gz", gzip.compress(TEXT[:1001].encode()))
         result = self.succeed_json("eval", shared / "expire", "--data", zipped, "--split", "all", "--streams", 3)
         self.assertEqual(result["tokens"], 3 * (1001 // 3 - 1))
-        printed = self.succeed("eval", checkpoints(shared / "expire")[1], "--data", zipped, "--threads", 1).stdout
-        self.assertIn("bits per byte", printed)
-        self.assertEqual([line.split()[0] for line in printed.splitlines()[-2:]], ["0", "1"])
+        done = self.succeed("eval", checkpoints(shared / "expire")[1], "--data", zipped, "--threads", 1)
+        self.assertIn("bits per byte", done.stdout)
+        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()[-2:]], ["0", "1"])
+        self.assertRegex(done.stderr, r"^eval 100%  (\d+)/\1 block.*\d bpb\n$")
 
 
 class Generate(ProgramTest):

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
@@ -131,9 +132,10 @@ int run(const Command& verb, const Arguments& arguments) {
   EvaluationOptions options{.parts = group.size(), .group = group};
   Progress progress("eval", "block", 0, 0, arguments.json || !group.first());
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
-    std::string note = fmt::format("of {}", total);
-    for (const auto& figure : source->figures(score)) note += fmt::format("  {:.4f} {}", figure.value, figure.tag);
-    progress.update(done, note);
+    std::vector<std::string> said;
+    for (const auto& figure : source->figures(score)) said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
+    progress.of(total);
+    progress.update(done, fmt::format("{}", fmt::join(said, "  ")));
   };
   if (report)
     options.each = [&](const TokenBlock& read, const TokenLosses& losses) {

@@ -28,6 +28,8 @@ class Progress {
   ~Progress();  ///< ends the line
   Progress(const Progress&) = delete;
 
+  /// A total that is known only now.
+  void of(int64_t total) { state_.total = total; }
   /// `note` is shown at the end of the line ("loss 2.31 bpb").
   void update(int64_t done, const std::string& note = "");
   /// Prints a whole line above the bar.
