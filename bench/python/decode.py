@@ -61,7 +61,9 @@ def fill(cache, context, budget):
         for at in range(first, context, 512):
             n = min(512, context - at)
             time_of = torch.arange(at, at + n)[None]
-            state = {name: torch.rand(1, n) for name in memory.method.state}
+            state = memory.method.fresh(time_of, SHAPE["num_key_value_heads"], torch.float32)
+            for name in {"score", "masking"} & state.keys():
+                state[name].uniform_()
             memory.table.append({**normal(n), **state}, time_of, memory.method.until(time_of, {}))
             memory.next = torch.tensor([at + n])
             memory.table.release(memory.next, n)

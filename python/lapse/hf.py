@@ -51,6 +51,12 @@ class Mask:
             raise ValueError(f"lapse: attention_mask must have all {first + keys} tokens so far, got {self._width()}")
         return None if bool(given.all()) else given
 
+    @functools.cached_property
+    def before(self) -> Tensor | None:
+        """[B]: how many of the tokens read earlier are none of padding; None: all are."""
+        given, first = self._arguments.get("attention_mask"), self._arguments.get("kv_offset", 0)
+        return None if given is None or first == 0 else given[:, :first].bool().sum(1)
+
     def _width(self) -> int:
         return self._arguments["attention_mask"].shape[1]
 
@@ -96,7 +102,9 @@ def attention(
     q, k, v = ops.autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
         span = forgetting.spans(module) if forgetting else None
-        return layer.read(q, k, v, Reading(scale=scaling), valid, **({} if span is None else {"span": span})), None
+        before = None if attention_mask is None else attention_mask.before
+        described = {} if span is None else {"span": span}
+        return layer.read(q, k, v, Reading(scale=scaling), valid, before, **described), None
     assert forgetting is not None
     window = named.get("sliding_window")
     age = NEVER if window is None else window - 1
@@ -138,9 +146,20 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         return key_states, value_states
 
     def read(
-        self, q: Tensor, k: Tensor, v: Tensor, reading: Reading, valid: Tensor | None, **described: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        reading: Reading,
+        valid: Tensor | None,
+        before: Tensor | None,
+        **described: Tensor,
     ) -> Tensor:
+        if not self._waiting:
+            raise RuntimeError("lapse: this model reads attention more than once per layer, which lapse.hf does not")
         self._waiting = False
+        if before is not None and len(self.memory.next) > 0 and bool((before.to(q.device) != self.memory.next).any()):
+            raise ValueError("lapse: attention_mask hides tokens that were read before, and not as padding on the left")
         if self.name != "expire_span":
             described = {}
         elif not described:
@@ -228,7 +247,7 @@ class Cache(cache_utils.Cache):
         unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
         if unknown:
             raise ValueError(f"lapse: layers of the type {', '.join(unknown)} are not read by lapse.hf.Cache")
-        budgets = [budget] * len(kinds) if isinstance(budget, int) else list(budget)
+        budgets = list(budget) if isinstance(budget, Sequence) else [budget] * len(kinds)
         if len(budgets) != len(kinds):
             raise ValueError(f"lapse: {len(budgets)} budgets, but the model has {len(kinds)} layers")
         if ALIASES.get(method, method) == "strided":

@@ -11,10 +11,15 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lapse import ops
+from lapse.nn import check_spans, span_logit
 from lapse.table import DEAD, NEVER
 
 SPAN = "lapse_span"  # the name of the modules that predict spans
-TRAINED = ("selective_attention", "expire_span")
+TRAINED = {  # and the options that each takes
+    "selective_attention": {"memory_loss", "cap"},
+    "expire_span": {"max_span", "ramp", "loss", "divisor", "initial_fraction"},
+}
+ONCE = "lapse: this model reads attention more than once per layer, which lapse.hf does not"
 
 
 @dataclass
@@ -37,12 +42,23 @@ class LayerForgetting:
     def __init__(self, told: Forgetting, module: nn.Module, layers: int):
         self.told, self.layers = told, layers
         self.cost: Tensor | None = None
+        self.blind = False  # whether the last call in training kept no gradients
         self._hidden: Tensor | None = None
-        if told.method == "expire_span":
-            module.register_forward_pre_hook(self._see, with_kwargs=True)
+        self._called = False  # the module was called, and has not read yet
+        self._hook = module.register_forward_pre_hook(self._see, with_kwargs=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without what hangs on the last call."""
+        cost = None if self.cost is None else self.cost.detach()
+        return {**self.__dict__, "cost": cost, "_hidden": None, "_called": False}
+
+    def remove(self) -> None:
+        self._hook.remove()
 
     def _see(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        self._hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+        self._called = True
+        if self.told.method == "expire_span":
+            self._hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
 
     def spans(self, module: nn.Module) -> Tensor | None:
         """e = L sigmoid((w x + b) / c) of the tokens that the layer is reading: [B, T]; None without spans."""
@@ -50,12 +66,7 @@ class LayerForgetting:
             return None
         assert self._hidden is not None  # `_see` comes before
         predictor = getattr(module, SPAN)
-        with torch.autocast(self._hidden.device.type, enabled=False):
-            if predictor.weight.dtype in (torch.bfloat16, torch.float16):  # they would round spans to 4 timesteps
-                weight, bias = predictor.weight.float(), predictor.bias.float()
-                logit = nn.functional.linear(self._hidden.float(), weight, bias).squeeze(-1)
-            else:
-                logit = predictor(self._hidden.to(predictor.weight.dtype)).squeeze(-1)
+        logit = span_logit(self._hidden, predictor.weight[0], predictor.bias)
         return self.told.max_span * torch.sigmoid(logit / self.told.divisor)
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, **named: Any) -> Tensor:
@@ -63,10 +74,16 @@ class LayerForgetting:
         B, T = q.shape[:2]
         if k.shape[1] != T:
             raise ValueError("lapse: this model was told to forget: read on with past_key_values=lapse.hf.Cache(model)")
+        if not self._called:
+            raise RuntimeError(ONCE)
+        self._called = False
+        self.blind = module.training and not torch.is_grad_enabled()
         steps = torch.arange(T, device=q.device).expand(B, T)
         if valid is None:
             start, last = torch.zeros(B, dtype=torch.long, device=q.device), torch.full((B,), T - 1, device=q.device)
         else:  # padding on either side is no token: times begin after it, and nothing is read from it or by it
+            if bool((valid[:, 1:] & ~valid[:, :-1]).sum(1).add(valid[:, 0]).gt(1).any()):
+                raise ValueError("lapse: attention_mask must be 0 on the left and on the right of a sequence alone")
             start = -(valid.cumsum(1) == 0).sum(1)
             last = (steps * valid).amax(1) + start
         time = steps + start[:, None]
@@ -78,7 +95,7 @@ class LayerForgetting:
             read = (last + 1).clamp(max=rows["max_age"] + 1 if rows["max_age"] < NEVER else NEVER)
             self.cost = (selected.memory.amax(1) / read).mean() * (told.memory_loss / self.layers)
             return selected.out
-        span = self.spans(module)
+        span, self._hidden = self.spans(module), None
         assert span is not None
         until = torch.minimum(until, ops.ramp_until(time, span, told.ramp))
         y = ops.ramp_attention(q, k, v, row_span=span, ramp=told.ramp, min_age=0, until=until, **rows)
@@ -98,17 +115,30 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     method: "selective_attention" (options memory_loss, cap), which has no weights, or "expire_span" (max_span, ramp, loss,
     divisor, initial_fraction), which gives each layer a predictor of spans. Add `lapse.hf.cost(model)` to the loss.
     `save_pretrained` writes all of it; `lapse.hf.restore` reads it again. Tokens attend themselves, as in these models.
+    Of a model that forgets already all is made anew, its spans too. ValueError for options that the method does not take.
     """
     from lapse.hf import NAME
 
     if method not in TRAINED:
         raise ValueError(f"lapse: {method!r} is not trained; lapse.hf.forget takes {' or '.join(TRAINED)}")
+    unknown = set(options) - TRAINED[method]
+    if unknown:
+        raise ValueError(
+            f"lapse: {method}: no option {', '.join(sorted(unknown))}; there are: {', '.join(sorted(TRAINED[method]))}"
+        )
     told = Forgetting(method, **options)
+    if method == "expire_span":
+        check_spans(told.max_span, told.ramp, told.divisor, told.initial_fraction)
     modules = _attentions(model)
     if not modules:
         raise ValueError(f"lapse: {type(model).__name__} has no attention that AttentionInterface reads")
     for module in modules:
-        if method == "expire_span" and not hasattr(module, SPAN):
+        before = getattr(module, "lapse_forgetting", None)
+        if isinstance(before, LayerForgetting):
+            before.remove()
+        if hasattr(module, SPAN):
+            delattr(module, SPAN)
+        if method == "expire_span":
             weight = next(module.parameters())
             kind = torch.promote_types(weight.dtype, torch.float32)  # small updates would not move a bfloat16 bias
             predictor = nn.Linear(model.config.get_text_config().hidden_size, 1, device=weight.device, dtype=kind)
@@ -128,6 +158,11 @@ def cost(model: PreTrainedModel) -> Tensor:
     costs = [x.cost for x in found if isinstance(x, LayerForgetting) and x.cost is not None]
     if not costs:
         raise RuntimeError("lapse: no cost: call lapse.hf.forget(model) and then the model first")
+    if torch.is_grad_enabled() and any(x.blind for x in found if isinstance(x, LayerForgetting)):
+        raise RuntimeError(
+            "lapse: the model's last call kept no gradients, so its cost teaches nothing; with gradient checkpointing give "
+            'gradient_checkpointing_kwargs={"use_reentrant": False}'
+        )
     return torch.stack(costs).sum()
 
 
@@ -138,7 +173,8 @@ def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedMod
     told = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("lapse")
     if told is None:
         raise ValueError(f"{folder}: this model was not told to forget (lapse.hf.forget)")
-    forget(model, **told)
+    method = told.pop("method")
+    forget(model, method, **{name: value for name, value in told.items() if name in TRAINED[method]})
     saved: dict[str, Tensor] = {}
     for file in pathlib.Path(folder).glob("*.safetensors"):
         saved |= {name: x for name, x in load_file(file).items() if f".{SPAN}." in name}

@@ -20,6 +20,7 @@ class Memory:
         self.seen = 0  # tokens of each stream so far, padding included
         self._padded = False  # whether any stream began with padding
         self._log: list[dict[str, Tensor]] | None = None  # states after each token, while recording
+        self._recorded = 0  # tokens since then
 
     # --- reading -----------------------------------------------------------------------------------------------------
     def read(
@@ -70,11 +71,13 @@ class Memory:
         out = self.method.read(self.table, q, start, reading)
         if self._log is not None:
             self._log.append(self._state())
+            self._recorded += q.shape[1]
         return out
 
     # --- what is held ------------------------------------------------------------------------------------------------
     def rows(self) -> Tensor:
-        """How many rows of each stream the next query can read, beside its own: [B] int64."""
+        """How many rows of each stream the next query can read, beside its own: [B] int64. Selective attention with a budget
+        holds one more, until its newest token has chosen."""
         if not self.table.columns:
             return torch.zeros_like(self.next)
         return self.table.held(self.next).sum(1)
@@ -108,6 +111,7 @@ class Memory:
         """From now on `crop` can take back what is read, and nothing is given back until it is called."""
         self.table.keeps_dead = on
         self._log = [self._state()] if on else None
+        self._recorded = 0
 
     def crop(self, tokens: int) -> None:
         """Takes the newest `tokens` tokens back, as if they had never been read. RuntimeError where what they made the
@@ -124,15 +128,14 @@ class Memory:
         if len(self.next) == 0 or bool((self.next < tokens).any()):
             raise RuntimeError(f"lapse: the memory has not read {tokens} tokens that it could take back")
         earlier = self.next - tokens
-        if self._log is not None:
-            if self.method.state and tokens >= len(self._log):
-                raise RuntimeError(f"lapse: {tokens} tokens were not recorded, only {len(self._log) - 1}")
-        else:
+        if self._log is None or tokens > self._recorded:
+            few = f"lapse: {tokens} tokens were not recorded, only {self._recorded}"
+            why = _GONE if self._log is None else few
             if self.method.state or self.table.columns.keys() - {"key", "value"}:
-                raise RuntimeError(_GONE)
+                raise RuntimeError(why)
             until = self.method.until(self._all_times(), {})
             if bool(((until > earlier[:, None]) & (until <= self.next[:, None])).any()):
-                raise RuntimeError(_GONE)
+                raise RuntimeError(why)
         self.table.drop_newest(tokens)
         self.next, self.seen = earlier, self.seen - tokens
         if self._log is not None and self.method.state:

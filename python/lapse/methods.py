@@ -7,6 +7,7 @@ attend themselves. Heads share rows; H2O's key heads each have a budget of their
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Callable, Protocol
 
 import torch
@@ -382,8 +383,16 @@ def make_method(name: str, settings: Settings) -> Method:
     if unknown:
         there = ", ".join(sorted(OPTIONS[full])) or "none"
         raise ValueError(f"{name}: no option {', '.join(sorted(unknown))}; there are: {there}")
-    if settings.budget < 0:
-        raise ValueError(f"{name}: budget must be positive, got {settings.budget}")
+    for option, value in {"budget": settings.budget, **settings.options}.items():
+        least = 0 if option in ("budget", "sinks") else 1
+        if option == "ramp":
+            if not value > 0:
+                raise ValueError(f"{name}: ramp must be positive, got {value}")
+        elif not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name}: {option} must be a positive whole number, got {value!r}")
     if settings.budget > 0 and full in UNLIMITED:
         raise ValueError(f"{name}: it takes no budget; name a method that does, such as tova")
+    both = sorted({"window", "stride"} & set(settings.options)) if settings.budget > 0 else []
+    if both:
+        raise ValueError(f"{name}: a budget says {' and '.join(both)}; give one or the other")
     return maker(settings)

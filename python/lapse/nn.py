@@ -14,7 +14,7 @@ on its own: `memory.rows()` counts them, `memory.nbytes()` is their storage. For
 """
 
 import math
-from typing import Union
+from typing import Any, Union
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,24 @@ class _Rows:
         self.written[name] = values
 
 
+def span_logit(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """w x + b of x [..., width], in float32 at least, also under autocast: bfloat16 would round spans to many timesteps."""
+    kind = torch.promote_types(weight.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        return x.to(kind) @ weight.to(kind) + bias.to(kind)
+
+
+def check_spans(max_span: int, ramp: float, divisor: float, initial_fraction: float) -> None:
+    """ValueError that names what is out of its range."""
+    if max_span < 1:
+        raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
+    for name, value in (("ramp", ramp), ("divisor", divisor)):
+        if not value > 0:
+            raise ValueError(f"lapse: {name} must be positive, got {value}")
+    if not 0 < initial_fraction < 1:
+        raise ValueError(f"lapse: initial_fraction must be between 0 and 1, got {initial_fraction}")
+
+
 class ForgettingAttention(nn.Module):
     """Attention to a memory and a block; subclasses say what is forgotten.
 
@@ -109,6 +127,10 @@ class ForgettingAttention(nn.Module):
         self.scale = None if scaled else 1.0
         self.initial = 0  # zero vectors, at ages n ... 1, that streams begin with (docs/equations.md, 11)
         self.cost: Tensor = torch.zeros(())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without the graph of the last call."""
+        return {**self.__dict__, "cost": self.cost.detach()}
 
     @property
     def read_from(self) -> int:
@@ -216,6 +238,8 @@ class FixedSpanAttention(ForgettingAttention):
     has a position embedding."""
 
     def __init__(self, width: int, heads: int, *, max_span: int, positions: int | None = None, **more):
+        if max_span < 1:
+            raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
         super().__init__(width, heads, positions=max_span if positions is None else positions, **more)
         self.max_span = max_span
 
@@ -241,6 +265,7 @@ class AdaptiveSpanAttention(ForgettingAttention):
         positions: int | None = None,
         **more,
     ):
+        check_spans(max_span, ramp, 1, 0.5)  # all heads may begin at 0, or at L
         super().__init__(width, heads, positions=max_span if positions is None else positions, **more)
         self.max_span, self.ramp, self.loss, self.trim_step = max_span, ramp, loss, trim_step
         self.fraction = nn.Parameter(torch.full((1 if per_layer else heads,), float(initial_fraction)))
@@ -285,6 +310,7 @@ class ExpireSpanAttention(ForgettingAttention):
         random_drop: bool = False,
         **more,
     ):
+        check_spans(max_span, ramp, divisor, initial_fraction)
         super().__init__(width, heads, **more)
         if divide not in ("input", "all"):
             raise ValueError(f'lapse: divide must be "input" or "all", got {divide!r}')
@@ -297,7 +323,8 @@ class ExpireSpanAttention(ForgettingAttention):
 
     def spans(self, x: Tensor) -> Tensor:
         """e of rows x [..., width], normed, in timesteps: [...]."""
-        return self.max_span * torch.sigmoid(x @ self.span_weight / self.divisor + self.span_bias * self.shift)
+        logit = span_logit(x, self.span_weight / self.divisor, self.span_bias * self.shift)
+        return self.max_span * torch.sigmoid(logit)
 
     def rule(self) -> Method:
         return RowSpans(self.ramp)
@@ -336,6 +363,8 @@ class SelectiveAttention(ForgettingAttention):
         layers: int = 1,
         **more,
     ):
+        if max_span < 1 or budget < 0:
+            raise ValueError(f"lapse: max_span must be at least 1 and budget at least 0, got {max_span} and {budget}")
         super().__init__(width, heads, **{"attend_self": True, **more})
         self.max_span, self.memory_loss, self.cap, self.budget, self.layers = max_span, memory_loss, cap, budget, layers
         self.ablations: dict[str, bool] = {}

@@ -43,13 +43,15 @@ class _Call:
     """A call's rows and queries as the operator takes them: packed rows, and equally many queries of each sample."""
 
     def __init__(self, op, q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until):
-        self.packed = cu_seqlens is not None
+        self.op, self.packed = op, cu_seqlens is not None
         if not self.packed:
             if q.dim() != 4 or k.dim() != 4 or v.dim() != 4 or q.shape[0] != k.shape[0]:
                 raise ValueError(
                     f"{op}: q must be [B, T, H, D] and k, v [B, N, G, D], or packed with cu_seqlens; got {tuple(q.shape)}, "
                     f"{tuple(k.shape)} and {tuple(v.shape)}"
                 )
+            if cu_seqlens_k is not None or max_seqlen is not None:
+                raise ValueError(f"{op}: cu_seqlens_k and max_seqlen go with cu_seqlens")
             self.samples, self.rows_each = k.shape[0], k.shape[1]
             self.offsets = torch.arange(self.samples + 1) * self.rows_each
         elif q.dim() != 3 or k.dim() != 3 or v.dim() != 3:
@@ -60,7 +62,7 @@ class _Call:
         self.until = until
         if self.packed:
             q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen)
-        q, k, v = autocast(q, self.rows(k), self.rows(v))
+        q, k, v = autocast(q, self.rows(k, "k"), self.rows(v, "v"))
         B, T, N = q.shape[0], q.shape[1], k.shape[0]
         if start is None:
             start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
@@ -70,8 +72,8 @@ class _Call:
             else:
                 time = torch.arange(self.rows_each, device=q.device).repeat(B)
         else:
-            time = self.rows(time)
-        until = self.rows(until)
+            time = self.rows(time, "time")
+        until = self.rows(until, "until")
         if self.packed:  # the queries that pad short samples see nothing, and count nowhere
             self.end = (start + self.lengths)[self.sample]
             until = self.end if until is None else torch.minimum(until, self.end)
@@ -79,8 +81,10 @@ class _Call:
         self.bounds = until
 
     def _pack(self, op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen):
-        cu_q = cu_seqlens.long()
-        cu_k = cu_q if cu_seqlens_k is None else cu_seqlens_k.long()
+        cu_q = _offsets(op, "cu_seqlens", cu_seqlens, q.shape[0])
+        cu_k = _offsets(op, "cu_seqlens_k", cu_seqlens if cu_seqlens_k is None else cu_seqlens_k, k.shape[0])
+        if cu_q.shape != cu_k.shape:
+            raise ValueError(f"{op}: cu_seqlens is of {len(cu_q) - 1} samples, cu_seqlens_k of {len(cu_k) - 1}")
         self.samples = cu_q.shape[0] - 1
         self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
         self.offsets = cu_k.cpu()
@@ -109,9 +113,13 @@ class _Call:
             return self.bounds
         return torch.minimum(self.bounds, ramp_until(self.arguments[5], span, ramp))
 
-    def rows(self, x):
+    def rows(self, x, name):
         """A column of the rows, packed."""
-        return x if x is None or self.packed else x.flatten(0, 1)
+        if x is None or self.packed:
+            return x
+        if x.shape[:2] != (self.samples, self.rows_each):
+            raise ValueError(f"{self.op}: {name} must be [{self.samples}, {self.rows_each}, ...], got {list(x.shape)}")
+        return x.flatten(0, 1)
 
     def per_query(self, x):
         """[B, T, ...] of the padded queries, padded still."""
@@ -122,6 +130,16 @@ class _Call:
 
     def of_queries(self, x):
         return x.flatten(0, 1)[self.place] if self.packed else x
+
+
+def _offsets(op, name, given, rows):
+    """Where samples begin in so many rows: int64."""
+    if not isinstance(given, Tensor) or given.dim() != 1 or given.is_floating_point() or len(given) < 1:
+        raise ValueError(f"{op}: {name} must be a tensor [B + 1] of whole numbers")
+    if not (given.is_cuda or torch.compiler.is_compiling()):  # a look at them would wait for the device
+        if given[0] != 0 or given[-1] != rows or bool((given[1:] < given[:-1]).any()):
+            raise ValueError(f"{op}: {name} must ascend from 0 to the {rows} rows, got {given.tolist()}")
+    return given.long()
 
 
 def autocast(*tensors):
@@ -176,10 +194,10 @@ def ramp_attention(
     call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, ramp_sum, got, stats = torch.ops.lapse.ramp_attention(
         *call.arguments,
-        row_span=call.rows(row_span),
+        row_span=call.rows(row_span, "row_span"),
         head_span=head_span,
         position=position,
-        logit=call.rows(logit),
+        logit=call.rows(logit, "logit"),
         seed=_seed(dropout, seed, q),
         ramp=ramp,
         min_age=min_age,
@@ -249,10 +267,10 @@ def selective_attention(
     call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, memory, after, stats = torch.ops.lapse.selective_attention(
         *call.arguments,
-        masking=call.rows(masking),
+        masking=call.rows(masking, "masking"),
         until=call.bounds,
         select_q=call.per_query(select_q),
-        select_k=call.rows(select_k),
+        select_k=call.rows(select_k, "select_k"),
         position=position,
         seed=_seed(dropout, seed, q),
         max_age=max_age,
@@ -262,7 +280,7 @@ def selective_attention(
         mask_first=mask_first,
         mask_self=mask_self,
         relu=relu,
-        first=call.rows(first),
+        first=call.rows(first, "first"),
         age_bias=age_bias,
         bias_age=bias_age,
         scale=scale,
@@ -300,17 +318,17 @@ def selective_prune(
     call = _Call("selective_prune", q, k, k, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     found = torch.ops.lapse.selective_prune(
         *call.arguments,
-        masking=call.rows(masking),
+        masking=call.rows(masking, "masking"),
         until=call.bounds,
         select_q=call.per_query(select_q),
-        select_k=call.rows(select_k),
+        select_k=call.rows(select_k, "select_k"),
         position=position,
         max_age=max_age,
         shift=shift,
         mask_first=mask_first,
         mask_self=mask_self,
         relu=relu,
-        first=call.rows(first),
+        first=call.rows(first, "first"),
         scale=scale,
         budget=budget,
     )

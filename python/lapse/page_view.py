@@ -108,7 +108,7 @@ def show(
     """Reads `text` token by token and shows how long each token was held, layer by layer.
 
     model: a run of the command `lapse` (its folder, a checkpoint, or what `lapse.load` gave); or a decoder of
-    `transformers` with its tokenizer, a method and a budget, as `lapse.hf.Cache` takes them.
+    `transformers` with its tokenizer, a method and a budget, as `lapse.hf.Cache` takes them (by default "full").
     """
     if isinstance(model, (str, pathlib.Path)):
         from lapse.run import load
@@ -123,7 +123,9 @@ def show(
         reader = _of_run(model, text)
     elif tokenizer is not None:
         name = type(model).__name__
-        reader = _of_transformers(model, tokenizer, text, method or "full", budget, options)
+        told = getattr(model.config, "lapse", None)  # by lapse.hf.forget
+        own = told["method"] if told else "full"
+        reader = _of_transformers(model, tokenizer, text, method or own, budget, options)
     else:
         raise ValueError("lapse.show: a model of transformers needs tokenizer=")
     return Page(page(record(reader), title or f"What {name} remembers"), height)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lapse.methods import METHODS, OPTIONS, Method, Settings, make_method
+from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method
 from lapse.nn import (
     AdaptiveSpanAttention,
     AnyMemory,
@@ -41,11 +41,11 @@ class RuleAttention(ForgettingAttention):
 
     def __init__(self, width: int, heads: int, settings: Settings, method: str, **more: Any):
         super().__init__(width, heads, **more)
-        self._made = lambda: make_method(method, settings)
-        self._made()  # errors now
+        self.method, self.settings = method, settings
+        self.rule()  # errors now
 
     def rule(self) -> Method:
-        return self._made()
+        return make_method(self.method, self.settings)
 
 
 class FeedForward(nn.Module):
@@ -221,7 +221,8 @@ def _attention(
         )
     longest = longest_of(config)
     own = config.get(method, {}) if method == trained else {}
-    given = {name: value for name, value in own.items() if name in OPTIONS[method] - {"max_span"}} | options
+    taken = OPTIONS[method] - {"max_span"} - ({"window", "stride"} if budget else set())  # which a budget says
+    given = {name: value for name, value in own.items() if name in taken} | options
     settings = Settings(
         layer,
         model["layers"],
@@ -257,6 +258,9 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     """
     from safetensors import safe_open
 
+    method = ALIASES.get(method, method) if method else None
+    if budget < 0:
+        raise ValueError(f"lapse.load: budget must be a positive whole number, got {budget}")
     path = checkpoint_of(run)
     with safe_open(str(path), "pt") as file:
         told = file.metadata() or {}

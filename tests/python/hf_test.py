@@ -220,6 +220,22 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has an encoder"):
             lapse.hf.Cache(hf.T5ForConditionalGeneration(t5), "tova", 4)
 
+    def test_what_it_does_not_read(self):
+        tokens = torch.randint(3, 61, (1, 14), generator=torch.Generator().manual_seed(1))
+        twice = hf.DiffLlamaForCausalLM(config(hf.DiffLlamaConfig)).eval()
+        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "more than once per layer"):
+            twice(tokens, past_key_values=lapse.hf.Cache(twice, "local", 64))
+        model = make()
+        cache = tight(model, "local")
+        with torch.no_grad():
+            model(tokens[:, :10], past_key_values=cache)
+            hidden = torch.ones(1, 14).long()
+            hidden[:, 3:6] = 0
+            with self.assertRaisesRegex(ValueError, "hides tokens that were read before"):
+                model(tokens[:, 10:], attention_mask=hidden, past_key_values=cache)
+        with self.assertRaisesRegex(ValueError, "positive whole number, got 8.0"):
+            lapse.hf.Cache(model, "tova", 8.0)
+
     def test_names(self):
         self.assertEqual(set(ALIASES.values()) - set(METHODS), set())
 

@@ -1,6 +1,7 @@
 """lapse.hf.forget: models that forget are trained by plain code, read on from a cache with the same numbers, and come back
 from a folder."""
 
+import copy
 import tempfile
 import unittest
 
@@ -9,7 +10,7 @@ import transformers as hf
 from torch.nn import functional as F
 
 import lapse.hf
-from hf_test import FAMILIES, make, prompts
+from hf_test import FAMILIES, config, make, prompts
 
 KINDS = {
     "selective_attention": {"memory_loss": 0.1},
@@ -80,7 +81,7 @@ class Training(unittest.TestCase):
             told = getattr(module, "lapse_forgetting", None)
             if told is not None:
                 self.assertEqual(module.lapse_span.weight.dtype, torch.float32)
-                module.register_forward_hook(lambda m, *_: found.append(m.lapse_forgetting.spans(m)))
+                module.register_forward_pre_hook(lambda m, *_: found.append(m.lapse_forgetting.spans(m)))
         with torch.autocast("cpu", torch.bfloat16):
             (model(tokens, labels=tokens).loss + lapse.hf.cost(model)).backward()
         for span in found:
@@ -102,6 +103,58 @@ class Training(unittest.TestCase):
                     tokens, past_key_values=lapse.hf.Cache(model, budget=0), max_new_tokens=5, do_sample=False
                 )
                 self.assertEqual(own.shape[1], 25)
+
+    def test_copies_after_a_step(self):
+        tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))
+        for method, options in KINDS.items():
+            with self.subTest(method):
+                model = moved(lapse.hf.forget(make(), method, **options))
+                (model(tokens).logits.sum() + lapse.hf.cost(model)).backward()
+                twin = copy.deepcopy(model)
+                self.assertTrue(torch.equal(twin(tokens).logits, model(tokens).logits))
+                self.assertEqual(lapse.hf.cost(twin).item(), lapse.hf.cost(model).item())
+
+    def test_told_again_it_begins_anew(self):
+        tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))
+        for method, options in KINDS.items():
+            with self.subTest(method), tempfile.TemporaryDirectory() as folder:
+                model = moved(lapse.hf.forget(make(), "expire_span", max_span=5))
+                lapse.hf.forget(model, method, **options)
+                once = lapse.hf.forget(make(), method, **options)
+                self.assertTrue(torch.equal(model(tokens).logits, once(tokens).logits))
+                hooks = [len(m._forward_pre_hooks) for m in model.modules()]
+                self.assertEqual(hooks, [len(m._forward_pre_hooks) for m in once.modules()])
+                model.save_pretrained(folder)
+                again = lapse.hf.restore(hf.AutoModelForCausalLM.from_pretrained(folder).eval(), folder)
+                self.assertTrue(torch.equal(again(tokens).logits, once(tokens).logits))
+
+    def test_what_it_does_not_read(self):
+        tokens = torch.randint(3, 61, (1, 8), generator=torch.Generator().manual_seed(1))
+        model = lapse.hf.forget(make(), memory_loss=0.1)
+        with self.assertRaisesRegex(ValueError, "0 on the left and on the right of a sequence alone"):
+            model(tokens, attention_mask=torch.tensor([[1, 1, 0, 0, 1, 1, 1, 1]]))
+        twice = hf.DiffLlamaForCausalLM(config(hf.DiffLlamaConfig)).eval()
+        with self.assertRaisesRegex(RuntimeError, "more than once per layer"):
+            lapse.hf.forget(twice)(tokens)
+        for words, call in {
+            "expire_span: no option memory_loss; there are: divisor": lambda: lapse.hf.forget(make(), "expire_span", memory_loss=1),
+            "max_span must be at least 1, got -5": lambda: lapse.hf.forget(make(), "expire_span", max_span=-5),
+            "initial_fraction must be between 0 and 1": lambda: lapse.hf.forget(make(), "expire_span", initial_fraction=1.0),
+        }.items():
+            with self.assertRaisesRegex(ValueError, words):
+                call()
+
+    def test_a_cost_without_gradients_is_refused(self):
+        tokens = torch.randint(3, 61, (1, 8), generator=torch.Generator().manual_seed(1))
+        for reentrant in (True, False):
+            model = lapse.hf.forget(make(), memory_loss=0.1).train()
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model(tokens, use_cache=False)
+            if reentrant:
+                with self.assertRaisesRegex(RuntimeError, '"use_reentrant": False'):
+                    lapse.hf.cost(model)
+            else:
+                lapse.hf.cost(model).backward()
 
     def test_errors(self):
         with self.assertRaisesRegex(ValueError, "'tova' is not trained"):

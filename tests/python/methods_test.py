@@ -252,6 +252,22 @@ class Streams(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "has not read 6 tokens"):
             roomy.crop(6)
 
+    def test_what_was_not_recorded_is_not_taken_back(self):
+        q, k, v = inputs(1, 20, seed=2)
+        tokens = lambda memory, s: memory.read(q[:, s], k[:, s], v[:, s], Reading())
+        for name in set(RULES) - {"full"}:
+            with self.subTest(name=name):
+                memory = Memory(make_method(name, settings(name, 6)))
+                tokens(memory, slice(0, 14))
+                memory.record()
+                tokens(memory, slice(14, 16))
+                with self.assertRaisesRegex(RuntimeError, "4 tokens were not recorded, only 2"):
+                    memory.crop(4)
+                memory.crop(2)  # nothing happened to it
+                straight = Memory(make_method(name, settings(name, 6)))
+                tokens(straight, slice(0, 14))
+                torch.testing.assert_close(tokens(memory, slice(16, 20)), tokens(straight, slice(16, 20)), rtol=1e-9, atol=1e-12)
+
     def test_chosen_streams(self):
         q, k, v = inputs(3, 20, seed=4)
         for name in RULES:
@@ -290,7 +306,13 @@ class Errors(unittest.TestCase):
             "lapse: this method needs budget=$": lambda: make("tova"),
             "full: it takes no budget": lambda: make("full", 4),
             "a budget needs max_span=": lambda: make("strided", 8),
-            "budget must be positive": lambda: make("h2o", -1),
+            "budget must be a positive whole number, got -1": lambda: make("h2o", -1),
+            "budget must be a positive whole number, got 8.5": lambda: make("tova", 8.5),
+            "sinks must be a positive whole number, got -4": lambda: make("sink_window", 8, sinks=-4),
+            "window must be a positive whole number, got 0": lambda: make("local", window=0),
+            "every must be a positive whole number, got 0": lambda: make("local_global", 8, every=0),
+            "a budget says window; give one or the other": lambda: make("local", 8, window=100),
+            "ramp must be positive, got 0": lambda: make("expire_span", ramp=0),
         }.items():
             with self.assertRaisesRegex(ValueError, words):
                 call()

@@ -1,5 +1,6 @@
 """lapse.nn: decoding gives what blocks give, memory is carried and released, costs are the papers' formulas, and layers learn."""
 
+import copy
 import unittest
 
 import torch
@@ -194,7 +195,43 @@ class Learning(unittest.TestCase):
         self.assertLess(layer.spans(torch.zeros(WIDTH)).item(), before / 2)
 
 
+class Modules(unittest.TestCase):
+    def test_copies_after_a_step(self):
+        for name, layer in layers().items():
+            with self.subTest(name):
+                y, _ = layer(text()[:, :T])
+                (y.sum() + layer.cost).backward()
+                twin = copy.deepcopy(layer)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(twin(text())[0], layer(text())[0]))
+
+    def test_autocast_does_not_round_spans(self):
+        layer = nn.ExpireSpanAttention(64, 2, max_span=8192, ramp=32)
+        torch.manual_seed(0)
+        torch.nn.init.normal_(layer.span_weight, std=0.2)
+        x = torch.randn(1, 50, 64)
+        exact = layer.spans(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertTrue(torch.equal(layer.spans(x), exact))
+        rounded = copy.deepcopy(layer).bfloat16()
+        weight, bias = rounded.span_weight.float(), rounded.span_bias.float()
+        expected = 8192 * torch.sigmoid(x.bfloat16().float() @ weight + bias)
+        torch.testing.assert_close(rounded.spans(x.bfloat16()), expected)
+
+
 class Errors(unittest.TestCase):
+    def test_options_out_of_range(self):
+        for words, call in {
+            "max_span must be at least 1, got -5": lambda: nn.ExpireSpanAttention(16, 2, max_span=-5),
+            "divisor must be positive, got 0": lambda: nn.ExpireSpanAttention(16, 2, max_span=5, divisor=0),
+            "ramp must be positive, got 0": lambda: nn.AdaptiveSpanAttention(16, 2, max_span=5, ramp=0),
+            "between 0 and 1, got 1": lambda: nn.ExpireSpanAttention(16, 2, max_span=5, initial_fraction=1),
+            "max_span must be at least 1, got 0": lambda: nn.FixedSpanAttention(16, 2, max_span=0),
+            "budget at least 0, got .* -1": lambda: nn.SelectiveAttention(16, 2, budget=-1),
+        }.items():
+            with self.assertRaisesRegex(ValueError, words):
+                call()
+
     def test_they_say_what_is_wrong(self):
         with self.assertRaisesRegex(ValueError, "width 10 does not divide into 3 heads"):
             nn.FixedSpanAttention(10, 3, max_span=4)

@@ -148,7 +148,33 @@ class Ramp(unittest.TestCase):
             packed = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
             ops.ramp_attention(*packed, cu_seqlens=torch.tensor([0, 6]), max_seqlen=3)
         with self.assertRaisesRegex(RuntimeError, "row_span must be floating"):
-            ops.ramp_attention(q, k, v, row_span=spans()[:, :2])
+            ops.ramp_attention(q, k, v, row_span=spans().detach().long())
+
+    def test_errors_name_what_does_not_fit(self):
+        q, k, v = inputs()
+        packed = [x.flatten(0, 1) for x in (q[:, :1], k[:, :1], v[:, :1])]
+        given = lambda *cuts, **more: ops.ramp_attention(*packed, cu_seqlens=torch.tensor(cuts), **more)
+        for words, call in {
+            r"row_span must be \[2, 7, ...\], got \[7, 2\]": lambda: ops.ramp_attention(q, k, v, row_span=spans().t()),
+            r"v must be \[2, 7, ...\], got \[7, 2, 2, 5\]": lambda: ops.ramp_attention(q, k, v.reshape(N, B, G, D)),
+            r"first must be \[2, 7, ...\], got \[14\]": lambda: ops.selective_attention(
+                q, k, v, first=torch.zeros(B * N, dtype=torch.bool)
+            ),
+            r"cu_seqlens must ascend from 0 to the 2 rows, got \[1, 2\]": lambda: given(1, 2),
+            r"cu_seqlens must ascend from 0 to the 2 rows, got \[0, 1\]": lambda: given(0, 1),
+            r"cu_seqlens must ascend from 0 to the 2 rows, got \[0, 2, 1, 2\]": lambda: given(0, 2, 1, 2),
+            "cu_seqlens is of 1 samples, cu_seqlens_k of 2": lambda: given(0, 2, cu_seqlens_k=torch.tensor([0, 1, 2])),
+            r"cu_seqlens must be a tensor \[B \+ 1\] of whole numbers": lambda: ops.ramp_attention(*packed, cu_seqlens=[0, 2]),
+            "cu_seqlens_k and max_seqlen go with cu_seqlens": lambda: ops.ramp_attention(q, k, v, max_seqlen=3),
+        }.items():
+            with self.assertRaisesRegex(ValueError, words):
+                call()
+
+    def test_second_derivatives_are_refused(self):
+        for call in (ops.ramp_attention, ops.selective_attention):
+            q, k, v = inputs()
+            with self.assertRaisesRegex(RuntimeError, "no second derivatives"):
+                torch.autograd.grad(call(q, k, v).out.square().sum(), q, create_graph=True)
 
 
 class Selective(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import pickle
 import sys
 import unittest
 
@@ -164,6 +165,22 @@ class Load(program.ProgramTest):
             losses.append(loss.item())
         self.assertTrue(all(p.grad is not None for p in model.parameters()))
         self.assertLess(sum(losses[-20:]), sum(losses[:20]) * 0.9)
+
+    def test_short_names_are_the_long_ones(self):
+        run = self.train(METHOD("fixed_span", max_span=30))
+        with self.assertRaisesRegex(ValueError, "cannot be read with selective_attention, which must be trained"):
+            lapse.load(run, method="selective", budget=4)
+        with self.assertRaisesRegex(ValueError, "budget must be a positive whole number, got -4"):
+            lapse.load(run, method="tova", budget=-4)
+        model = lapse.load(run, method="window", budget=8)
+        copied = pickle.loads(pickle.dumps(model))
+        tokens = torch.tensor([list(self.text.read_bytes()[:40])])
+        with torch.no_grad():
+            self.assertTrue(torch.equal(copied(tokens)[0], model(tokens)[0]))
+        own = self.train(METHOD("selective_attention", shift=False, mask_self=True), "own")
+        with torch.no_grad():
+            a, b = lapse.load(own), lapse.load(own, method="selective", budget=1000)
+            self.assertTrue(torch.equal(a(tokens)[0], b(tokens)[0]))
 
     def test_what_it_does_not_read(self):
         run = self.train(METHOD("compressive", max_span=12))

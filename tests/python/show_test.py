@@ -90,6 +90,12 @@ class Pages(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "two tokens or more"):
             lapse.show(self.model(), "", self.Letters, method="tova", budget=6)
 
+    def test_a_model_that_forgets_is_read_as_it_does(self):
+        model = lapse.hf.forget(self.model(), "expire_span", max_span=3, ramp=1.0)
+        page = lapse.show(model, "what is held?", self.Letters)
+        self.assertIn("expire_span", page.html)
+        self.assertLessEqual(max(layer["max"] for layer in data_of(page.html)["layers"]), 5)
+
     def test_bytes_that_are_no_characters(self):
         cells = page_view._cells([b"a", b"\xc3", b"\xaf", b"\xff", b"\xe6", b"b"], 5)
         self.assertEqual(cells, [["a", 1], ["ï", 2], ["\\xFF", 1], ["\\xE6b", 1]])

@@ -79,6 +79,7 @@ class Function : public torch::autograd::Function<Function> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "ramp_attention: has no second derivatives (create_graph)");
     const auto s = ctx->get_saved_variables();
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
     const Tensor grad_out = grads[0].defined() ? grads[0] : at::zeros_like(s[13]);

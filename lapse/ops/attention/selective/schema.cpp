@@ -4,6 +4,7 @@
 
 #include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -81,6 +82,7 @@ class Function : public torch::autograd::Function<Function> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "selective_attention: has no second derivatives (create_graph)");
     const auto s = ctx->get_saved_variables();
     auto optional = [&](size_t i) { return s[i].defined() ? Optional(s[i]) : std::nullopt; };
     auto flag = [&](const char* name) { return ctx->saved_data[name].toBool(); };
