@@ -48,22 +48,30 @@ def resident():
 
 
 def fill(cache, context, budget):
-    """Rows as after `context` tokens, read 512 at a time; of methods that choose by what is read the newest `budget`."""
+    """Rows as after `context` tokens, read 512 at a time; of methods that choose by what is read the newest `budget`, or where
+    heads choose for themselves the newest half of it, and for each head other older ones: the most that a layer can hold."""
     import torch
 
+    from lapse.methods import GONE
+
+    heads, half = SHAPE["num_key_value_heads"], budget // 2
     normal = lambda n: {"key": torch.randn(1, n, 3, 64), "value": torch.randn(1, n, 3, 64)}
     for i in range(SHAPE["num_hidden_layers"]):
         if not hasattr(cache, "rows"):
             cache.update(torch.randn(1, 3, context, 64), torch.randn(1, 3, context, 64), i)
             continue
         memory = cache.layers[i].memory
-        first = max(0, context - budget + 1) if memory.method.state else 0
+        most = half + heads * (budget - 1 - half) if memory.method.state_by_head else budget - 1
+        first = max(0, context - most) if memory.method.state else 0
         for at in range(first, context, 512):
             n = min(512, context - at)
             time_of = torch.arange(at, at + n)[None]
             state = memory.method.fresh(time_of, SHAPE["num_key_value_heads"], torch.float32)
             for name in {"score", "masking"} & state.keys():
                 state[name].uniform_()
+            if "logit" in state:
+                others = (time_of < context - half)[..., None] & (time_of[..., None] % heads != torch.arange(heads))
+                state["logit"].masked_fill_(others, GONE)
             memory.table.append({**normal(n), **state}, time_of, memory.method.until(time_of, {}))
             memory.next = torch.tensor([at + n])
             memory.table.release(memory.next, n)
