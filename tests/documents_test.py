@@ -86,6 +86,13 @@ class Documents(ProgramTest):
             self.assertEqual(result["documents"], len(long))
             self.assertEqual(result["tokens"], sum(min(len(line), block) for line in long))
 
+    def test_inspect_reads_as_many_tokens_as_asked_for(self):
+        page = self.folder / "page.html"
+        read = sum(min(len(line), WINDOW) for line in LINES)
+        for tokens in (3, WINDOW + 1, 100, read, 10 * read):
+            self.succeed("inspect", "run", "--split", "all", "--tokens", tokens, "-o", page, cwd=shared)
+            self.assertIn(f'["tokens read","{min(tokens, read)}"]', page.read_text())
+
     def test_other_verbs_read_them(self):
         page = self.folder / "page.html"
         self.succeed("inspect", "run", "--tokens", 100, "-o", page, cwd=shared)

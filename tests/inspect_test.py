@@ -24,6 +24,7 @@ RUNS = {
     "expire": {},
     "fixed": {"forgetting": {"method": "fixed_span"}},
     "windows": WINDOWS,
+    "collision": {"data": {"task": "collision", "path": ""}, "collision": {"easy": True, "grid": 4}},
     "copy": {"data": {"task": "copy", "path": ""}, "copy": {"longest": 4, "alphabet": 3}, "train": {"block": 12}},
 }
 
@@ -169,6 +170,21 @@ class Inspect(PageTest):
         self.assertGreater(len(data["begins"]), 1)
         self.assertTrue(all(text.strip() for cells in data["cells"] for text, _ in cells[1:]))  # after BOS
         self.assertIn(["task", "copy"], data["facts"])
+
+    def test_too_many_edits_are_said(self):
+        text = english(6000)
+        a, b = self.write("a.txt", text), self.write("b.txt", "".join(c for i, c in enumerate(text) if i % 2))
+        page = self.folder / "page.html"
+        done = self.succeed("inspect", "expire", "--data", a, "--compare", b, "--split", "all", "--tokens", 5000, "-o", page, cwd=shared)
+        self.assertEqual(done.stderr.splitlines()[-1], "lapse: more than 2000 edits: only beginnings and ends are compared; lower --tokens")
+        self.assertIn("more than 2000 edits", page.read_text())
+
+    def test_answers_stand_where_they_are_asked_for(self):
+        data = self.inspect("collision", "--tokens", 400)
+        self.assertTrue(data["answers"])
+        asked = [i for i, nats in enumerate(data["nats"]) if nats is not None]
+        self.assertTrue(asked)
+        self.assertTrue(all("question" in data["cells"][0][i][0] for i in asked), [data["cells"][0][i] for i in asked])
 
     def test_an_edited_text_beside_the_first(self):
         text = (shared / "text.txt").read_bytes()[:200]

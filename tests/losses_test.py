@@ -4,10 +4,12 @@ readings differ in against their files."""
 import json
 import pathlib
 import re
+import signal
 import tempfile
+import time
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, toml
+from program import TINY, ProgramTest, english, lapse, merged, start, toml
 
 RUNS = {
     "expire": {},
@@ -18,6 +20,13 @@ RUNS = {
         "selective_attention": {"max_span": 32},
         "model": {"positions": "absolute", "attend_self": True, "norm": "pre"},
         "train": {"block": 32},
+    },
+    "longer": {
+        "data": {"windows": True},
+        "forgetting": {"method": "selective_attention"},
+        "selective_attention": {"max_span": 32},
+        "model": {"positions": "absolute", "attend_self": True, "norm": "pre"},
+        "train": {"block": 40},
     },
     "words": {"data": {"unit": "word"}, "forgetting": {"method": "fixed_span"}},
     "copy": {"data": {"task": "copy", "path": ""}, "copy": {"longest": 4, "alphabet": 3}, "train": {"block": 12}},
@@ -133,6 +142,23 @@ class Against(LossesTest):
         listed = re.findall(r"^ +\d+ +[\d.]+ +[\d.]+ +[+-][\d.]+  .*\[\S+ ?\].*$", done.stdout, re.M)
         self.assertEqual(len(listed), 20)
 
+    def test_an_interrupted_reading_leaves_the_file_as_it_was(self):
+        file = self.folder / "losses.jsonl"
+        file.write_text("of before\n")
+        long = self.write("long.txt", english(400000))
+        process = start("eval", shared / "expire", "--data", long, "--split", "all", "--streams", 1, "--losses", file)
+        partial = lambda: [path for path in self.folder.iterdir() if "partial" in path.name]
+        deadline = time.monotonic() + 60
+        while not partial() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(errors, rf"interrupted: these are the numbers of the part that was read; {file} was not written\n$")
+        self.assertEqual(file.read_text(), "of before\n")
+        self.assertEqual(partial(), [])
+
     def test_control_characters_stay_off_the_terminal(self):
         done = self.succeed("eval", "fixed", "--data", self.write("bell.txt", "\x07\x1b[2J\n" * 9), "--split", "all", "--max-span", 1, "--against", "fixed", cwd=shared)
         self.assertNotRegex(done.stdout, "[\x07\x1b]")
@@ -162,6 +188,7 @@ class Against(LossesTest):
         refused("its vocabulary is not that of", "fixed", "--against", "windows")
         refused("its vocabulary is not that of", "fixed", "--against", "copy")
         refused("nowhere: no such run", "fixed", "--against", "nowhere")
+        refused("--against windows: it reads windows of at most 32 tokens, not of 40; give --block 32", "longer", "--against", "windows")
         refused("--losses is for runs that read a text, and this one has the task copy", "copy", "--losses", file)
         refused("--losses: there is no folder", "fixed", "--losses", self.folder / "nowhere" / "a")
         refused(f"--losses: {self.folder} is a folder", "fixed", "--losses", self.folder)

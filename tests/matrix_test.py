@@ -57,6 +57,21 @@ class Matrix(ProgramTest):
         self.assertTrue(all(line[0] == 0 for line in lines), "BOS is never masked")
         self.assertTrue(all(a <= b for before, line in zip(lines, lines[1:]) for a, b in zip(before, line)), "F grows")
 
+    def test_a_short_text_gives_all_its_blocks(self):
+        text = self.write("some.txt", english(130))
+        out = self.folder / "some.json"
+        done = self.succeed("inspect", shared / "streams", "--data", text, "--split", "all", "--matrix", "kept", "--tokens", 24, "--documents", 5, "-o", out)
+        self.assertNotIn("no more than", done.stderr)
+        self.assertEqual(json.loads(out.read_text())["documents"], 5)
+
+    def test_the_default_file_is_the_one_that_is_checked(self):
+        (self.folder / "report.html").mkdir()
+        self.assertEqual(self.succeed("inspect", shared / "streams", "--matrix", "kept", cwd=self.folder).stdout, "matrix.json\n")
+        (self.folder / "matrix.json").unlink()
+        (self.folder / "matrix.json").mkdir()
+        done = lapse("inspect", shared / "streams", "--matrix", "kept", cwd=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (1, "lapse: error: --out: matrix.json is a folder; name a file\n"))
+
     def test_kept_rows_of_streams(self):
         found = self.matrix("streams", "kept", "--tokens", "24")
         self.assertEqual(len(found["tokens"]), 24)

@@ -111,6 +111,24 @@ class Plot(ProgramTest):
             self.assertIn(words, svg)
         self.assertIn("hours of training", self.plot("expire", "--x", "hours").decode())
 
+    def test_validations_stand_where_they_were_made(self):
+        run = self.folder / "made"  # 4 updates a line of training, of 1 s and 10 tokens/s each; validation after every one
+        run.mkdir()
+        layers = [{"memory_mean": 1.0}]
+        lines = []
+        for update in range(1, 11):
+            lines.append({"split": "valid", "update": update, "loss": 3 - 0.2 * update, "layers": layers})
+            if update % 4 == 0:
+                lines.append({"split": "train", "update": update, "loss": 3 - 0.2 * update, "layers": layers, "ms_per_update": 1000, "tokens_per_second": 10})
+        (run / "config.toml").write_text("")
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.succeed("plot", run, "--x", "tokens", "--smooth", 1, "-o", self.folder / "a.svg")
+        drawn = self.drawn((self.folder / "a.svg").read_text())
+        valid = [(10 * update, 3 - 0.2 * update) for update in range(1, 11)]
+        maps = next(filter(None, (scale(path, valid) for path in drawn)), None)
+        self.assertIsNotNone(maps)
+        self.assertTrue(any(fits(maps, path, [valid[3], valid[7]]) for path in drawn))
+
     def test_the_same_runs_give_the_same_picture(self):
         self.assertEqual(self.plot("expire"), self.plot("expire"))
         self.assertEqual(self.plot("expire", out="a.pdf")[:5], b"%PDF-")

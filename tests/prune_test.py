@@ -75,11 +75,21 @@ class Prune(ProgramTest):
         # The curve is beside the checkpoint, and can be drawn.
         self.assertEqual(json.loads(out.with_suffix(".json").read_text()), result)
         self.succeed("plot", out.with_suffix(".json"), "-o", self.folder / "curve.svg")
+        axis = (self.folder / "curve.svg").read_text()
+        self.assertIn(">60<", axis)
+        self.assertNotIn("mathdefault", axis)
         # The written checkpoint holds no more than its budgets, and has the loss that was measured.
         read = json.loads(self.succeed("eval", out, "--json", cwd=shared).stdout)
         self.assertEqual([layer["memory_max"] for layer in read["layers"]], budgets)
         full = json.loads(self.succeed("eval", "selective", "--json", cwd=shared).stdout)
         self.assertEqual([layer["memory_max"] for layer in full["layers"]], [64, 64])
+
+    def test_a_search_that_begins_below_what_layers_hold(self):
+        out = self.folder / "small.safetensors"
+        result = self.prune("--context", 24, "--threshold", 0.1, "--out", out)
+        self.assertEqual((result["budgets"], result["full"]), ([24, 24], 48))
+        printed = self.succeed("prune", "selective", "--tokens", 2000, "--context", 24, "--threshold", 0.1, "--out", out, cwd=shared).stdout
+        self.assertIn("the loss to reach, 0.1000, is not reached with 24 rows a layer, where the search begins\n", printed)
 
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]
@@ -109,6 +119,10 @@ class Prune(ProgramTest):
         refused("give one", "selective", "--standard", "standard", "--threshold", 2)
         refused("another vocabulary", "selective", "--standard", "streams")
         refused("nothing to find", "selective", "--step", 60)
+        refused("--context 1000: no layer holds more than 64 rows here", "selective", "--context", 1000)
+        narrow = ("--set", "train.block=32", "--set", "selective_attention.max_span=32", "--out", "narrow")
+        self.succeed("train", "selective.toml", *narrow, cwd=shared)
+        refused("--standard narrow: it reads windows of at most 32 tokens, and selective of 64", "selective", "--standard", "narrow")
         refused("no such run", "nowhere")
         refused("--tokens", "selective", "--token", 3)
 

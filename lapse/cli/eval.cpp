@@ -36,7 +36,7 @@ struct Other {
 };
 
 /// The run as it was trained: options of the method are for the first reading alone.
-std::unique_ptr<Other> other_reading(const Arguments& arguments, const Reader& first) {
+std::unique_ptr<Other> other_reading(const Arguments& arguments, const Reader& first, int64_t block) {
   if (arguments.against.empty()) return nullptr;
   Reader reader =
       open_reader({.run = arguments.against, .device = arguments.reading.device, .threads = arguments.reading.threads});
@@ -45,6 +45,9 @@ std::unique_ptr<Other> other_reading(const Arguments& arguments, const Reader& f
     fail(fmt::format("--against {}: its vocabulary is not that of {}; give a run that was trained with the same one",
                      arguments.against, arguments.reading.run));
   auto model = reader.model();
+  if (model->context() > 0 && model->context() < block)
+    fail(fmt::format("--against {}: it reads windows of at most {} tokens, not of {}; give --block {}",
+                     arguments.against, model->context(), block, model->context()));
   reader.checkpoint.close();
   Transformer& read = *model;
   return std::unique_ptr<Other>(new Other{std::move(reader), std::move(model), Evaluator(read)});
@@ -124,7 +127,7 @@ int run(const Command& verb, const Arguments& arguments) {
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.batch);
   const auto blocks = blocks_of(*source, arguments, streams, block);
-  const auto other = other_reading(arguments, reader);
+  const auto other = other_reading(arguments, reader, block);
   const auto report = token_report(arguments, reader, *source);
   Group& group = join_group(kPatience);
   catch_interrupts();
@@ -133,7 +136,8 @@ int run(const Command& verb, const Arguments& arguments) {
   Progress progress("eval", "block", 0, 0, arguments.json || !group.first());
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
     std::vector<std::string> said;
-    for (const auto& figure : source->figures(score)) said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
+    for (const auto& figure : source->figures(score))
+      said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
     progress.of(total);
     progress.update(done, fmt::format("{}", fmt::join(said, "  ")));
   };
@@ -145,7 +149,7 @@ int run(const Command& verb, const Arguments& arguments) {
     };
   const auto result = evaluate(*model, *blocks, options);
   progress.finish();
-  if (report) report->close();
+  if (report && !result.stopped) report->close();
   const auto figures = source->figures(result.score);
   Json json = {
       {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", streams}, {"tokens", result.tokens}};
@@ -171,7 +175,9 @@ int run(const Command& verb, const Arguments& arguments) {
   else
     print(json, figures);
   if (!arguments.json && other) print_comparison(json, other_figures);
-  if (result.stopped) fail("interrupted: these are the numbers of the part that was read");
+  if (result.stopped)
+    fail("interrupted: these are the numbers of the part that was read" +
+         (arguments.losses.empty() ? "" : "; " + arguments.losses + " was not written"));
   return 0;
 }
 

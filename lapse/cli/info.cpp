@@ -12,7 +12,7 @@
 namespace lapse {
 namespace {
 
-/// Per layer: rows held, per stream on average and at most, and what the method tells of them.
+/// Per layer: rows that the next query can read, per stream on average and at most, and what the method tells of all.
 Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& parts) {
   Json layers = Json::array();
   for (size_t l = 0; l < model.layers().size(); ++l) {
@@ -20,8 +20,10 @@ Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& p
     std::map<std::string, std::vector<at::Tensor>> told;
     for (const auto& part : parts) {
       const auto& table = part.layers[l];
-      rows += table.rows(), streams += table.samples();
-      for (int64_t b = 0; b < table.samples(); ++b) longest = std::max(longest, table.rows_of(b));
+      const at::Tensor alive = model.layers()[l].attention().alive(table, part.clock);
+      const at::Tensor sizes = at::bincount(table.sample().masked_select(alive), {}, table.samples()).to(at::kCPU);
+      rows += sizes.sum().item<int64_t>(), streams += table.samples();
+      longest = std::max(longest, sizes.max().item<int64_t>());
       for (auto& [name, values] : model.layers()[l].attention().tell(table)) told[name].push_back(values);
     }
     Json layer = {{"memory_mean", static_cast<double>(rows) / static_cast<double>(streams)}, {"memory_max", longest}};

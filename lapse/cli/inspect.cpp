@@ -42,9 +42,16 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
   if (all.size() - arguments.offset < 1 + unpredicted)
     fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
                      all.size(), arguments.offset));
-  const int64_t end = std::min(all.size(), arguments.offset + arguments.tokens + unpredicted);
-  Tokens part = all.slice(arguments.offset, end);
-  const int64_t read = part.size() - unpredicted;
+  const Tokens rest = all.slice(arguments.offset, all.size());
+  int64_t end = std::min(rest.size(), arguments.tokens + unpredicted), read = end - unpredicted;
+  if (!rest.documents().empty()) end = read = 0;
+  for (const auto& document : rest.documents()) {  // of which no more is read than fits a window
+    const int64_t window = std::min(document.size(), reader.config().train.block);
+    const int64_t taken = std::min(window, arguments.tokens - read);
+    if (taken > 0) end = taken < window ? document.begin + taken : document.end;
+    read += taken;
+  }
+  Tokens part = rest.slice(0, end);
   return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), arguments.split, std::move(part)),
           read};
 }
@@ -103,7 +110,13 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
   if (second.record.stopped) return "";
   facts.emplace_back("compared with", arguments.compare);
   facts.insert(facts.end(), second.facts.begin(), second.facts.end());
-  const ComparedRecord other = {second.record, second.contents, aligned(first.record.tokens, second.record.tokens)};
+  const Alignment alignment = aligned(first.record.tokens, second.record.tokens);
+  if (!alignment.whole) {
+    const std::string why = fmt::format("more than {} edits: only beginnings and ends are compared", kMostEdits);
+    facts.emplace_back("alignment", why);
+    std::cerr << fmt::format("lapse: {}; lower --tokens\n", why);
+  }
+  const ComparedRecord other = {second.record, second.contents, alignment.partner};
   return html_report(first.record, first.contents, report, &other);
 }
 
@@ -132,15 +145,15 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
 int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
   refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
   const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
-  const std::string out = verb.count("--out") > 0 ? arguments.out : "matrix.json";
   const std::string file = matrix_file(reader, model, arguments.matrix, arguments.data, arguments.split, tokens);
   if (file.empty()) fail("interrupted; no file was written");
-  write_file(out, file);
-  std::cout << out << '\n';
+  write_file(arguments.out, file);
+  std::cout << arguments.out << '\n';
   return 0;
 }
 
-int run(const Command& verb, const Arguments& arguments) {
+int run(const Command& verb, Arguments arguments) {
+  if (!arguments.matrix.what.empty() && verb.count("--out") == 0) arguments.out = "matrix.json";
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
   check_apart(arguments.out, "--out", {arguments.data, arguments.compare}, reader.config().data);

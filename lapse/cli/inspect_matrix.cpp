@@ -52,8 +52,11 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
   const int64_t block = tokens > 0 ? tokens : config.train.block;
   check_size(model, arguments, config.model.heads, block);
   const auto source = reader.source(data, split, {arguments.min_fill, block});
-  const int64_t samples = source->streams(split, block, std::min(arguments.documents, kSamples));
-  const auto blocks = source->evaluation(split, samples, block, /*drop_partial=*/true);
+  int64_t samples = source->streams(split, block, std::min(arguments.documents, kSamples));
+  auto blocks = source->evaluation(split, samples, block, /*drop_partial=*/true);
+  // Each stream loses what fills no block: fewer of them give more of a short text.
+  while (samples > 1 && samples * blocks->blocks() < arguments.documents)
+    blocks = source->evaluation(split, --samples, block, /*drop_partial=*/true);
   Progress progress("inspect", "document", arguments.documents);
   const MatrixOptions options = {.what = arguments.what,
                                  .documents = arguments.documents,

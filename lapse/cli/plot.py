@@ -19,6 +19,7 @@ try:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogFormatter
 except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit(NO_MATPLOTLIB)
@@ -35,6 +36,13 @@ NAMES = {
 # Texts are shown as they are: "$" begins no formula.
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3, "text.parse_math": False})
 COLOURS = plt.get_cmap("tab10").colors
+
+
+def logarithmic(axes):
+    """A logarithmic x axis whose numbers are no formulas."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(LogFormatter())
+    axes.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def is_number(value):

@@ -16,7 +16,7 @@ def picture():
         if is_number(found.get("threshold")):
             axes.axhline(found["threshold"], color=colour, linewidth=0.8, linestyle=":")
             axes.plot(found["total"] / layers, found["chosen_on"]["loss"], "o", color=colour, markersize=5)
-    axes.set_xscale("log")
+    logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers' budgets")
     axes.set_ylabel(NAMES["loss"] + ", where budgets are chosen")
     axes.legend(fontsize=8)

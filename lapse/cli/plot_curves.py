@@ -14,15 +14,19 @@ class Run:
     def __init__(self, label, path, axis):
         self.label, self.path, self.train, self.valid = label, path, [], []
         update = x = 0
+        rate = 1 if axis == "updates" else 0  # of x, for each update
+        waiting = []  # lines of validation since the last of training
         for line in filter(is_metrics, json_lines(path)):
             if line.get("split") == "train":  # figures of a line are means over the updates since the one before
                 seconds = line.get("ms_per_update", 0) / 1000
-                each = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * steps_per_second(line)}
-                x += each[axis] * (line["update"] - update)
-                update = line["update"]
+                rate = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * steps_per_second(line)}[axis]
+                self.valid += [(x + rate * (one["update"] - update), one) for one in waiting]
+                x += rate * (line["update"] - update)
+                update, waiting = line["update"], []
                 self.train.append((x, line))
             elif line.get("split") == "valid":
-                self.valid.append((line["update"] if axis == "updates" else x, line))
+                waiting.append(line)
+        self.valid += [(x + rate * (one["update"] - update), one) for one in waiting]
         if not self.train and not self.valid:
             stop(f"{path}: has no line of training or validation")
 

@@ -48,7 +48,7 @@ def picture():
         axes.plot(*zip(*pairs), color=COLOURS[i % 10], marker="o", markersize=4, linewidth=1.2, label=series)
     sizes = [point.memory for point in points]
     if min(sizes) > 0 and max(sizes) > 10 * min(sizes):
-        axes.set_xscale("log")
+        logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers")
     axes.set_ylabel(NAMES.get(metric, metric))
     axes.legend(fontsize=8)

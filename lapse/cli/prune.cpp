@@ -86,7 +86,12 @@ double loss_of(const Arguments& arguments, const Part& part, const Reader& ours)
   other.require_text("--standard");
   if (other.vocabulary().to_json() != ours.vocabulary().to_json())
     fail(run + ": it has another vocabulary; --standard wants a run on the same text");
-  return part.read(*other.model(), other).nats;
+  const auto model = other.model();
+  if (model->context() > 0 && model->context() < part.block)
+    fail(fmt::format(
+        "--standard {}: it reads windows of at most {} tokens, and {} of {}; give a run with windows as long", run,
+        model->context(), arguments.reading.run, part.block));
+  return part.read(*model, other).nats;
 }
 
 Json to_json(const std::vector<PruneRound>& curve) {
@@ -180,8 +185,10 @@ void print(const Json& result) {
                              (*own)["saved"].get<double>(), (*own)["chosen_on"].get<double>(),
                              result["measured_on"]["split"].get<std::string>(), (*own)["measured_on"].get<double>());
   if (result["chosen_on"]["loss"] > result["threshold"])
-    std::cout << fmt::format("                     the loss to reach, {:.4f}, is not reached with all rows either\n",
-                             result["threshold"].get<double>());
+    std::cout << fmt::format(
+        "                     the loss to reach, {:.4f}, is not reached with {} rows a layer, where the search "
+        "begins\n",
+        result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>());
   std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
 }
 
@@ -209,8 +216,12 @@ int run(const Arguments& arguments) {
   const RunLock lock(folder);
   const EvaluationResult full = part.read(*model, reader);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
-  for (const auto& layer : full.layers)
-    if (arguments.context == 0) options.context = std::max(options.context, static_cast<int64_t>(layer.max));
+  int64_t most = 0;
+  for (const auto& layer : full.layers) most = std::max(most, static_cast<int64_t>(layer.max));
+  if (arguments.context > most)
+    fail(fmt::format("--context {}: no layer holds more than {} rows here; give at most that, or leave it out",
+                     arguments.context, most));
+  if (arguments.context == 0) options.context = most;
   if (options.context < 2 * options.step)
     fail(fmt::format("layers hold at most {} rows; there is nothing to find in steps of {}", options.context,
                      options.step));

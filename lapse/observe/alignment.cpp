@@ -6,7 +6,7 @@ namespace lapse {
 
 // Myers (1986), "An O(ND) difference algorithm": reach[k] is the largest x that d edits reach on the diagonal
 // k = x - y. Entry k of a step stands at k + d; `steps` keeps all of them to walk back.
-std::vector<int64_t> aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits) {
+Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits) {
   const auto n = std::ssize(a), m = std::ssize(b);
   std::vector<int64_t> partner(n, -1);
   int64_t front = 0, back = 0;
@@ -34,7 +34,7 @@ std::vector<int64_t> aligned(const std::vector<int32_t>& a, const std::vector<in
     }
     steps.push_back(std::move(reach));
   }
-  if (!found) return partner;
+  if (!found) return {partner, false};
   int64_t x = N, y = M;
   for (int64_t d = std::ssize(steps) - 1; d >= 0; --d) {
     const int64_t k = x - y, start = entry(d, k);
@@ -42,7 +42,7 @@ std::vector<int64_t> aligned(const std::vector<int32_t>& a, const std::vector<in
     if (d == 0) break;
     down(d, k) ? --y : --x;
   }
-  return partner;
+  return {partner, true};
 }
 
 }  // namespace lapse

@@ -6,8 +6,15 @@
 
 namespace lapse {
 
-/// Of each token of `a` its place in `b`, or -1: a longest common subsequence. Where more than `most_edits` tokens
-/// would have to be deleted or inserted, only what the texts begin and end with is common.
-std::vector<int64_t> aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits = 2000);
+struct Alignment {
+  std::vector<int64_t> partner;  ///< of each token of the one text its place in the other, or -1
+  bool whole;                    ///< else only what the texts begin and end with was compared
+};
+
+constexpr int64_t kMostEdits = 2000;
+
+/// A longest common subsequence of `a` and `b`; not whole where more than `most_edits` tokens would have to be deleted
+/// or inserted.
+Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits = kMostEdits);
 
 }  // namespace lapse

@@ -42,21 +42,23 @@ TEST(Aligned, IsALongestCommonSubsequence) {
   };
   for (int i = 0; i < 300; ++i) {
     const auto a = draw(static_cast<int64_t>(random.below(12))), b = draw(static_cast<int64_t>(random.below(12)));
-    EXPECT_EQ(pairs(a, b, aligned(a, b)), longest_common(a, b));
+    EXPECT_EQ(pairs(a, b, aligned(a, b).partner), longest_common(a, b));
   }
 }
 
 TEST(Aligned, AnEditedWordHasNoPartner) {
   const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6}, b = {1, 2, 7, 8, 9, 5, 6};
-  EXPECT_EQ(aligned(a, b), (std::vector<int64_t>{0, 1, -1, -1, 5, 6}));
-  EXPECT_EQ(aligned(a, a), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
-  EXPECT_TRUE(aligned({}, b).empty());
+  EXPECT_EQ(aligned(a, b).partner, (std::vector<int64_t>{0, 1, -1, -1, 5, 6}));
+  EXPECT_EQ(aligned(a, a).partner, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(aligned({}, b).partner.empty());
+  EXPECT_TRUE(aligned(a, b).whole);
 }
 
 TEST(Aligned, OfTooManyEditsOnlyTheEndsAreCommon) {
   const std::vector<int32_t> a = {1, 2, 3, 4, 5, 6}, b = {1, 7, 3, 8, 9, 6};
-  EXPECT_EQ(aligned(a, b, 5), (std::vector<int64_t>{0, -1, -1, -1, -1, 5}));
-  EXPECT_EQ(aligned(a, b, 6), (std::vector<int64_t>{0, -1, 2, -1, -1, 5}));
+  EXPECT_FALSE(aligned(a, b, 5).whole);
+  EXPECT_EQ(aligned(a, b, 5).partner, (std::vector<int64_t>{0, -1, -1, -1, -1, 5}));
+  EXPECT_EQ(aligned(a, b, 6).partner, (std::vector<int64_t>{0, -1, 2, -1, -1, 5}));
 }
 
 }  // namespace

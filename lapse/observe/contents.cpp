@@ -33,7 +33,7 @@ std::vector<Cell> cells_of(const std::vector<std::string>& pieces) {
 
 Contents contents_of(const TextRecord& record, const Vocabulary& vocabulary) {
   const bool predicts_tokens = vocabulary.outputs() == vocabulary.size();
-  Contents contents{.bos = vocabulary.bos() >= 0, .nats = record.nats};
+  Contents contents{.bos = vocabulary.bos() >= 0, .nats = record.nats, .answers = !predicts_tokens};
   for (size_t w = 0; w < record.begins.size(); ++w) {
     const int64_t begin = record.begins[w];
     const int64_t end = w + 1 < record.begins.size() ? record.begins[w + 1] : std::ssize(record.tokens);

@@ -26,6 +26,7 @@ struct Contents {
   std::vector<std::vector<Cell>> cells;         ///< of each part
   std::vector<std::string> headings;            ///< of each part; empty: there are none
   std::vector<double> nats;                     ///< TextRecord::nats; else empty
+  bool answers = false;                         ///< these are of answers asked at a token, not of the token after it
   std::vector<std::pair<std::string, std::vector<double>>> numbers;  ///< by name, one for each step
 };
 

@@ -93,6 +93,7 @@ Json record_of(const MemoryRecord& record, const Contents& contents) {
           {"headings", contents.headings},
           {"cells", cells_of(contents)},
           {"nats", rounded(contents.nats)},
+          {"answers", contents.answers},
           {"numbers", numbers_of(contents)},
           {"layers", layers_of(record)}};
 }

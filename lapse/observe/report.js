@@ -17,12 +17,14 @@ for (const record of records)
       next += tokens;
     }
   });
-// Of two records, cells whose tokens stand in both texts are partners.
+// Of two records, cells all of whose tokens stand in both texts are partners.
 if (data.other) {
   const inOther = new Map(cells.filter((cell) => cell.of === data.other && cell.read).map((cell) => [cell.first, cell]));
   for (const cell of cells) {
     const partner = cell.of === data && cell.read ? inOther.get(data.partner[cell.first]) : null;
-    if (partner) (cell.partner = partner), (partner.partner = cell);
+    if (!partner || partner.last - partner.first !== cell.last - cell.first) continue;
+    const places = data.partner.slice(cell.first, cell.last + 1);
+    if (places.every((place, i) => place === partner.first + i)) (cell.partner = partner), (partner.partner = cell);
   }
 }
 const told = layers.length ? Object.keys(layers[0].told) : [];
@@ -32,13 +34,13 @@ const over = (cell, values, join) => {
     if (values[i] !== null) result = result === null ? values[i] : join(result, values[i]);
   return result;
 };
-// Bits with which the cell was predicted: the loss of a token is that of what follows it.
+// Bits with which the cell was predicted: the loss of a token is that of what follows it, or of the answer that it asks for.
 const surprise = (cell) => {
   let bits = null;
-  const { nats, begins } = cell.of;
+  const { nats, begins, answers } = cell.of, before = answers ? 0 : 1;
   if (nats.length === 0) return bits;
   for (let i = cell.first; i <= Math.max(cell.last, cell.first); ++i)
-    if (i > begins[cell.window] && nats[i - 1] !== null) bits = (bits ?? 0) + nats[i - 1] / Math.LN2;
+    if (i - before >= begins[cell.window] && (nats[i - before] ?? null) !== null) bits = (bits ?? 0) + nats[i - before] / Math.LN2;
   return bits;
 };
 const held = (cell, l) => over(cell, cell.of.layers[l].held, larger);
@@ -239,7 +241,7 @@ function tip(cell, event) {
   const times = cell.last > cell.first ? `times ${cell.first - begin}–${cell.last - begin}` : `time ${cell.first - begin}`;
   const head = make("div");
   head.append(make("b", cell.text === "" ? (cell.step ? "nothing of note" : "no text") : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
-    bits === null ? "" : `, predicted with ${write(bits)} bits`);
+    bits === null ? "" : `, ${cell.of.answers ? "answered" : "predicted"} with ${write(bits)} bits`);
   box.replaceChildren(head);
   if (cell.step) head.append(make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(cell.of.numbers[name][cell.first])}`).join(", ")));
   if (cell.read) {
