@@ -378,6 +378,16 @@ class Info(ProgramTest):
             self.assertEqual(len(info["layers"]), 2)
             self.assertGreater(info["memory_bytes"], 0)
 
+    def test_spare_rows_do_not_count(self):
+        # All heads reach back 16 timesteps; training keeps up to 16 more, lest a span that grows should miss them.
+        spans = {"max_span": 64, "ramp": 4, "trim_step": 16, "initial_fraction": 0.25, "loss": 0.0}
+        change = {"forgetting": {"method": "adaptive_span"}, "adaptive_span": spans, "optimiser": {"rate": 0.0}}
+        self.succeed("train", self.config(shared / "text.txt", change), "--out", self.folder / "run")
+        valid = [line for line in metrics(self.folder / "run") if line["split"] == "valid"][-1]
+        for now, then in zip(self.succeed_json("info", self.folder / "run")["layers"], valid["layers"], strict=True):
+            self.assertLessEqual(now["memory_max"], then["memory_max"])
+            self.assertGreater(now["memory_mean"], 0.9 * then["memory_mean"])
+
     def test_text_of_a_single_checkpoint(self):
         file = checkpoints(shared / "expire")[1]
         copy = self.folder / "alone.safetensors"  # a checkpoint needs nothing beside it

@@ -12,7 +12,7 @@
 namespace lapse {
 namespace {
 
-/// Per layer: rows that the next query can read, per stream on average and at most, and what the method tells of all.
+/// Per layer: memory sizes of the next query, per stream on average and at most, and what the method tells of all.
 Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& parts) {
   Json layers = Json::array();
   for (size_t l = 0; l < model.layers().size(); ++l) {

@@ -148,7 +148,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
 Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
   if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
   at::NoGradGuard no_grad;
-  return rows(table, stored_in(table)).until > next.index_select(0, table.sample());
+  return method_->weightless(rows(table, stored_in(table))) > next.index_select(0, table.sample());
 }
 
 Columns Attention::tell(const MemoryTable& table) const {

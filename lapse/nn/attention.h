@@ -31,7 +31,7 @@ class Attention : public Sublayer {
   /// A table of projections, made with the present weights, of a table of inputs.
   MemoryTable projected(const MemoryTable& inputs) const;
 
-  /// Rows of the table that a query at time next[b] can read: [N] bool.
+  /// Rows of the table that have a weight for the query at time next[b], as memory sizes count them: [N] bool.
   at::Tensor alive(const MemoryTable& table, const at::Tensor& next) const;
   /// What the method tells of the table's rows: name -> [N].
   Columns tell(const MemoryTable& table) const;
