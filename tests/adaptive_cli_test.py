@@ -108,6 +108,8 @@ class AdaptiveEnds(ProgramTest):
         refused("smaller than the vocabulary", "adaptive.cutoffs=[8, 100000]")
         refused("adaptive.factor = 3", "adaptive.factor=3")
         refused("model.output", "model.output=adaptiv")
+        for unit in ("byte", "character"):  # numbered by value, not by frequency
+            refused('adaptive.cutoffs are for data.unit = "word"', f"data.unit={unit}", "adaptive.cutoffs=[8, 16]")
 
 
 if __name__ == "__main__":

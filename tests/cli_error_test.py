@@ -126,6 +126,7 @@ class Configuration(ProgramTest):
         self.train("[train]\nbatch = 2\nblokc = 8\n", says=["config.toml:3:", "'blokc'", "did you mean 'block'"])
         self.train("[trian]\nbatch = 2\n", says=["config.toml:1:", "[trian]", "did you mean 'train'"])
         self.train("[train]\nwidth = 8\n", says=["config.toml:2:", "belongs to [model]"])
+        self.train("[train]\nrate = 1\n", says=["config.toml:2:", "belongs to [compressive] or [optimiser]"])
         self.train('[forgetting]\nmethod = "expire_spam"\n', says=["config.toml:2:", "did you mean 'expire_span'"])
 
     def test_values(self):
@@ -241,7 +242,7 @@ class Folder(ProgramTest):
 
     def test_tuning_from_what_does_not_fit(self):
         out = self.folder / "tuned"
-        for change, words in {"model.width=32": "weight.", "optimiser.name=rmsprop": "optimiser.square_avg"}.items():
+        for change, words in {"model.width=32": "weight.", "optimiser.name=rmsprop": "this run has"}.items():
             arguments = ("--set", f"train.from={self.run_folder}", "--set", change)
             self.refuse("train", shared / "config.toml", "--out", out, *arguments, says=[str(self.run_folder), words])
             self.refuse("train", shared / "config.toml", "--dry-run", *arguments, says=[str(self.run_folder), words])

@@ -119,6 +119,27 @@ class History(RunFolder):
         done = self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
         self.assertIn("the run is complete: it has 20 updates, and train.updates = 20", done.stderr)
         self.assertIn("--set train.updates=N", done.stderr)
+        before = (self.run_folder / "config.toml").read_text()
+        self.succeed("train", self.config_file, "--out", self.run_folder, "--resume", "--set", "train.updates=3")
+        self.assertEqual((self.run_folder / "config.toml").read_text(), before)  # it has 20 updates still
+
+    def test_another_validation_text(self):
+        text, other = self.write("a.txt", english(9000)), self.write("b.txt", english(9000, seed=7))
+        files = ("--set", f"data.train={text}", "--set", f"data.valid={text}", "--set", "data.path=", "--out", self.run_folder)
+        self.succeed("train", self.config_file, *files)
+        more = ("--resume", "--set", "train.updates=30", "--set", f"data.valid={other}")
+        self.refuse("train", self.config_file, *files, *more, says="the run was validated on another text than this one")
+        self.succeed("train", self.config_file, *files, *more[:3])
+
+    def test_a_text_in_place_of_three(self):
+        text = self.write("a.txt", english(9000))
+        none = ("--set", "data.path=", "--set", f"data.train={self.folder}/none.txt", "--set", f"data.valid={self.folder}/none.txt")
+        self.refuse("train", self.config_file, *none, "--out", self.run_folder, says=["none.txt", "name a text with --data FILE"])
+        self.succeed("train", self.config_file, *none, "--data", text, "--out", self.run_folder)
+
+    def test_tuned_with_another_optimiser(self):
+        tuned = ("--set", f"train.from={shared / 'run'}", "--set", "optimiser.name=rmsprop", "--out", self.run_folder)
+        self.refuse("train", self.config_file, *tuned, says=['optimiser.name is "rmsprop"', 'this run has "adam"', "give the same"])
 
 
 class Lock(RunFolder):

@@ -42,7 +42,10 @@ int run(const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
-  if (!arguments.data.empty()) config.data.path = fs::absolute(arguments.data).string();
+  if (!arguments.data.empty()) {  // in place of the configuration's texts
+    config.data.path = fs::absolute(arguments.data).string();
+    config.data.train_path = config.data.valid_path = config.data.test_path = "";
+  }
   if (!arguments.device.empty()) config.train.device = arguments.device;
   if (arguments.threads >= 0) config.train.threads = arguments.threads;
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
@@ -66,7 +69,8 @@ void add_train(const Command& program, Action& action) {
   const Argument out = verb.add_option("--out", arguments->out,
                                        "folder of the run: checkpoints, metrics.jsonl, tensorboard, config.toml");
   out.required().type_name("RUN");
-  verb.add_option("--data", arguments->data, "the text to read: short for --set data.path=FILE").type_name("FILE");
+  verb.add_option("--data", arguments->data, "the text to read, in place of the configuration's: data.path=FILE")
+      .type_name("FILE");
   verb.add_option("--device", arguments->device, "what to compute on: short for --set train.device=NAME")
       .type_name("NAME");
   verb.add_option("--threads", arguments->threads, "cores to use; 0: all. Short for --set train.threads=N")

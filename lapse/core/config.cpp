@@ -154,9 +154,12 @@ std::string advice(const std::string& name, const std::vector<Named>& all) {
   return nearest.empty() ? fmt::format("; known are {}", fmt::join(names(all), ", ")) : nearest;
 }
 
-const Section* section_with(const Sections& sections, const std::string& key) {
-  const auto found = std::ranges::find_if(sections, [&](const Section& section) { return find(section.fields, key); });
-  return found == sections.end() ? nullptr : &*found;
+/// The sections that have this key: "[a] or [b]"; empty: none.
+std::string sections_with(const Sections& sections, const std::string& key) {
+  std::vector<std::string> having;
+  for (const Section& section : sections)
+    if (find(section.fields, key)) having.push_back("[" + section.name + "]");
+  return fmt::format("{}", fmt::join(having, " or "));
 }
 
 const Section& find_section(const Sections& sections, const std::string& name, const std::string& where) {
@@ -168,7 +171,7 @@ const Field& find_field(const Sections& sections, const Section& section, const 
                         const std::string& where) {
   if (const Field* field = find(section.fields, key)) return *field;
   std::string mend = advice(key, section.fields);
-  if (const Section* other = section_with(sections, key)) mend = fmt::format("; it belongs to [{}]", other->name);
+  if (const auto others = sections_with(sections, key); !others.empty()) mend = "; it belongs to " + others;
   if (find(sections, key)) mend = fmt::format("; the section [{}] stands by itself, not within another", key);
   fail(fmt::format("{}unknown key '{}' in [{}]{}", where, key, section.name, mend));
 }
@@ -177,8 +180,8 @@ const Field& find_field(const Sections& sections, const Section& section, const 
 [[noreturn]] void fail_outside(const Sections& sections, const std::string& key, const std::string& where) {
   if (find(sections, key))
     fail(fmt::format("{}'{}' is a section; write its keys below one header [{}]", where, key, key));
-  if (const Section* section = section_with(sections, key))
-    fail(fmt::format("{}'{}' stands outside its section; write it below [{}]", where, key, section->name));
+  if (const auto having = sections_with(sections, key); !having.empty())
+    fail(fmt::format("{}'{}' stands outside its section; write it below {}", where, key, having));
   fail(fmt::format("{}'{}' stands outside a section; sections are {}", where, key, fmt::join(names(sections), ", ")));
 }
 

@@ -143,8 +143,8 @@ class SelectiveAttentionOptions : public MethodOptions, public BudgetOptions {
   Fields fields() override {
     return {
         field("max_span", s_.max_span,
-              "how many of the newest timesteps a query reads, itself included; in windows "
-              "(data.windows) at least train.block")
+              "how many of the newest timesteps a query reads, itself included; below train.block it cuts windows "
+              "(data.windows), too")
             .in(1, 1 << 24)
             .unit("timesteps"),
         field("memory_loss", s_.memory_loss, "epsilon: weight of the loss that shortens memory; the paper: 0.1, or 0")

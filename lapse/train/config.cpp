@@ -68,7 +68,8 @@ Fields ActorCriticConfig::fields() {
       field("discount", discount, "gamma: what a reward is worth one step earlier").in(0, 1),
       field("value_loss", value_loss, "c_v: weight of the squared error of the predicted returns").in(0, 1e3),
       field("entropy", entropy, "weight of the policy's entropy, which keeps it exploring").in(0, 10),
-      field("entropy_last", entropy_last, "share of that weight at the last update, to which it falls linearly")
+      field("entropy_last", entropy_last,
+            "share of that weight that is left after the last update, to which it falls linearly")
           .in(0, 1),
       field("validation_episodes", validation_episodes,
             "a validation plays so many episodes, the same each time, with actions drawn from the policy")
@@ -232,6 +233,13 @@ void require_new_run(const Config& config) {
   if (!config.data.tokenizer.empty() && config.data.unit != "subword")
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
+  const bool banded = config.model.input == "adaptive" || config.model.output == "adaptive";
+  if (banded && !config.model.adaptive.cutoffs.empty() && !config.generates() &&
+      (config.data.unit == "byte" || config.data.unit == "character"))
+    fail(fmt::format(
+        "adaptive.cutoffs are for data.unit = \"word\", whose tokens are numbered by how frequent they are; "
+        "those of \"{}\" are not. Leave out model.input and model.output = \"adaptive\"",
+        config.data.unit));
   if (config.environment() && limits_rows(config))
     fail(
         fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "

@@ -22,11 +22,9 @@ class BlockFeed : public Feed {
 
   Json state() const override {
     const auto position = blocks_->state();
-    return {{"position", position.position},
-            {"pass", position.pass},
-            {"restart", position.restart},
-            {"random", position.random_counter},
-            {"text", source_.checksum()}};
+    return {{"position", position.position}, {"pass", position.pass},
+            {"restart", position.restart},   {"random", position.random_counter},
+            {"text", source_.checksum()},    {"valid_text", source_.valid_checksum()}};
   }
 
   void restore(const JsonObject& state, const Columns& tensors) override {
@@ -34,6 +32,8 @@ class BlockFeed : public Feed {
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
     if (state.counter("text") != source_.checksum())
       fail("the run was trained on another text than this one; was the file changed?");
+    if (state.has("valid_text") && state.counter("valid_text") != source_.valid_checksum())  // older ones have none
+      fail("the run was validated on another text than this one; was the file changed?");
     blocks_->set_state(
         {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});
   }

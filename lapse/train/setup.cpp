@@ -1,5 +1,7 @@
 #include "lapse/train/setup.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "lapse/core/error.h"
@@ -41,6 +43,11 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Problem& probl
   model.to(find_device(config.train.device));
   auto learner = std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config, group));
   if (tuned) {
+    const std::string &own = config.optimiser.name, &theirs = tuned->config().optimiser.name;
+    if (own != theirs)
+      fail(fmt::format(
+          "{}: optimiser.name is \"{}\", but this run has \"{}\", and training goes on with its moments; give the same",
+          tuned->path().string(), own, theirs));
     tuned->load_weights(learner->model(), config.method_name);
     tuned->load_optimiser(learner->optimiser());
   }

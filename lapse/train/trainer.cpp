@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 /// What the updates since the last line of metrics sum up to. Losses are part of a checkpoint, times are not.
 struct Sums {
   double loss = 0, cost = 0, norm = 0;
-  int64_t updates = 0;
+  int64_t updates = 0, losses = 0;  // all of them, and those in which something was scored
   Score score;
   double seconds = 0, exchange = 0;
   int64_t timed = 0, steps = 0;
@@ -56,7 +56,9 @@ class Run {
     folder_ = folder;
     if (group_.first()) {
       metrics_.emplace(folder, update(), validation_due_);
-      write_file(folder / "config.toml", config_to_toml(config_.sections()));
+      // Of a run that is complete already nothing changes.
+      if (!resumed_ || update() < config_.train.updates)
+        write_file(folder / "config.toml", config_to_toml(config_.sections()));
       // What a process left that was killed between writing one checkpoint and removing another.
       if (resumed_) remove_older_checkpoints(folder, update(), config_.train.keep);
     }
@@ -129,7 +131,8 @@ class Run {
     const Update made = feed_->update(*learner_, log);
     if (!std::isfinite(made.loss)) diverged(update() + 1, "loss", made.loss, update());
     if (!std::isfinite(made.gradient_norm)) diverged(update() + 1, "gradient norm", made.gradient_norm, update() + 1);
-    sums_.loss += made.loss, sums_.cost += made.cost, sums_.norm += made.gradient_norm, ++sums_.updates;
+    if (made.score.scored > 0) sums_.loss += made.loss, ++sums_.losses;
+    sums_.cost += made.cost, sums_.norm += made.gradient_norm, ++sums_.updates;
     sums_.score += made.score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
     sums_.steps += made.steps, sums_.exchange += made.exchange_seconds;
@@ -159,7 +162,8 @@ class Run {
   void record(double rate, const Json& layers) {
     const auto n = static_cast<double>(sums_.updates);
     const double seconds = sums_.seconds / static_cast<double>(sums_.timed);
-    Json line = {{"loss", sums_.loss / n}};
+    Json line = Json::object();
+    if (sums_.losses > 0) line["loss"] = sums_.loss / static_cast<double>(sums_.losses);
     for (const auto& figure : problem_->figures(sums_.score)) line[figure.tag] = figure.value;
     line.update({{"cost", sums_.cost / n},
                  {"rate", rate},
@@ -227,6 +231,7 @@ class Run {
                           {"cost", sums_.cost},
                           {"norm", sums_.norm},
                           {"updates", sums_.updates},
+                          {"losses", sums_.losses},
                           {"nats", sums_.score.nats},
                           {"scored", sums_.score.scored},
                           {"bytes", sums_.score.bytes.all},
@@ -255,6 +260,7 @@ class Run {
     }
     learner_->draws().set_counter(state.counter("random"));
     sums_ = {sums.number("loss"), sums.number("cost"), sums.number("norm"), sums.whole("updates", 0, kMostUpdates)};
+    sums_.losses = sums.has("losses") ? sums.whole("losses", 0, sums_.updates) : sums_.updates;
     const auto count = [&](const char* key) { return sums.has(key) ? sums.whole(key, 0) : 0; };  // older ones lack some
     sums_.score = {sums.has("nats") ? sums.number("nats") : 0,
                    count("scored"),
