@@ -84,8 +84,8 @@ class Page(Runs):
     def test_budgets_and_methods(self):
         tab = self.open("expire")
         self.read(tab, TEXT)
-        tab.run("element('method-A').value = 'h2o'; element('method-A').dispatchEvent(new Event('change'))")
-        tab.wait(f"lanesOf()[0].method === 'h2o' && now === {len(TEXT)} && !playing")
+        tab.run("element('method-A').value = 'tova'; element('method-A').dispatchEvent(new Event('change'))")
+        tab.wait(f"lanesOf()[0].method === 'tova' && now === {len(TEXT)} && !playing")
         tab.run("(() => { const one = document.querySelector('#lanes input[name=budget]'); one.value = 9; one.dispatchEvent(new Event('change')); })()")
         tab.wait(f"curves?.[0][0].recent.at(-1) <= 9 && now === {len(TEXT)} && !playing")
         tab.wait("Number(document.querySelector('#sizes').rows[1].cells[1].textContent) <= 9")
