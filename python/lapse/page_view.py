@@ -78,7 +78,10 @@ class LayerRecord:
         if name == "span" and hasattr(memory.method, "longest"):  # of heads: the same for all rows
             return torch.full(time.shape, float(memory.method.longest()))
         column = memory.table.columns.get(name)
-        return None if column is None else column[0, : memory.table.used]
+        if column is None:
+            return None
+        values = column[0, : memory.table.used]
+        return values.sum(1) if memory.method.state_by_head and name in memory.method.state else values
 
 
 @dataclass

@@ -90,6 +90,12 @@ class Pages(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "two tokens or more"):
             lapse.show(self.model(), "", self.Letters, method="tova", budget=6)
 
+    def test_scores_of_heads_are_added_up(self):
+        data = data_of(lapse.show(self.model(), "what is held?", self.Letters, method="h2o", budget=4).html)
+        for layer in data["layers"]:
+            self.assertEqual(len(layer["told"]["score"]), data["count"])
+            self.assertGreater(layer["told"]["score"][0], 2.0)  # both key heads' queries read the first letter, and it alone
+
     def test_a_model_that_forgets_is_read_as_it_does(self):
         model = lapse.hf.forget(self.model(), "expire_span", max_span=3, ramp=1.0)
         page = lapse.show(model, "what is held?", self.Letters)
