@@ -6,7 +6,6 @@ import math
 import os
 import pathlib
 import pty
-import shutil
 import signal
 import tempfile
 import tomllib
@@ -362,39 +361,6 @@ class Generate(ProgramTest):
         self.assertIn(process.wait(timeout=60), (0, -signal.SIGPIPE))
         self.assertEqual(process.stderr.read(), b"")
         process.stderr.close()
-
-
-class Info(ProgramTest):
-    def test_json(self):
-        for name in ("expire", "fixed"):
-            info = self.succeed_json("info", shared / name)
-            with safe_open(info["checkpoint"], "numpy") as file:
-                weights = sum(file.get_tensor(n).size for n in file.keys() if n.startswith("weight."))
-            self.assertEqual(info["parameters"], weights)
-            self.assertEqual((info["method"], info["unit"], info["vocabulary"]), (f"{name}_span", "byte", 256))
-            self.assertEqual(info["config"], (shared / name / "config.toml").read_text())
-            valid = [line for line in metrics(shared / name) if line["split"] == "valid"]
-            self.assertEqual(info["history"], [{k: line[k] for k in ("update", "loss", "bpb")} for line in valid])
-            self.assertEqual(len(info["layers"]), 2)
-            self.assertGreater(info["memory_bytes"], 0)
-
-    def test_spare_rows_do_not_count(self):
-        # All heads reach back 16 timesteps; training keeps up to 16 more, lest a span that grows should miss them.
-        spans = {"max_span": 64, "ramp": 4, "trim_step": 16, "initial_fraction": 0.25, "loss": 0.0}
-        change = {"forgetting": {"method": "adaptive_span"}, "adaptive_span": spans, "optimiser": {"rate": 0.0}}
-        self.succeed("train", self.config(shared / "text.txt", change), "--out", self.folder / "run")
-        valid = [line for line in metrics(self.folder / "run") if line["split"] == "valid"][-1]
-        for now, then in zip(self.succeed_json("info", self.folder / "run")["layers"], valid["layers"], strict=True):
-            self.assertLessEqual(now["memory_max"], then["memory_max"])
-            self.assertGreater(now["memory_mean"], 0.9 * then["memory_mean"])
-
-    def test_text_of_a_single_checkpoint(self):
-        file = checkpoints(shared / "expire")[1]
-        copy = self.folder / "alone.safetensors"  # a checkpoint needs nothing beside it
-        shutil.copy(file, copy)
-        printed = self.succeed("info", copy).stdout
-        for words in (str(copy), "10 updates", "expire_span", "span_mean", "memory_max", "validation", "[optimiser]"):
-            self.assertIn(words, printed)
 
 
 class Help(ProgramTest):

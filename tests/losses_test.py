@@ -11,23 +11,18 @@ import unittest
 
 from program import TINY, ProgramTest, english, lapse, merged, start, toml
 
+WINDOWS = {
+    "data": {"windows": True},
+    "forgetting": {"method": "selective_attention"},
+    "selective_attention": {"max_span": 32},
+    "model": {"positions": "absolute", "attend_self": True, "norm": "pre"},
+    "train": {"block": 32},
+}
 RUNS = {
     "expire": {},
     "fixed": {"forgetting": {"method": "fixed_span"}},
-    "windows": {
-        "data": {"windows": True},
-        "forgetting": {"method": "selective_attention"},
-        "selective_attention": {"max_span": 32},
-        "model": {"positions": "absolute", "attend_self": True, "norm": "pre"},
-        "train": {"block": 32},
-    },
-    "longer": {
-        "data": {"windows": True},
-        "forgetting": {"method": "selective_attention"},
-        "selective_attention": {"max_span": 32},
-        "model": {"positions": "absolute", "attend_self": True, "norm": "pre"},
-        "train": {"block": 40},
-    },
+    "windows": WINDOWS,
+    "longer": merged(WINDOWS, {"train": {"block": 40}}),
     "words": {"data": {"unit": "word"}, "forgetting": {"method": "fixed_span"}},
     "copy": {"data": {"task": "copy", "path": ""}, "copy": {"longest": 4, "alphabet": 3}, "train": {"block": 12}},
 }

@@ -30,6 +30,26 @@ struct Part {
   int64_t tokens;
 };
 
+/// Where the part of a text ends that is read, and how many tokens of it are: of a document no more than fits a window.
+struct End {
+  int64_t end, read;
+};
+End end_of(const Tokens& all, const Arguments& arguments, int64_t unpredicted, int64_t window) {
+  const int64_t offset = arguments.offset, tokens = arguments.tokens;
+  if (all.documents().empty()) {
+    const int64_t end = std::min(all.size(), offset + tokens + unpredicted);
+    return {end, end - offset - unpredicted};
+  }
+  End found = {offset, 0};
+  for (const auto& document : all.documents()) {
+    const int64_t begin = std::max(document.begin, offset), fits = std::min(document.end - begin, window);
+    const int64_t taken = std::min(fits, tokens - found.read);
+    if (taken <= 0) continue;
+    found = {taken < fits ? begin + taken : document.end, found.read + taken};
+  }
+  return found;
+}
+
 Part part_of(const Reader& reader, const Arguments& arguments, const std::string& data) {
   if (reader.task) {
     if (arguments.offset > 0)
@@ -42,16 +62,8 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
   if (all.size() - arguments.offset < 1 + unpredicted)
     fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
                      all.size(), arguments.offset));
-  const Tokens rest = all.slice(arguments.offset, all.size());
-  int64_t end = std::min(rest.size(), arguments.tokens + unpredicted), read = end - unpredicted;
-  if (!rest.documents().empty()) end = read = 0;
-  for (const auto& document : rest.documents()) {  // of which no more is read than fits a window
-    const int64_t window = std::min(document.size(), reader.config().train.block);
-    const int64_t taken = std::min(window, arguments.tokens - read);
-    if (taken > 0) end = taken < window ? document.begin + taken : document.end;
-    read += taken;
-  }
-  Tokens part = rest.slice(0, end);
+  const auto [end, read] = end_of(all, arguments, unpredicted, reader.config().train.block);
+  Tokens part = all.slice(arguments.offset, end);
   return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), arguments.split, std::move(part)),
           read};
 }

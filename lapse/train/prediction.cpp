@@ -32,7 +32,8 @@ class BlockFeed : public Feed {
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
     if (state.counter("text") != source_.checksum())
       fail("the run was trained on another text than this one; was the file changed?");
-    if (state.has("valid_text") && state.counter("valid_text") != source_.valid_checksum())  // older ones have none
+    const uint64_t before = state.has("valid_text") ? state.counter("valid_text") : 0, now = source_.valid_checksum();
+    if (before != 0 && now != 0 && before != now)  // 0: there was none, or nothing was said of it
       fail("the run was validated on another text than this one; was the file changed?");
     blocks_->set_state(
         {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lapse import ops
-from lapse.nn import check_spans, span_logit
+from lapse.spans import check_spans, span_logit
 from lapse.table import DEAD, NEVER
 
 SPAN = "lapse_span"  # the name of the modules that predict spans

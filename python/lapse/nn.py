@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from lapse.memory import Memory, wide
 from lapse.methods import Everything, HeadSpans, Method, Reading, RowSpans, Selective
+from lapse.spans import check_spans, span_logit
 from lapse.table import DEAD, NEVER, Table
 
 
@@ -64,24 +65,6 @@ class _Rows:
 
     def write(self, name: str, values: Tensor) -> None:
         self.written[name] = values
-
-
-def span_logit(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """w x + b of x [..., width], in float32 at least, also under autocast: bfloat16 would round spans to many timesteps."""
-    kind = torch.promote_types(weight.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
-        return x.to(kind) @ weight.to(kind) + bias.to(kind)
-
-
-def check_spans(max_span: int, ramp: float, divisor: float, initial_fraction: float) -> None:
-    """ValueError that names what is out of its range."""
-    if max_span < 1:
-        raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
-    for name, value in (("ramp", ramp), ("divisor", divisor)):
-        if not value > 0:
-            raise ValueError(f"lapse: {name} must be positive, got {value}")
-    if not 0 < initial_fraction < 1:
-        raise ValueError(f"lapse: initial_fraction must be between 0 and 1, got {initial_fraction}")
 
 
 class ForgettingAttention(nn.Module):
