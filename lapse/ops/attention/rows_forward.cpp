@@ -104,6 +104,30 @@ HWY_INLINE void StoreSums(const V* x, float* to) {
 }
 #endif
 
+/// q . (k + p) of `row` for the four heads from h on: to[head][row]. The position is loaded once for all four, and the
+/// lanes of all four are added up together.
+template <bool kShared, class T>
+HWY_INLINE void ProductsOfFour(const RowBlock<T>& b, int64_t row, int64_t h, const T* p, float* to) {
+  const int64_t width = b.width;
+  const float* q = b.q + h * width;
+  const T *k = b.k + b.at(row), *of[4];
+  for (int j = 0; j < 4; ++j) of[j] = k + KeyHead<kShared>(b, h + j) * width;
+  V sums[4];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (int64_t i = 0; i < width; i += kN) {
+    V line[4];
+    for (int j = 0; j < 4; ++j) line[j] = LoadLine(of[j] + i);
+    if (p != nullptr) {
+      const V position = LoadLine(p + i);
+      for (int j = 0; j < 4; ++j) line[j] = hn::Add(line[j], position);
+    }
+    for (int j = 0; j < 4; ++j) sums[j] = hn::MulAdd(hn::LoadU(d, q + j * width + i), line[j], sums[j]);
+  }
+  float four[4];
+  StoreSums(sums, four);
+  for (int j = 0; j < 4; ++j) to[(h + j) * b.rows + row] = four[j];
+}
+
 /// q . (k + p) of every row that is seen, for all heads: to[head][row].
 template <bool kShared, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
@@ -126,11 +150,13 @@ HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
       StoreSums(sums, to + h * rows + i);
     }
   }
+  const int64_t fours = width % kN == 0 ? heads / 4 * 4 : 0;
   for (; i < rows; ++i) {
-    const T* k = b.k + b.at(i);
+    const T *k = b.k + b.at(i), *p = Position(b, i);
     Prefetch(AfterKey(b, i), b.key_heads * width);
-    for (int64_t h = 0; h < heads; ++h)
-      to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, Position(b, i), width);
+    for (int64_t h = 0; h < fours; h += 4) ProductsOfFour<kShared>(b, i, h, p, to);
+    for (int64_t h = fours; h < heads; ++h)
+      to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, p, width);
   }
 }
 

@@ -16,7 +16,7 @@ using at::Tensor;
 /// Ragged samples of up to 700 rows with gaps, up to 150 queries.
 RampCase large_case(uint64_t seed, bool dropout) {
   Random random(seed, "tiled case");
-  const int64_t B = 3, H = pick<int64_t>(random, {1, 2, 3, 4}), D = pick<int64_t>(random, {1, 16, 17, 64, 80});
+  const int64_t B = 3, H = pick<int64_t>(random, {1, 2, 3, 4, 6}), D = pick<int64_t>(random, {1, 16, 17, 64, 80});
   const auto K = pick<int64_t>(random, {1, 7, 64, 65, 150});
   std::vector<int64_t> offsets = {0}, start, times;
   for (int64_t b = 0; b < B; ++b) {
