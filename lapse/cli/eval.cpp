@@ -106,7 +106,18 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
+/// An unset variable of a shell: nothing else than what was asked for may be read.
+void refuse_empty(const Command& verb, const Arguments& arguments) {
+  const std::pair<const char*, const std::string&> given[] = {{"--data", arguments.data},
+                                                              {"--losses", arguments.losses},
+                                                              {"--against", arguments.against},
+                                                              {"--choices", arguments.choices.questions}};
+  for (const auto& [name, value] : given)
+    if (value.empty() && verb.count(name) > 0) fail(fmt::format("{} is empty; name a file, or leave it out", name));
+}
+
 int run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, arguments);
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
   if (!arguments.losses.empty()) check_apart(arguments.losses, "--losses", {arguments.data}, reader.config().data);

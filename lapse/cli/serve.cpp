@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -30,6 +31,14 @@ void check(const Command& verb, const Arguments& arguments) {
                      arguments.http.host));
 }
 
+/// As the fragment of an address has it: the page decodes + and % there.
+std::string in_address(const std::string& text) {
+  std::string all;
+  for (const unsigned char c : text)
+    all += std::isalnum(c) ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02X}", c);
+  return all;
+}
+
 int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
   Library library(arguments.reading, arguments.runs);
@@ -47,7 +56,7 @@ int run(const Command& verb, Arguments arguments) {
   const std::string host =
       arguments.http.host.find(':') == std::string::npos ? arguments.http.host : "[" + arguments.http.host + "]";
   std::cout << fmt::format("http://{}:{}/{}", host, server.port(),
-                           arguments.http.token.empty() ? "" : "#token=" + arguments.http.token)
+                           arguments.http.token.empty() ? "" : "#token=" + in_address(arguments.http.token))
             << std::endl;
   std::cerr << "lapse: open this address in a browser; Ctrl-C ends\n";
   std::jthread waiting([&](const std::stop_token& over) {

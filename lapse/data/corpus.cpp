@@ -96,6 +96,7 @@ Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
 }
 
 Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
+  check_split(config.split);  // later texts, of `lapse eval --data`, are divided by it
   for (const auto& path : {config.train_path, config.valid_path, config.test_path})
     if (!path.empty()) require_text(path, kWhereLooked);
   Corpus corpus;

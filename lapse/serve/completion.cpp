@@ -56,8 +56,8 @@ bool Completion::advance() {
     return true;
   }
   if (written_ < options_.tokens) {
-    const std::string piece = decoder_.add(opened_->reader.vocabulary().decode(generator_.next()));
-    ++written_;
+    std::string piece = decoder_.add(opened_->reader.vocabulary().decode(generator_.next()));
+    if (++written_ == options_.tokens) piece += decoder_.end();
     if (options_.stream && !piece.empty()) say(answer(piece, false));
     if (!options_.stream) text_ += piece;
     return true;

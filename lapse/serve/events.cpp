@@ -165,4 +165,11 @@ std::string Decoder::add(const std::string& piece) {
   return text;
 }
 
+std::string Decoder::end() {
+  std::string text;
+  for (const unsigned char byte : open_) text += fmt::format("\\x{:02X}", byte);
+  open_.clear();
+  return text;
+}
+
 }  // namespace lapse

@@ -35,6 +35,8 @@ Json lane_json(const Opened& opened, const LaneSettings& settings, const Stream&
 class Decoder {
  public:
   std::string add(const std::string& piece);
+  /// What is left of a character that never became whole.
+  std::string end();
 
  private:
   std::string open_;

@@ -183,10 +183,12 @@ class HttpServer::Server : public httplib::Server {
       line += end + 2;
     }
     set_default_headers(safe_);
+    errno = 0;
     port_ = options.port == 0 ? bind_to_any_port(options.host) : options.port;
     if (options.port == 0 ? port_ <= 0 : !bind_to_port(options.host, static_cast<int>(options.port)))
-      fail(fmt::format("cannot listen on {} port {}: {}; give another --port, or 0 for any that is free", options.host,
-                       options.port, std::strerror(errno)));
+      fail(errno == 0 ? fmt::format("cannot listen on {}: there is no such address; give another --host", options.host)
+                      : fmt::format("cannot listen on {} port {}: {}; give another --port, or 0 for any that is free",
+                                    options.host, options.port, std::strerror(errno)));
     ::listen(svr_sock_, 256);  // the library's 5 would let connections that come together wait for seconds
   }
 

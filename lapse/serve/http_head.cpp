@@ -44,7 +44,11 @@ std::pair<std::string, std::string> split_host(const std::string& text) {
   return {text.substr(0, colon), text.substr(colon + 1)};
 }
 
-bool is_api(const std::string& target) { return target.starts_with("/api") || target.starts_with("/v1"); }
+/// "/api/runs" of "/api/runs?a=b".
+std::string_view path_of(const std::string& target) { return std::string_view(target).substr(0, target.find('?')); }
+
+/// Only the page itself is for everybody. What is not known to be the page is protected.
+bool is_protected(const std::string& target) { return path_of(target) != "/"; }
 
 }  // namespace
 
@@ -72,6 +76,9 @@ HttpHead read_head(std::string_view text, const HttpLimits& limits) {
   if (!head.target.starts_with('/') ||
       std::ranges::any_of(head.target, [](unsigned char c) { return c <= ' ' || c >= 127; }))
     return refused(400, "the address is malformed");
+  // The library decodes a path before it is answered; what is checked here must be what it answers.
+  if (path_of(head.target).find('%') != std::string_view::npos)
+    return refused(400, "the path is malformed: no address here has a %");
 
   for (size_t begin = end + 2; (end = text.find("\r\n", begin)) != begin; begin = end + 2) {
     if (end == text.npos) return refused(400, "the headers are malformed");
@@ -120,13 +127,13 @@ Refusal check_origin(const HttpHead& head, const HttpOptions& options, int64_t p
   if (head.headers.count("origin") && lower(head.header("origin")) != "http://" + given)
     return {403, "requests from pages of other origins are not answered"};
   const std::string site = head.header("sec-fetch-site");
-  if (is_api(head.target) && !site.empty() && site != "same-origin" && site != "none")
+  if (is_protected(head.target) && !site.empty() && site != "same-origin" && site != "none")
     return {403, "requests from pages of other sites are not answered"};
   return {};
 }
 
 Refusal check_token(const HttpHead& head, const HttpOptions& options) {
-  if (options.token.empty() || !is_api(head.target)) return {};
+  if (options.token.empty() || !is_protected(head.target)) return {};
   const std::string given = head.header("authorization");
   if (given.starts_with("Bearer ") && same(std::string_view(given).substr(7), options.token)) return {};
   return {401, "give the token of --token: Authorization: Bearer TOKEN"};

@@ -31,6 +31,7 @@ TEST(HttpHead, RefusesWhatIsNot) {
       {"BREW / HTTP/1.1" + host, 405},
       {"GET http://else/ HTTP/1.1" + host, 400},
       {"GET /a\tb HTTP/1.1" + host, 400},
+      {"GET /%61pi HTTP/1.1" + host, 400},  // the library would answer as for /api
       {"GET /" + std::string(3000, 'a') + " HTTP/1.1" + host, 414},
       {"GET / HTTP/1.1" + host + "\r\nno colon", 400},
       {"GET / HTTP/1.1" + host + "\r\n folded: x", 400},
@@ -92,6 +93,8 @@ TEST(HttpHead, AsksForTheToken) {
                             "\r\nAuthorization: Bearer secret-wordsecret-word", "\r\nAuthorization: secret-word"})
     EXPECT_EQ(with(wrong), 401) << wrong;
   EXPECT_EQ(with("", "/v1/completions"), 401);
+  for (const char* target : {"//api", "/./api", "/API", "/?/../api/", "/api?a=%41"})
+    EXPECT_EQ(with("", target), target == std::string("/?/../api/") ? 0 : 401) << target;
   EXPECT_EQ(with("", "/"), 0) << "the page holds nothing secret";
 }
 

@@ -232,7 +232,7 @@ Interval interval_of_share(const std::vector<double>& values) {
   const double share = mean_of(values), z = kDeviations;
   const double middle = (share + z * z / (2 * n)) / (1 + z * z / n);
   const double half = z / (1 + z * z / n) * std::sqrt(share * (1 - share) / n + z * z / (4 * n * n));
-  return {share, middle - half, middle + half};
+  return {share, std::max(0., middle - half), std::min(1., middle + half)};
 }
 
 }  // namespace lapse

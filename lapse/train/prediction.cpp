@@ -61,7 +61,7 @@ class PredictionProblem : public Problem {
   void require_validation() const override {
     const int64_t most = config_.train.validation_blocks;
     if (any_scored(*blocks(), most)) return;
-    if (most == 0) fail("nothing in it is scored; name a longer text, or set train.validate_every = 0");
+    if (most == 0) fail("nothing in it is scored; name a longer text");
     fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
   }
 
