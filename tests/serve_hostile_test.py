@@ -189,6 +189,13 @@ class Hostile(ProgramTest):
         self.assertEqual(status, 200)
         self.finish()
 
+    def test_text_that_waits_to_be_read_is_bounded(self):
+        with Session(self.server) as session:
+            statuses = [self.server.post(f"{session.path}/read", text="a" * 1_000_000, hold=True)[0] for _ in range(5)]
+        self.assertEqual(statuses[:4], [200] * 4)
+        self.assertIn(statuses[4], (400, 409))
+        self.finish()
+
     def test_a_reader_that_takes_nothing_is_dropped(self):
         _, said = self.server.post("/api/sessions")
         path = f"/api/sessions/{said['session']}"

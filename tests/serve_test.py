@@ -240,11 +240,12 @@ class Api(Runs):
         self.refuse("serve", self.runs / "expire", "--port", server.port, says="cannot listen")
 
     def test_a_token_is_asked_for(self):
-        server = Server("expire", "--host", "0.0.0.0", "--token", "open-sesame", cwd=self.runs)
+        server = Server("expire", "--host", "0.0.0.0", "--token", "open-sesame+1", cwd=self.runs)
         try:
-            self.assertTrue(server.address.endswith("#token=open-sesame"))
+            self.assertTrue(server.address.endswith("#token=open-sesame%2B1"))
             self.assertEqual(server.get("/api")[0], 401)
-            self.assertEqual(server.ask("GET", "/api", headers={"Authorization": "Bearer open-sesame"})[0], 200)
+            self.assertEqual(server.get("/%61pi")[0], 400)
+            self.assertEqual(server.ask("GET", "/api", headers={"Authorization": "Bearer open-sesame+1"})[0], 200)
             self.assertEqual(server.ask("GET", "/", raw=True)[0], 200)
         finally:
             self.assertEqual(server.stop()[2], 0)

@@ -35,7 +35,8 @@ void check(const Command& verb, const Arguments& arguments) {
 std::string in_address(const std::string& text) {
   std::string all;
   for (const unsigned char c : text)
-    all += std::isalnum(c) ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02X}", c);
+    all += std::isalnum(c) || c == '-' || c == '.' || c == '_' || c == '~' ? std::string(1, static_cast<char>(c))
+                                                                           : fmt::format("%{:02X}", c);
   return all;
 }
 

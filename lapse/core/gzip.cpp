@@ -29,6 +29,7 @@ class Inflater {
   std::string run() {
     std::string text;
     while (!input_.empty()) {
+      if (!text.empty() && input_.find_first_not_of('\0') == input_.npos) break;  // padding, as tapes have it
       if (!is_gzip(input_)) damaged("something else follows the compressed data");
       inflateReset(&stream_);
       while (!step(text)) continue;

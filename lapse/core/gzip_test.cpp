@@ -62,6 +62,12 @@ TEST(Gzip, MembersAreJoined) {
   EXPECT_TRUE(inflate_gzip(gzip("one ") + gzip("") + gzip(big) + gzip(" end"), "x") == "one " + big + " end");
 }
 
+TEST(Gzip, ZerosBehindAMemberArePadding) {
+  const std::string padded = gzip("one ") + gzip("end") + std::string(700, '\0');
+  EXPECT_EQ(inflate_gzip(padded, "x"), "one end");
+  EXPECT_THAT(error_for(padded + "x"), HasSubstr("something else follows"));
+}
+
 TEST(Gzip, EveryTruncationIsAnError) {
   const std::string whole = gzip("it was a dark and stormy night; the rain fell in torrents");
   for (size_t size = 2; size < whole.size(); ++size)
@@ -82,7 +88,7 @@ TEST(Gzip, TruncationAtThePieceBoundaryIsAnError) {
 
 TEST(Gzip, BytesBehindTheLastMemberAreAnError) {
   EXPECT_THAT(error_for(gzip("text") + "garbage"), HasSubstr("something else follows"));
-  EXPECT_THAT(error_for(gzip("text") + std::string(1, '\0')), HasSubstr("something else follows"));
+  EXPECT_THAT(error_for(gzip("text") + std::string("\0\1", 2)), HasSubstr("something else follows"));
 }
 
 TEST(Gzip, DamagedDataAndChecksumsAreErrors) {

@@ -123,7 +123,9 @@ Refusal check_origin(const HttpHead& head, const HttpOptions& options, int64_t p
   const bool anywhere = options.host == "0.0.0.0" || options.host == "::";
   const bool known = anywhere || is_loopback(host) || host == lower(options.host) || host == "[" + options.host + "]";
   if (!known || number != fmt::format("{}", port))
-    return {403, "this server does not go by the name of the header Host"};
+    return {403, fmt::format("this server is {}:{}, and does not go by the name of the header Host; a tunnel must have "
+                             "the same port at both ends",
+                             options.host, port)};
   if (head.headers.count("origin") && lower(head.header("origin")) != "http://" + given)
     return {403, "requests from pages of other origins are not answered"};
   const std::string site = head.header("sec-fetch-site");

@@ -8,6 +8,9 @@
 #include "lapse/data/utf8.h"
 
 namespace lapse {
+namespace {
+constexpr int64_t kMostWaiting = int64_t{1} << 22;  // tokens that were given and are yet to be read
+}
 
 struct WatchedText::Saved : State {
   std::vector<Lane::State> lanes;
@@ -37,6 +40,9 @@ void WatchedText::add(const std::string& text) {
   if (vocabulary().needs_utf8()) require_utf8(text, "the text");
   const auto tokens = vocabulary().encode(text);
   if (tokens.empty()) fail("the text has no token; give at least one character or word");
+  if (const int64_t waiting = end() - time_; waiting + std::ssize(tokens) > kMostWaiting)
+    fail(fmt::format("{} tokens wait to be read, and no more than {} may; let some be read first", waiting,
+                     kMostWaiting));
   begin_anew();
   if (context() > 0 && end() + std::ssize(tokens) > context())
     fail(fmt::format(
