@@ -1,5 +1,6 @@
 #include "lapse/ops/attention/options.h"
 
+#include <cfloat>
 #include <cmath>
 
 #include "lapse/ops/aten.h"
@@ -47,7 +48,8 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
   check_floating(op, "head_span", o.head_span, {H});
   check_floating(op, "logit", o.logit, {N, H});
   TORCH_CHECK(!(o.row_span && o.head_span), op, ": give row_span or head_span, not both");
-  TORCH_CHECK(o.ramp > 0, op, ": ramp must be positive, got ", o.ramp);
+  const auto ramp = static_cast<float>(o.ramp);  // as the kernels have it
+  TORCH_CHECK(ramp >= FLT_MIN && ramp <= FLT_MAX, op, ": ramp must be positive and finite in float32, got ", o.ramp);
   TORCH_CHECK(o.max_age >= o.min_age, op, ": min_age must be at most max_age, got ", o.min_age, " and ", o.max_age);
   if (o.position) {
     TORCH_CHECK(o.position->dim() == 2, op, ": position must be [P, D], got ", o.position->sym_sizes());

@@ -22,14 +22,25 @@ struct Stack {
   size_t count;
 };
 thread_local std::array<Stack, kSizes> kept = {};
+thread_local bool ended = false;  // trivial too: what is released from now on is freed
+
+/// Frees what a thread kept when it ends.
+struct AtEnd {
+  bool armed = false;
+  ~AtEnd() {
+    ended = true;
+    for (auto& stack : kept)
+      while (stack.count > 0) c10::free_cpu(stack.blocks[--stack.count]);
+  }
+};
+thread_local AtEnd at_end;
 
 void release(void* block) {
   const size_t size = *static_cast<size_t*>(block);
   Stack& stack = kept[size];
-  if (stack.count < std::min(kKept, kMost / (kLeast << size)))
-    stack.blocks[stack.count++] = block;
-  else
-    c10::free_cpu(block);
+  if (ended || stack.count == std::min(kKept, kMost / (kLeast << size))) return c10::free_cpu(block);
+  at_end.armed = true;  // the first use in a thread makes its destructor run
+  stack.blocks[stack.count++] = block;
 }
 
 class SmallBlocks : public c10::Allocator {

@@ -2,6 +2,7 @@
 #include "lapse/ops/parallel/small_blocks.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstring>
 #include <set>
@@ -35,6 +36,27 @@ TEST(SmallBlocks, MayBeReleasedByAnotherThread) {
   c10::DataPtr block = small_blocks()->allocate(200);
   std::thread([other = std::move(block)]() mutable { other.clear(); }).join();
   EXPECT_NE(small_blocks()->allocate(200).get(), nullptr);
+}
+
+TEST(SmallBlocks, OfAThreadThatEndsAreFreed) {
+  const auto allocated = [] {
+    const struct mallinfo2 all = mallinfo2();
+    return all.uordblks + all.hblkhd;
+  };
+  const auto thread = [] {
+    std::vector<c10::DataPtr> all;
+    for (int i = 0; i < 8; ++i) all.push_back(small_blocks()->allocate(100'000));
+  };
+  std::thread(thread).join();  // what the first thread makes stays
+  const size_t before = allocated();
+  for (int i = 0; i < 50; ++i) std::thread(thread).join();
+  EXPECT_LT(allocated(), before + (4 << 20)) << "50 threads kept 1 MiB each";
+}
+
+TEST(SmallBlocks, MayOutliveTheirThread) {
+  c10::DataPtr block;
+  std::thread([&] { block = small_blocks()->allocate(200); }).join();
+  std::memset(block.get(), 1, 200);
 }
 
 }  // namespace

@@ -183,6 +183,8 @@ const Fault kFaults[] = {
      }},
     {"ramp must", [](RampCase& c) { c.options.ramp = 0; }},
     {"ramp must", [](RampCase& c) { c.options.ramp = NAN; }},
+    {"ramp must", [](RampCase& c) { c.options.ramp = INFINITY; }},
+    {"ramp must", [](RampCase& c) { c.options.ramp = 1e-46; }},
     {"age_bias", [](RampCase& c) { c.options.age_bias = at::zeros({3}); }},
     {"age_bias",
      [](RampCase& c) {
