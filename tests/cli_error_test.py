@@ -47,6 +47,8 @@ class Arguments(ProgramTest):
     def test_values(self):
         run = shared / "run"
         self.refuse("eval", run, "--streams", "0", says="--streams")
+        for option in ("--data", "--losses", "--against", "--choices"):  # as an unset variable of a shell
+            self.refuse("eval", run, option, "", says=f"{option} is empty")
         self.refuse("eval", run, "--split", "half", says="--split")
         self.refuse("eval", run, "--max-span", "33", says=["--max-span: 33 is out of range", "0 ... 32"])
         self.refuse("eval", run, "--max-span", "many", says=["--max-span", "'many'"])

@@ -90,6 +90,19 @@ def budgets(name):
     return {"budgets": [against, "--tokens=32768"], "budgets_filled": [against, "--tokens=32768", "--min-fill=0.9"]}
 
 
+FEWER_ROWS = {"selective attention, its budgets": ("selective", "budget")} | {f"standard, {name}": ("standard", name) for name in READ_WITH}
+
+
+def fewer_rows(results):
+    """Table 6 and Figure 7 without training: the losses of the models of d = 4, read with at most so many rows in a layer."""
+    rows = {}
+    for label, (kind, reading) in FEWER_ROWS.items():
+        if result := results.get(f"d4-256-{kind}-1"):
+            found = result["evaluation"]
+            rows[label] = {n: found[f"{reading}_{n}"]["loss"] for n in WINDOWS} | {256: found["test"]["loss"]}
+    sweep.table(HERE, rows, {str(n): lambda losses, n=n: f"{losses[n]:.4f}" for n in (*WINDOWS, 256)}, name="fewer_rows")
+
+
 def runs():
     files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
     for name, values in wanted():
@@ -120,6 +133,7 @@ def main():
         for documents, found in result.get("budgets", {}).items():
             pruned[name + (", filled to 90 %" if documents == "budgets_filled" else "")] = found
     sweep.table(HERE, pruned, MEMORY, name="memory")
+    fewer_rows(results)
 
 
 if __name__ == "__main__":

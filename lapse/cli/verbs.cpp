@@ -93,10 +93,9 @@ Config generating_otherwise(Config config, const std::vector<std::string>& set) 
 }
 
 void check_out(const fs::path& path, const std::string& flag) {
-  if (const fs::path folder = path.parent_path(); !folder.empty() && !is_folder(folder))
-    fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
-  if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (!is_folder(folder)) fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
+  if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
   if (::access(folder.c_str(), W_OK) != 0)  // now rather than when the work is done
     fail(fmt::format("{}: cannot write to the folder {}: {}", flag, folder.string(), std::strerror(errno)));
 }

@@ -79,7 +79,6 @@ Tokens encode_file(const Vocabulary& vocabulary, const DataConfig& config, const
 }
 
 Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
-  check_split(config.split);
   require_text(config.path, kWhereLooked);
   const Text text = read_corpus_file(config.path, config, config.unit);
   const auto [train, valid, test] = cut_text(text, config.split, config.unit);
@@ -96,7 +95,6 @@ Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
 }
 
 Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
-  check_split(config.split);  // later texts, of `lapse eval --data`, are divided by it
   for (const auto& path : {config.train_path, config.valid_path, config.test_path})
     if (!path.empty()) require_text(path, kWhereLooked);
   Corpus corpus;
@@ -190,6 +188,7 @@ Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
     fail(fmt::format("data.sentinels is {}, but the run to go on from has {}", config.sentinels, known->sentinels()));
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
+  check_split(config.split);  // of three files too: a later text, of `lapse eval --data`, is divided by it
   if (!config.path.empty()) return load_one_file(config, known);
   if (config.train_path.empty())
     fail(

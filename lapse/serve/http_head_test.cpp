@@ -93,8 +93,7 @@ TEST(HttpHead, AsksForTheToken) {
                             "\r\nAuthorization: Bearer secret-wordsecret-word", "\r\nAuthorization: secret-word"})
     EXPECT_EQ(with(wrong), 401) << wrong;
   EXPECT_EQ(with("", "/v1/completions"), 401);
-  for (const char* target : {"//api", "/./api", "/API", "/?/../api/", "/api?a=%41"})
-    EXPECT_EQ(with("", target), target == std::string("/?/../api/") ? 0 : 401) << target;
+  for (const char* target : {"//api", "/./api", "/API", "/api?a=%41"}) EXPECT_EQ(with("", target), 401) << target;
   EXPECT_EQ(with("", "/"), 0) << "the page holds nothing secret";
 }
 

@@ -13,7 +13,7 @@ namespace {
 // the steps did. So many steps at least, and not many more than take this long.
 constexpr int64_t kFew = 64;
 constexpr std::chrono::milliseconds kLong{400};
-constexpr double kLongest = 86400;  // seconds that a step waits for the next, however slow the speed
+constexpr double kLongestWait = 86400;  // seconds that a step waits for the next, however slow the speed
 
 }  // namespace
 
@@ -160,7 +160,7 @@ void Session::turn() {
   if (!given && left_ > 0) --left_;
   if (speed_ > 0) {
     const auto each =
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(1 / speed_, kLongest)));
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(1 / speed_, kLongestWait)));
     next_ = std::max(next_ + each, Clock::now() - std::chrono::milliseconds(100));
   }
   take(/*quiet=*/false);

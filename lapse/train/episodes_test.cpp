@@ -94,6 +94,10 @@ TEST(Interval, IsWilsonsForSharesAndTheNormalElse) {
   const Interval all = interval_of_share(std::vector<double>(100, 1));
   EXPECT_NEAR(all.low, 0.9630, 1e-4);
   EXPECT_NEAR(all.high, 1, 1e-12);
+  for (const size_t n : {1, 7, 40, 1000}) {
+    EXPECT_GE(interval_of_share(std::vector<double>(n, 0)).low, 0) << n;
+    EXPECT_LE(interval_of_share(std::vector<double>(n, 1)).high, 1) << n;
+  }
   EXPECT_EQ(interval_of_mean({1, 1, 1}).low, 1);  // numbers that happen to be 1: rooms, say
   EXPECT_EQ(interval_of_mean({2}).mean, 2);
   EXPECT_TRUE(std::isnan(interval_of_mean({2}).low)) << "one number says nothing of how far others are";

@@ -26,7 +26,7 @@ thread_local bool ended = false;  // trivial too: what is released from now on i
 
 /// Frees what a thread kept when it ends.
 struct AtEnd {
-  bool armed = false;
+  bool used = false;  // a thread that never touches this has nothing to free
   ~AtEnd() {
     ended = true;
     for (auto& stack : kept)
@@ -39,7 +39,7 @@ void release(void* block) {
   const size_t size = *static_cast<size_t*>(block);
   Stack& stack = kept[size];
   if (ended || stack.count == std::min(kKept, kMost / (kLeast << size))) return c10::free_cpu(block);
-  at_end.armed = true;  // the first use in a thread makes its destructor run
+  at_end.used = true;  // the first use in a thread is what makes its destructor run
   stack.blocks[stack.count++] = block;
 }
 
