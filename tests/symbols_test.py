@@ -3,6 +3,7 @@ whole process: Debian's SentencePiece once wrote over libc10's settings in that 
 
 import collections
 import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -48,6 +49,14 @@ class Symbols(ProgramTest):
         }
         self.assertEqual(clashes, {})
         self.assertFalse([library for library in libraries() if SENTENCEPIECE.search(library)])
+
+    def test_no_library_is_looked_for_in_the_working_directory(self):
+        """The loader takes an empty entry of a path, or a relative one, for it."""
+        files = [PROGRAM, *pathlib.Path(PROGRAM).parent.glob("liblapse*.so")]
+        self.assertGreater(len(files), 3)
+        for file in files:
+            for path in re.findall(r"R(?:UN)?PATH.*\[(.*)\]", output("readelf", "-d", file)):
+                self.assertEqual([entry for entry in path.split(":") if not re.match(r"/|\$ORIGIN", entry)], [], file)
 
     def test_sentencepiece_is_by_itself(self):
         text, log = self.write("text.txt", english(20000)), self.folder / "bindings"

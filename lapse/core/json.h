@@ -34,6 +34,7 @@ class JsonObject {
   std::vector<std::string> texts(const std::string& key) const;
   std::vector<JsonObject> objects(const std::string& key) const;
   bool has(const std::string& key) const { return json_.contains(key); }
+  bool has_text(const std::string& key) const { return has(key) && json_.at(key).is_string(); }
   [[noreturn]] void refuse(const std::string& key, const std::string& expected) const;
 
  private:

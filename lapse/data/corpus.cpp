@@ -127,14 +127,13 @@ Tokens::Tokens(const std::vector<int32_t>& ids, int64_t vocabulary_size) : Token
 
 void Tokens::append(const std::vector<int32_t>& ids, const std::vector<TextBytes>& text_bytes) {
   for (const TextBytes& bytes : text_bytes) {
-    carried_ += bytes;
-    const TextBytes now{std::min<int64_t>(carried_.all, 255), std::min<int64_t>(carried_.unknown, 255)};
-    if (now.unknown > 0) {
+    if (bytes.all >= kLong) {
+      long_.emplace(std::ssize(text_bytes_), bytes);
+    } else if (bytes.unknown > 0) {
       unknown_bytes_.resize(text_bytes_.size());
-      unknown_bytes_.push_back(static_cast<uint8_t>(now.unknown));
+      unknown_bytes_.push_back(static_cast<uint8_t>(bytes.unknown));
     }
-    text_bytes_.push_back(static_cast<uint8_t>(now.all));
-    carried_.all -= now.all, carried_.unknown -= now.unknown;
+    text_bytes_.push_back(static_cast<uint8_t>(std::min<int64_t>(bytes.all, kLong)));
   }
   size_t end = bytes_.size();
   bytes_.resize(end + ids.size() * width_);

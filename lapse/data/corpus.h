@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -37,17 +38,18 @@ class Tokens {
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size()) / width_; }
   int32_t operator[](int64_t i) const;
-  /// Of token i. What is above 255 is counted with the next tokens: sums stay exact.
-  TextBytes text_bytes(int64_t i) const {
+  TextBytes text_bytes(int64_t i) const {  ///< of token i
     if (text_bytes_.empty()) return {1};
+    if (text_bytes_[i] == kLong) return long_.at(i);
     return {text_bytes_[i], i < std::ssize(unknown_bytes_) ? unknown_bytes_[i] : 0};
   }
   uint32_t checksum() const;  ///< CRC-32: tells one text from another, also by its documents
 
  private:
   int64_t vocabulary_size_ = 0, width_ = 1;
+  static constexpr uint8_t kLong = 255;
   std::vector<uint8_t> bytes_, text_bytes_, unknown_bytes_;
-  TextBytes carried_;  // that are yet to be counted
+  std::map<int64_t, TextBytes> long_;  // of tokens of kLong bytes or more
   std::vector<Document> documents_;
 };
 

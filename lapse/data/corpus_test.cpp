@@ -241,7 +241,7 @@ TEST_F(CorpusTest, MalformedTextNamesTheFileAndTheOffsetInTheFile) {
   text[95] = '\xFF';  // in the test part
   for (const char* unit : {"character", "word"}) {
     DataConfig config = one_file(text, unit);
-    expect_error(config, config.path + ": not UTF-8 at byte 95 (0xFF); use unit = \"byte\"");
+    expect_error(config, config.path + ": not UTF-8 at byte 95 (0xFF); only runs of bytes");
   }
   EXPECT_EQ(load_corpus(one_file(text)).test[0], 0xFF);
 }

@@ -14,9 +14,27 @@ namespace {
 
 constexpr int64_t kUnknown = -1;
 
+/// The number of one of `count` candidates; kUnknown if the text is none.
+int64_t number_of(const std::string& text, size_t count) {
+  int64_t number = kUnknown;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && number >= 0 && number < static_cast<int64_t>(count) ? number : kUnknown;
+}
+
 /// The number of the right one of `count` candidates; kUnknown if the line does not have it.
 int64_t answer_of(const JsonObject& line, const std::string& key, size_t count) {
   return line.has(key) ? line.whole(key, 0, static_cast<int64_t>(count) - 1) : kUnknown;
+}
+
+/// The same from a text, as copies of published files have it, "" for none.
+int64_t answer_in_text(const JsonObject& line, const std::string& key, size_t count) {
+  if (!line.has_text(key)) return answer_of(line, key, count);
+  const std::string text = line.text(key);
+  if (text.empty()) return kUnknown;
+  const int64_t answer = number_of(text, count);
+  if (answer == kUnknown) line.refuse(key, fmt::format("a whole number of 0 ... {}", count - 1));
+  return answer;
 }
 
 Question our_own(const JsonObject& line) {
@@ -27,7 +45,7 @@ Question our_own(const JsonObject& line) {
 
 Question hellaswag(const JsonObject& line) {
   Question question{line.text("ctx"), line.texts("endings")};
-  question.answer = answer_of(line, "label", question.candidates.size());
+  question.answer = answer_in_text(line, "label", question.candidates.size());
   return question;
 }
 
@@ -115,10 +133,9 @@ void read_labels(const NamedText& file, std::vector<Question>& questions) {
     if (next == questions.size())
       fail(fmt::format("{}: more labels than questions, of which there are {}", origin, questions.size()));
     Question& question = questions[next++];
-    const int64_t most = std::ssize(question.candidates) - 1;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), question.answer);
-    if (error != std::errc() || end != line.data() + line.size() || question.answer < 0 || question.answer > most)
-      fail(fmt::format("{}: the label must be a whole number of 0 ... {}", origin, most));
+    question.answer = number_of(line, question.candidates.size());
+    if (question.answer == kUnknown)
+      fail(fmt::format("{}: the label must be a whole number of 0 ... {}", origin, question.candidates.size() - 1));
   });
   if (next < questions.size()) fail(fmt::format("{}: {} labels for {} questions", file.origin, next, questions.size()));
 }

@@ -32,16 +32,17 @@ TEST_F(QuestionsTest, OfEveryForm) {
       R"({"context": "The sky is ", "choices": [" blue", "green"], "answer": 0, "note": 1}
 {"ind": 4, "activity_label": "Baking", "ctx": "The sky is", "endings": ["green", "blue"], "label": 1, "split": "val"}
 
+{"ctx": "The sky is", "endings": ["green", "blue"], "label": "1"}
 {"id": "M_1", "question": {"stem": "The sky is", "choices": [{"text": "green", "label": "A"}, {"text": "blue", "label": "B"}]}, "answerKey": "B"}
 {"question": {"stem": "The sky is", "choices": [{"label": "1", "text": "blue"}, {"label": "2", "text": "red"}], "question_concept": "sky"}, "answerKey": "1"}
 {"goal": "The sky is", "sol1": "red", "sol2": "blue\n", "label": 1})");
-  ASSERT_EQ(all.size(), 5u);
+  ASSERT_EQ(all.size(), 6u);
   for (const auto& question : all) {
     EXPECT_EQ(question.context, "The sky is");
     EXPECT_EQ(question.candidates[question.answer], "blue");
   }
-  EXPECT_THAT(all[2].candidates, ElementsAre("green", "blue"));
-  EXPECT_THAT(all[4].origin, HasSubstr("q.jsonl:6"));
+  EXPECT_THAT(all[3].candidates, ElementsAre("green", "blue"));
+  EXPECT_THAT(all[5].origin, HasSubstr("q.jsonl:7"));
 }
 
 TEST_F(QuestionsTest, LabelsOfAFileOfTheirOwn) {
@@ -77,6 +78,8 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndWhatIsMissing) {
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b"], "answer": 0})"), HasSubstr("fewer than two"));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b", " "], "answer": 0})"), HasSubstr("empty"));
   EXPECT_THAT(second(R"({"ctx": "a", "label": 1})"), HasSubstr("'endings'"));
+  EXPECT_THAT(second(R"({"ctx": "a", "endings": ["b", "c"], "label": "2"})"), HasSubstr("'label' must be a whole"));
+  EXPECT_THAT(second(R"({"ctx": "a", "endings": ["b", "c"], "label": ""})"), HasSubstr("'label' is missing"));
   EXPECT_THAT(second(R"({"goal": "a", "sol1": "b", "label": 1})"), HasSubstr("'sol2'"));
   EXPECT_THAT(second(R"({"question": {"choices": []}})"), HasSubstr("'question.stem'"));
   EXPECT_THAT(second(R"({"question": {"stem": "a", "choices": [{"label": "A"}]}, "answerKey": "A"})"),

@@ -40,6 +40,15 @@ TEST(TextBytes, OfWordsIncludeTheSpaceBefore) {
   // The last with the white space that ends the text. Words that kText lacks are unknown, that white space is not.
 }
 
+// Else a text of spaces would cost nothing.
+TEST(TextBytes, OfWhiteSpaceBetweenWordsAreUnknownButOne) {
+  const auto vocabulary = Vocabulary::build(config_of("word"), "a b\n<eos>");
+  std::vector<TextBytes> bytes;
+  vocabulary.encode("a   b \r\n a\n\nb\t<eos>   ", &bytes);
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{1}, TextBytes{4, 2}, TextBytes{3, 1}, TextBytes{2}, TextBytes{1},
+                                          TextBytes{1}, TextBytes{1}, TextBytes{9, 2}));
+}
+
 TEST(TextBytes, OfWhatTheVocabularyLacksAreUnknown) {
   DataConfig config = config_of("word");
   config.max_vocabulary = 3;
@@ -58,14 +67,16 @@ TEST(TextSource, CountsUnknownBytesAtEightBits) {
   EXPECT_DOUBLE_EQ(figures.back().value, (70 / std::log(2) + 80) / 100);
 }
 
-TEST(TextBytes, AboveWhatAByteHoldsAreCountedWithTheNextTokens) {
+// Whatever their number: a long word, and a long run of spaces.
+TEST(TextBytes, AreCountedWithTheirOwnToken) {
   Tokens tokens(10);
   tokens.append({1, 2, 3}, {{3}, {600, 600}, {1}});
-  tokens.append({4, 5}, {{1}, {2}});
+  tokens.append({4, 5, 6, 7}, {{1}, {254, 20}, {255, 3}, {1000000}});
   std::vector<TextBytes> bytes;
   for (int64_t i = 0; i < tokens.size(); ++i) bytes.push_back(tokens.text_bytes(i));
-  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{3}, TextBytes{255, 255}, TextBytes{255, 255}, TextBytes{92, 90},
-                                          TextBytes{2}));
+  EXPECT_THAT(bytes, testing::ElementsAre(TextBytes{3}, TextBytes{600, 600}, TextBytes{1}, TextBytes{1},
+                                          TextBytes{254, 20}, TextBytes{255, 3}, TextBytes{1000000}));
+  EXPECT_EQ(tokens.slice(1, 3).text_bytes(0), (TextBytes{600, 600}));
 }
 
 TEST(TextSource, ReportsBitsPerByteForEveryUnit) {

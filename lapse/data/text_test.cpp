@@ -36,6 +36,11 @@ TEST(FindDocuments, MarkersAreLinesBetweenDocuments) {
   EXPECT_THAT(documents_of("a\nb\n---\nc\n---- 2 ---\n\nd", "---"), ElementsAre("a\nb", "c", "d"));
 }
 
+TEST(FindDocuments, AByteOrderMarkBelongsToNone) {
+  EXPECT_THAT(documents_of("\xEF\xBB\xBF<doc>\na\n</doc>\n", "<doc </doc>"), ElementsAre("a"));
+  EXPECT_THAT(documents_of("\xEF\xBB\xBFone\ntwo", "lines"), ElementsAre("one", "two"));
+}
+
 TEST(FindDocuments, NoneLeavesTheTextAsItIs) {
   const Text text = find_documents(" a\n\nb ", "none", "a.txt");
   EXPECT_EQ(text.bytes, " a\n\nb ");

@@ -30,8 +30,9 @@ bool next_code_point(std::string_view text, size_t& at, char32_t& code) {
 }
 
 void fail_utf8(std::string_view text, size_t at, const std::string& origin) {
-  fail(fmt::format("{}: not UTF-8 at byte {} (0x{:02X}); use unit = \"byte\"", origin, at,
-                   static_cast<unsigned char>(text[at])));
+  fail(
+      fmt::format("{}: not UTF-8 at byte {} (0x{:02X}); only runs of bytes and of subwords read other text (data.unit)",
+                  origin, at, static_cast<unsigned char>(text[at])));
 }
 
 void require_utf8(std::string_view text, const std::string& origin) {

@@ -35,6 +35,9 @@ std::vector<std::string> special_tokens(const std::string& unit) {
   return {};
 }
 
+/// Of so many bytes of white space: words are joined by one, and no token tells of more.
+int64_t untold(int64_t space) { return std::max<int64_t>(space - 1, 0); }
+
 /// Visits each word, and with it the place in the text where it ends.
 template <class Visit>
 void for_each_word(std::string_view text, Visit visit) {
@@ -289,10 +292,12 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector
       fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));
     ids.push_back(found == ids_.end() ? kOther : found->second);
     const auto bytes = static_cast<int64_t>(end - before);
-    text_bytes.push_back({bytes, found == ids_.end() ? bytes : 0});
+    const int64_t size = word == kEndOfLine && text[end - 1] == '\n' ? 1 : std::ssize(word);
+    text_bytes.push_back({bytes, found == ids_.end() ? bytes : untold(bytes - size)});
     before = end;
   });
-  if (!ids.empty()) text_bytes.back() += {static_cast<int64_t>(text.size() - before)};
+  const auto rest = static_cast<int64_t>(text.size() - before);
+  if (!ids.empty()) text_bytes.back() += {rest, untold(rest)};
   return ids;
 }
 

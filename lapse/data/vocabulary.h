@@ -17,8 +17,9 @@ namespace lapse {
 
 class Subwords;
 
-/// How many bytes of a text tokens stand for; `unknown`: of characters and words that the vocabulary lacks, with the
-/// white space before them.
+/// How many bytes of a text tokens stand for; `unknown`: those that tokens do not tell, which are characters and words
+/// that the vocabulary lacks, with the white space before them, and of other white space between words all but one
+/// byte.
 struct TextBytes {
   int64_t all = 0, unknown = 0;
 

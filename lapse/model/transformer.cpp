@@ -25,6 +25,14 @@ constexpr int64_t kFewTokens = 4;
 LikelihoodOptions likelihood_options(const BlockOptions& options) {
   return {.answers = options.answers, .each = options.each, .bfloat16 = options.bfloat16};
 }
+
+template <class Work>
+void with_team(int64_t tokens, const Work& work) {
+  if (tokens <= kFewTokens && !at::GradMode::is_enabled())
+    Team::with(work);
+  else
+    work();
+}
 }  // namespace
 
 std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
@@ -161,30 +169,22 @@ std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const B
   return rows;
 }
 
-// A block of K, token by token; its reports are those of all its tokens.
-Transformer::Result Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options) {
-  const int64_t K = tokens.size(1);
+// A block of K, token by token; reports are those of all its tokens. What they predict is computed at the end, for all.
+Tensor Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options, Result& result) {
   std::vector<Tensor> all;
   BlockOptions each = options;
-  each.places.reset(), each.target.reset();
-  Result result;
-  for (int64_t i = 0; i < K; ++i) {
+  each.places.reset();
+  for (int64_t i = 0; i < tokens.size(1); ++i) {
     if (options.lengths.defined()) each.lengths = (options.lengths - i).clamp(0, 1);
     if (options.begins.defined()) each.begins = options.begins.narrow(1, i, 1);
-    Result one = forward(tokens.narrow(1, i, 1), memory, each);
-    all.push_back(one.logits);
-    if (i == 0) {
+    Result one;
+    with_team(tokens.size(0), [&] { all.push_back(hidden(tokens.narrow(1, i, 1), memory, each, {}, one)); });
+    if (i == 0)
       result = std::move(one);
-      continue;
-    }
-    for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
+    else
+      for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
-  result.logits = options.at_places(at::cat(all, 1));
-  if (options.target.defined()) {
-    result.likelihood = lapse::likelihood(result.logits, options.target, options.places, likelihood_options(options));
-    result.logits.reset();
-  }
-  return result;
+  return options.at_places(at::cat(all, 1));
 }
 
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,
@@ -204,21 +204,26 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   }
   if (encoder_ && memory.source.empty())
     fail("this model has an encoder, and was given no source to read; `lapse eval` and `lapse generate` give it one");
-  if (stored && tokens.size(1) > 1 && layers_[0].attention().method().one_by_one())
-    return one_by_one(tokens, memory, options);
   Result result;
-  const auto read = [&] { result = block(tokens, memory, options, draws); };
-  if (below && tokens.size(0) * tokens.size(1) <= kFewTokens)
-    Team::with(read);
-  else
-    read();
+  if (stored && tokens.size(1) > 1 && layers_[0].attention().method().one_by_one()) {
+    predict(one_by_one(tokens, memory, options, result), options, result);
+  } else {
+    with_team(tokens.size(0) * tokens.size(1),
+              [&] { predict(hidden(tokens, memory, options, draws, result), options, result); });
+  }
   if (!stored) memory.source.clear();  // it has gradients: the next block brings its own
   return result;
 }
 
-Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
-                                       const BlockDraws& draws) {
-  Result result;
+void Transformer::predict(const Tensor& h, const BlockOptions& options, Result& result) const {
+  if (options.target.defined())
+    result.likelihood = output_->likelihood(h, options.target, options.places, likelihood_options(options));
+  else
+    result.logits = output_->logits(h, options.bfloat16);
+}
+
+Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+                           const BlockDraws& draws, Result& result) {
   // Of the layers' sites numbers 0 ... layers - 1.
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
@@ -242,13 +247,8 @@ Transformer::Result Transformer::block(const Tensor& tokens, ModelMemory& memory
       result.reports.push_back(std::move(pass.report));
   }
   if (encoder_) h = options.at_places(h);
-  const Tensor last = drop(norm_(h), config_.output_dropout, 1);
-  if (options.target.defined())
-    result.likelihood = output_->likelihood(last, options.target, options.places, likelihood_options(options));
-  else
-    result.logits = output_->logits(last, options.bfloat16);
   memory.clock = memory.clock + tokens.size(1);
-  return result;
+  return drop(norm_(h), config_.output_dropout, 1);
 }
 
 }  // namespace lapse

@@ -100,9 +100,12 @@ class Transformer {
   int64_t context() const { return input_->context(); }
 
  private:
-  Result block(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws);
   std::vector<SourceRows> encode(const BlockOptions& options, const BlockDraws& draws) const;
-  Result one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options);
+  /// What the output reads of a block: [B, K, width], or [P, width] of options.places. `result` gets costs and reports.
+  at::Tensor hidden(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws,
+                    Result& result);
+  at::Tensor one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, Result& result);
+  void predict(const at::Tensor& h, const BlockOptions& options, Result& result) const;
 
   ModelConfig config_;
   ModelShape shape_;

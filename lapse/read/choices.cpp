@@ -55,6 +55,21 @@ size_t likeliest(const std::vector<double>& nats, const std::vector<double>& wei
   return best;
 }
 
+/// Of all questions, before any is read: one that cannot be read is found at once.
+std::vector<QuestionTokens> tokens_of_all(const std::vector<Question>& questions, const Vocabulary& vocabulary,
+                                          int64_t context) {
+  std::vector<QuestionTokens> all;
+  for (const Question& question : questions) {
+    all.push_back(tokens_of(question, vocabulary));
+    try {
+      shorten(all.back(), context, vocabulary.bos() >= 0);
+    } catch (const Error& error) {
+      fail(fmt::format("{}: {}", question.origin, error.what()));
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary) {
@@ -110,13 +125,10 @@ ChoicesResult answer_questions(Transformer& model, const Vocabulary& vocabulary,
                                const std::function<void(const ChoicesResult& so_far)>& progress) {
   ChoicesResult result;
   const auto start = std::chrono::steady_clock::now();
-  for (const Question& question : questions) {
-    QuestionTokens tokens = tokens_of(question, vocabulary);
-    try {
-      shorten(tokens, model.context(), vocabulary.bos() >= 0);
-    } catch (const Error& error) {
-      fail(fmt::format("{}: {}", question.origin, error.what()));
-    }
+  const auto all = tokens_of_all(questions, vocabulary, model.context());
+  for (size_t number = 0; number < questions.size(); ++number) {
+    const Question& question = questions[number];
+    const QuestionTokens& tokens = all[number];
     const auto nats = candidate_nats(model, tokens);
     std::vector<double> bytes;
     for (const auto& candidate : question.candidates) bytes.push_back(static_cast<double>(candidate.size()));

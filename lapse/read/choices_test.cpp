@@ -119,8 +119,10 @@ TEST(AnswerQuestions, CountsWhatIsRightAndWhatIsTruncated) {
   EXPECT_EQ(result.right[0] + result.right[1], right);
   EXPECT_EQ(result.right_per_byte[0] + result.right_per_byte[1], right_per_byte);
   questions[1].candidates[0] = std::string(20, 'x');
-  EXPECT_NE(error_of([&] { answer_questions(model, vocabulary, questions); }).find("q:2: a candidate has 21 tokens"),
-            std::string::npos);
+  int64_t answered = 0;
+  const auto answer = [&] { answer_questions(model, vocabulary, questions, [&](const auto&) { ++answered; }); };
+  EXPECT_NE(error_of(answer).find("q:2: a candidate has 21 tokens"), std::string::npos);
+  EXPECT_EQ(answered, 0);  // what cannot be read is found before anything is
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 
 #include "lapse/ops/aten.h"
@@ -35,6 +36,29 @@ Tensor until_of(const AttentionInputs& x) {
   return x.until ? x.until->clone(at::MemoryFormat::Contiguous) : at::full(x.time.sizes(), kNoLimit, x.time.options());
 }
 
+/// Whether row i goes before row j: the most masked, of equals those that are not first, of these the oldest. An order
+/// needs numbers: NaN goes before all.
+class GoesBefore {
+ public:
+  GoesBefore(const float* F, const bool* first) : F_(F), first_(first) {}  // either may be null
+  bool operator()(int64_t i, int64_t j) const {
+    if (F(i) != F(j)) return F(i) > F(j);
+    return first_ == nullptr || first_[i] == first_[j] ? i < j : first_[j];
+  }
+
+ private:
+  float F(int64_t i) const { return F_ == nullptr ? 0 : std::isnan(F_[i]) ? INFINITY : F_[i]; }
+
+  const float* F_;
+  const bool* first_;
+};
+
+/// Brings the rows that go before all others to the front.
+void choose(std::vector<int64_t>& rows, int64_t count, const GoesBefore& before) {
+  std::nth_element(rows.begin(), rows.begin() + count - 1, rows.end(), before);
+  rows.resize(count);
+}
+
 /// The rows of one sample as its queries come.
 class Held {
  public:
@@ -61,7 +85,9 @@ class Held {
     }
     for (; ended_ < rows_.count && rows_.last[by_end_[ended_]] < t; ++ended_) release(by_end_[ended_]);
     const bool self = next_ < rows_.count && rows_.first[next_] == t;
-    while (count_ > 0 && count_ + self > budget_) {
+    const int64_t excess = std::min<int64_t>(count_, count_ + self - budget_);
+    if (excess > kSearches) return release_most(excess, F, drop);
+    for (int64_t i = 0; i < excess; ++i) {
       const int64_t row = first_to_go(F);
       release(row);
       drop(row);
@@ -69,6 +95,21 @@ class Held {
   }
 
  private:
+  // Memory may come with many more rows than the budget; later each query drops about one.
+  static constexpr int64_t kSearches = 8;
+
+  template <class Drop>
+  void release_most(int64_t count, const float* F, const Drop& drop) {
+    std::vector<int64_t> rows;
+    std::unique_ptr<bool[]> first(new bool[next_]);
+    for (int64_t i = 0; i < next_; ++i) {
+      first[i] = spared_[i] == 0;
+      if (held_[i] == 0 || first[i]) rows.push_back(i);
+    }
+    choose(rows, count, GoesBefore(F, first.get()));
+    for (int64_t row : rows) release(row), drop(row);
+  }
+
   void release(int64_t row) {
     count_ -= held_[row] == 0 || spared_[row] == 0;
     spared_count_ -= spared_[row] == 0;
@@ -168,14 +209,8 @@ void prune_before(int64_t now, int64_t begin, int64_t end, const int64_t* time, 
   }
   const int64_t excess = std::min<int64_t>(held.size(), held.size() + self - budget);
   if (excess <= 0) return;
-  auto F = [&](int64_t i) {  // an order needs numbers: NaN goes first
-    return masking == nullptr ? 0 : std::isnan(masking[i]) ? INFINITY : masking[i];
-  };
-  std::nth_element(held.begin(), held.begin() + excess - 1, held.end(), [&](int64_t i, int64_t j) {
-    if (F(i) != F(j)) return F(i) > F(j);
-    return first == nullptr || first[i] == first[j] ? i < j : first[j];
-  });
-  for (int64_t i = 0; i < excess; ++i) until[held[i]] = now;
+  choose(held, excess, GoesBefore(masking, first));
+  for (int64_t row : held) until[row] = now;
 }
 
 Tensor prune_one(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {

@@ -95,6 +95,25 @@ TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
   }
 }
 
+// Memory that comes with many more rows than the budget, as where a run is read with a smaller one: they go at once.
+TEST(SelectivePrune, ManyRowsGoAtOnce) {
+  Random random(2, "budget");
+  const int64_t N = 300, K = 20, D = 8;
+  const AttentionInputs x = {random_normal({2, K, 2, D}, random).to(at::kFloat),
+                             random_normal({2 * N, 2, D}, random).to(at::kFloat),
+                             random_normal({2 * N, 2, D}, random).to(at::kFloat),
+                             at::arange(3, at::kLong) * N,
+                             at::full({2}, N - K, at::kLong),
+                             at::arange(N, at::kLong).repeat({2})};
+  const Tensor first = at::logical_or(x.time == 0, at::remainder(x.time, 37) == 5);
+  for (const Tensor& masking : {random_normal({2 * N}, random).to(at::kFloat).relu(), at::zeros({2 * N}, at::kFloat)})
+    for (int64_t budget : {1, 3, 16, 150, 278, 279, 280, 300}) {
+      const SelectiveOptions options{.masking = masking, .first = first};
+      EXPECT_EQ(integers(selective_prune(x, options, budget)), integers(selective_prune_reference(x, options, budget)))
+          << budget;
+    }
+}
+
 // Rows that nobody has masked yet are equal: the oldest goes, those that are first after the others.
 TEST(SelectivePrune, TiesGoToTheOldest) {
   constexpr int64_t K = 6;
