@@ -95,6 +95,8 @@ class Method {
   /// attention reads, what is deleted and what is reported follow from it.
   virtual at::Tensor first(const RowView& rows) const = 0;
   virtual at::Tensor until(const RowView& rows) const = 0;
+  /// Rows::until, where that follows from a row's place among the others: `until` is then when it goes at the latest.
+  virtual at::Tensor until_among(const Rows& rows) const { return rows.until; }
   /// Rows whose `until` may still be put off, by an update of the weights, stay in the table so much longer.
   virtual int64_t spare(Stored stored) const { return (void)stored, 0; }
   /// For memory sizes |C_t|: as `until`, but where a row has no weight any more for any head.

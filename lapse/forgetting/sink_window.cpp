@@ -1,5 +1,6 @@
 #include "lapse/forgetting/sink_window.h"
 
+#include <ATen/ops/cummax.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +18,27 @@ class SinkWindow : public Pattern {
   SinkWindow(const ModelShape& shape, int64_t max_span, int64_t sinks, int64_t last)
       : Pattern(shape, max_span), sinks_(sinks), last_(std::min(last, max_span)) {}
 
- protected:
-  at::Tensor last_age(const at::Tensor& time) const override {
-    constexpr int64_t kForEver = std::numeric_limits<int64_t>::max() / 2;
-    return at::where(time < sinks_, kForEver, last_);
+  at::Tensor until_among(const Rows& rows) const override {
+    if (sinks_ == 0 || rows.until.numel() == 0) return rows.until;
+    const at::Tensor& time = rows.table.time();
+    const at::Tensor is_sink = time - begin(rows.table) < sinks_;
+    return at::minimum(rows.until, at::where(is_sink, kForEver, time + (last_ + 1)));
   }
 
+ protected:
+  // Any row may be a sink: those of a block come without the rows before them.
+  at::Tensor last_age(const at::Tensor& time) const override { return at::full_like(time, sinks_ > 0 ? kFar : last_); }
+
  private:
+  static constexpr int64_t kForEver = std::numeric_limits<int64_t>::max(), kFar = kForEver / 2;
+
+  /// When each row's stream or episode began: [N]. Its first row is a sink, and so in the table.
+  static at::Tensor begin(const MemoryTable& table) {
+    const at::Tensor& time = table.time();
+    const at::Tensor first = at::arange(time.size(0), time.options()) * is_kind(table.kind(), RowKind::first);
+    return time.index_select(0, std::get<0>(at::cummax(first, 0)));
+  }
+
   int64_t sinks_, last_;
 };
 
@@ -32,13 +47,16 @@ class SinkWindowOptions : public PatternOptions {
   std::string name() const override { return "sink_window"; }
   Fields fields() override {
     return {max_span_field(),
-            field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"),
+            field("sinks", sinks_, "the first rows of a stream or episode, which stay for ever")
+                .in(0, 1 << 20)
+                .unit("rows"),
             field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows")};
   }
   Fields reading_fields() override {
     Fields fields = PatternOptions::reading_fields();
-    fields.push_back(
-        field("sinks", sinks_, "the first rows of a stream, which stay for ever").in(0, 1 << 20).unit("rows"));
+    fields.push_back(field("sinks", sinks_, "the first rows of a stream or episode, which stay for ever")
+                         .in(0, 1 << 20)
+                         .unit("rows"));
     return fields;
   }
   std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {

@@ -55,6 +55,8 @@ struct Stream {
       for (const char* own : {"time", "kind", "until", "key", "value"}) described.erase(own);
       Rows rows{table,     table.column("key"), table.column("value"), table.column("until"),
                 described, Stored::projections};
+      rows.until = method.until_among(rows);
+      table.replace("until", rows.until);
       const auto y = method.read({{}, q.narrow(0, t, K).unsqueeze(0), start, {}}, rows);
       all.push_back(y.out[0]);
       for (const auto& [name, values] : y.state) table.replace(name, values);

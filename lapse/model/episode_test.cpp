@@ -74,6 +74,37 @@ TEST_P(Episodes, ReadNothingOfWhatWasBefore) {
     }
 }
 
+// Sinks are an episode's first rows, not a stream's: it is read as if the stream began with it.
+TEST(SinkWindow, EpisodesHaveSinksOfTheirOwn) {
+  at::NoGradGuard no_grad;
+  const auto options = method_options("sink_window", {{"max_span", "40"}, {"sinks", "2"}, {"window", "3"}});
+  const auto m = tiny_model(tiny_config("pre"), *options, at::kDouble);
+  const Tensor tokens = random_tokens(2, 2 * kBlock);
+  Tensor marks = at::zeros({2, 2 * kBlock}, at::kBool);
+  marks[0][5].fill_(true), marks[1][kBlock].fill_(true);
+  for (const Stored stored : {Stored::inputs, Stored::projections})
+    for (const int64_t length : {2 * kBlock, kBlock, int64_t{3}, int64_t{1}}) {
+      ModelMemory memory = m->begin(2, stored);
+      std::vector<Tensor> all;
+      for (int64_t t = 0; t < 2 * kBlock; t += length) {
+        const int64_t n = std::min(length, 2 * kBlock - t);
+        all.push_back(
+            m->forward(tokens.narrow(1, t, n), memory, {.exact = true, .begins = marks.narrow(1, t, n)}).logits);
+      }
+      for (int64_t b = 0; b < 2; ++b) {
+        const int64_t from = b == 0 ? 5 : kBlock, n = 2 * kBlock - from;
+        ModelMemory own = m->begin(1, stored);
+        const Tensor alone = m->forward(tokens.narrow(0, b, 1).narrow(1, from, n), own, {.exact = true}).logits;
+        EXPECT_LE(difference(at::cat(all, 1).narrow(0, b, 1).narrow(1, from, n), alone), 1e-12) << b << ", " << length;
+        for (size_t l = 0; l < own.layers.size(); ++l) {
+          const int64_t held = memory.layers[l].first_row(b + 1) - memory.layers[l].first_row(b);
+          EXPECT_EQ(held, own.layers[l].rows());
+          EXPECT_EQ(held, 5);
+        }
+      }
+    }
+}
+
 // Token by token with projections what a block of inputs gives, gradients' way; also after the weights moved.
 TEST_P(Episodes, ActAsTheBlockThatLearns) {
   const auto m = model(2);

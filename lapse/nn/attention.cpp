@@ -129,8 +129,11 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
   Columns described;
   for (const auto& column : table.columns())
     if (!is_own(column.first)) described.insert(column);
-  if (stored == Stored::projections)
-    return {table, table.column("key"), table.column("value"), table.column("until"), std::move(described), stored};
+  if (stored == Stored::projections) {
+    Rows rows{table, table.column("key"), table.column("value"), table.column("until"), std::move(described), stored};
+    rows.until = method_->until_among(rows);
+    return rows;
+  }
   const Tensor x = before_(table.column("hidden"));
   LinearOptions options{.bfloat16 = bfloat16};
   if (!before_.defined() && fresh > 0)  // else the norm learns from all rows
@@ -142,6 +145,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
   described.merge(method_->describe(x));
   Rows rows{table, key_norm_(heads(projected[0])), heads(projected[1]), {}, std::move(described), stored};
   rows.until = method_->until(rows.view());
+  rows.until = method_->until_among(rows);
   return rows;
 }
 

@@ -233,14 +233,6 @@ void require_new_run(const Config& config) {
   if (!config.data.tokenizer.empty() && config.data.unit != "subword")
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
-  const bool limited = config.data.min_count > 1 || config.data.max_vocabulary > 0;
-  const bool counted = config.data.unit == "character" || config.data.unit == "word";
-  if (limited && (config.generates() || !counted || !config.train.from.empty()))
-    fail(fmt::format(
-        "data.min_count and data.max_vocabulary limit a vocabulary of characters or words, and {}; leave them out",
-        config.generates()           ? "what is read here is generated"
-        : !config.train.from.empty() ? "that of train.from is read"
-                                     : fmt::format("data.unit is \"{}\"", config.data.unit)));
   const bool banded = config.model.input == "adaptive" || config.model.output == "adaptive";
   if (banded && !config.model.adaptive.cutoffs.empty() && !config.generates() &&
       (config.data.unit == "byte" || config.data.unit == "character"))
