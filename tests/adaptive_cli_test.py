@@ -1,12 +1,10 @@
 """A run with adaptive ends through every verb; what the verbs say is measured from the checkpoint's tensors again."""
 
 import json
-import pathlib
-import tempfile
 import unittest
 
 import torch
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, toml
+from program import TINY, ProgramTest, checkpoints, english, lapse, merged, shared_folder, train_run
 from safetensors.torch import load_file
 
 # Of an even 60 kinds of words or so, cut into 8, 16 and the rest.
@@ -36,14 +34,10 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(60000))
     for name, config in RUNS.items():
-        (shared / f"{name}.toml").write_text(toml(config))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, config)
 
 
 def weights(run):

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import pathlib
 import pty
 import re
 import select
@@ -11,7 +10,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import tempfile
 import termios
 import time
 import unittest
@@ -20,7 +18,7 @@ import browser
 import numpy
 from hostile_test import Parts
 from inspect_test import Page
-from program import PROGRAM, TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, start, toml
+from program import PROGRAM, TINY, ProgramTest, checkpoints, english, environment, merged, metrics, shared_folder, start, train_run
 
 CORRIDOR = {
     "data": {"task": "corridor"},
@@ -34,15 +32,10 @@ shared = None  # the folder of a run in a corridor and one of a text
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(4000))
-    (shared / "corridor.toml").write_text(toml(merged(TINY, CORRIDOR)))
-    (shared / "text.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}})))
-    for name in ("corridor", "text"):
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+    train_run(shared / "corridor", merged(TINY, CORRIDOR))
+    train_run(shared / "text", merged(TINY, {"data": {"path": "text.txt"}}))
 
 
 def grids(text):

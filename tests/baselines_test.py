@@ -5,14 +5,11 @@ with explicit masks. The methods themselves, layer by layer and in float64, are 
 what only this test sees is the way from options through adoption of another method's positions to the printed numbers.
 """
 
-import json
-import pathlib
-import tempfile
 import unittest
 
 import dense_reader as dense
 import torch
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, toml
+from program import TINY, ProgramTest, checkpoints, english, merged, shared_folder, train_run
 
 BUDGET = 9
 SINKS = 4  # sink_window's default
@@ -78,18 +75,14 @@ shared = None
 def train(name, *changes):
     """A run that every machine has alike: one update, then weights drawn anew. NAME.safetensors beside it."""
     once = {"data": {"path": "text.txt"}, "train": {"updates": 1}}
-    (shared / f"{name}.toml").write_text(toml(merged(TINY, *changes, once)))
-    done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-    assert done.returncode == 0, done.stderr
+    train_run(shared / name, merged(TINY, *changes, once))
     dense.redraw(checkpoints(shared / name)[0], shared / f"{name}.safetensors", seed=2)
 
 
 def setUpModule():
     global shared
     torch.set_num_threads(1)
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(2000))
     (shared / "read.txt").write_text(text)
     for name, changes in RUNS.items():

@@ -1,12 +1,10 @@
 """`lapse eval --choices`: a run that has learned some sentences knows how they go on, in every form of question."""
 
 import json
-import pathlib
 import random
-import tempfile
 import unittest
 
-from program import TINY, ProgramTest, lapse, merged, toml
+from program import TINY, ProgramTest, merged, shared_folder, toml, train_run
 
 PAIRS = (("the sky is", "blue"), ("grass is", "green and wet"), ("snow is", "white"), ("coal is", "black as night"))
 RUNS = {
@@ -27,15 +25,11 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     draw = random.Random(1)
     (shared / "text.txt").write_text("".join(" ".join(draw.choice(PAIRS)) + ".\n" for _ in range(600)))
     for name, changes in RUNS.items():
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}}, LONG, changes)))
-        done = lapse("train", f"{name}.toml", "--out", name, "--quiet", cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, {"data": {"path": "text.txt"}}, LONG, changes))
 
 
 def questions():

@@ -5,11 +5,10 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import unittest
 
 from hostile_test import Parts
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, toml
+from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, shared_folder, toml
 
 TEXT = english(4000)
 
@@ -18,9 +17,7 @@ shared = None  # the folder of a run that many tests copy or read
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(TEXT)
     (shared / "config.toml").write_text(toml(merged(TINY, {"data": {"path": str(shared / "text.txt")}})))
     done = lapse("train", shared / "config.toml", "--out", shared / "run")

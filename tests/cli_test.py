@@ -4,15 +4,13 @@ import gzip
 import json
 import math
 import os
-import pathlib
 import pty
 import signal
-import tempfile
 import tomllib
 import unittest
 
 import numpy
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, start, toml
+from program import TINY, ProgramTest, checkpoints, english, merged, metrics, shared_folder, start, train_run
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -25,15 +23,11 @@ shared = None  # the folder of runs that many tests read
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(TEXT)
     whole = {"train": {"validation_blocks": 0}}
     for name, change in (("expire", {}), ("fixed", {"forgetting": {"method": "fixed_span"}})):
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, SPANS, whole, {"data": {"path": "text.txt"}}, change)))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, SPANS, whole, {"data": {"path": "text.txt"}}, change))
 
 
 def losses(run, split="train"):

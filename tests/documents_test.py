@@ -2,11 +2,9 @@
 
 import json
 import math
-import pathlib
-import tempfile
 import unittest
 
-from program import ProgramTest, english, lapse, merged, metrics, toml
+from program import ProgramTest, english, merged, metrics, shared_folder, toml, train_run
 from prune_test import SELECTIVE
 
 WINDOW = 32
@@ -25,17 +23,11 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text("\n".join(LINES) + "\n")
     (shared / "marked.txt").write_text("".join(f"<doc id={i}>\n{line}\n\n</doc>\n" for i, line in enumerate(LINES)))
-    (shared / "run.toml").write_text(toml(RUN))
-    marked = {"data": {"path": "marked.txt", "documents": "<doc </doc>"}}
-    (shared / "marked.toml").write_text(toml(merged(RUN, marked)))
-    for name in ("run", "marked"):
-        done = lapse("train", f"{name}.toml", "--out", name, "--quiet", cwd=shared)
-        assert done.returncode == 0, done.stderr
+    train_run(shared / "run", RUN)
+    train_run(shared / "marked", merged(RUN, {"data": {"path": "marked.txt", "documents": "<doc </doc>"}}))
 
 
 class Documents(ProgramTest):

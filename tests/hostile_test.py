@@ -4,14 +4,12 @@ import gzip
 import json
 import math
 import os
-import pathlib
 import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 
-from program import PROGRAM, TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, toml
+from program import PROGRAM, TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, shared_folder, toml
 
 TEXT = english(4000)
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -22,9 +20,7 @@ shared = None  # the folder of a run that the tests copy
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(TEXT)
     (shared / "config.toml").write_text(toml(merged(TINY, {"data": {"path": str(shared / "text.txt")}})))
     done = lapse("train", shared / "config.toml", "--out", shared / "run")

@@ -1,11 +1,9 @@
 """`lapse info`: what it says of a run, from its checkpoint, its metrics and its memory."""
 
-import pathlib
 import shutil
-import tempfile
 import unittest
 
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, metrics, toml
+from program import TINY, ProgramTest, checkpoints, english, merged, metrics, shared_folder, train_run
 from safetensors import safe_open
 
 shared = None
@@ -13,14 +11,10 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(19880))
     for name in ("expire", "fixed"):
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}, "forgetting": {"method": f"{name}_span"}})))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, {"data": {"path": "text.txt"}, "forgetting": {"method": f"{name}_span"}}))
 
 
 class Info(ProgramTest):

@@ -3,13 +3,11 @@
 import html.parser
 import json
 import math
-import pathlib
 import re
-import tempfile
 import unittest
 
 import browser
-from program import TINY, ProgramTest, english, lapse, merged, toml
+from program import TINY, ProgramTest, english, lapse, merged, shared_folder, train_run
 
 NASTY = b'</script><script>alert(1)</script><b>&amp; "bold"</b>\n<!-- \xc3\xa4\xe2\x82\xac \xff\xfe \x00\x07 \\x41 {{data}} ' + b"tail " * 20
 
@@ -33,15 +31,11 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(6000))
     (shared / "nasty.txt").write_bytes(NASTY)
     for name, changes in RUNS.items():
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}}, changes)))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, {"data": {"path": "text.txt"}}, changes))
 
 
 class Page(html.parser.HTMLParser):

@@ -2,14 +2,12 @@
 readings differ in against their files."""
 
 import json
-import pathlib
 import re
 import signal
-import tempfile
 import time
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, start, toml
+from program import TINY, ProgramTest, english, lapse, merged, shared_folder, start, train_run
 
 WINDOWS = {
     "data": {"windows": True},
@@ -33,15 +31,11 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(TEXT)
     (shared / "short.txt").write_text(TEXT[:400])
     for name, changes in RUNS.items():
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"data": {"path": "text.txt"}}, changes)))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, {"data": {"path": "text.txt"}}, changes))
 
 
 SHORT = ("--data", "short.txt", "--split", "all")

@@ -2,12 +2,10 @@
 
 import json
 import os
-import pathlib
 import sys
-import tempfile
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, toml
+from program import TINY, ProgramTest, english, lapse, merged, shared_folder, train_run
 
 WINDOWS = {"data": {"path": "text.txt", "windows": True}, "train": {"block": 16}}
 SELECTIVE = {"forgetting": {"method": "selective_attention"}, "selective_attention": {"max_span": 16}}
@@ -17,9 +15,7 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(6000))
     os.environ["LAPSE_PYTHON"] = sys.executable
     runs = {
@@ -28,9 +24,7 @@ def setUpModule():
         "corridor": merged(TINY, {"data": {"task": "corridor"}, "actor_critic": {"validation_episodes": 5}}),
     }
     for name, config in runs.items():
-        (shared / f"{name}.toml").write_text(toml(config))
-        done = lapse("train", f"{name}.toml", "--out", name, "--set", "train.updates=2", cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(config, {"train": {"updates": 2}}))
 
 
 class Matrix(ProgramTest):

@@ -2,12 +2,10 @@
 
 import json
 import os
-import pathlib
 import resource
-import tempfile
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, metrics, start, toml
+from program import TINY, ProgramTest, english, lapse, merged, metrics, shared_folder, start, toml
 
 shared = None
 
@@ -20,9 +18,7 @@ WIDE = {
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(40000))
     (shared / "config.toml").write_text(toml(merged(TINY, {"data": {"path": str(shared / "text.txt")}})))
     done = lapse("train", shared / "config.toml", "--out", shared / "run")

@@ -8,19 +8,16 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
-from program import PROGRAM, TINY, ProgramTest, english, lapse, merged, metrics, toml
+from program import PROGRAM, TINY, ProgramTest, english, lapse, merged, metrics, shared_folder, train_run
 
 shared = None
 
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(6000))
     os.environ["LAPSE_PYTHON"] = sys.executable
     runs = {
@@ -30,9 +27,7 @@ def setUpModule():
         "parity": {"data": {"task": "parity"}, "parity": {"bits": 5}, "train": {"block": 10}},
     }
     for name, changes in runs.items():
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, {"train": {"log_every": 4, "validate_every": 5}}, changes)))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, {"train": {"log_every": 4, "validate_every": 5}}, changes))
 
 
 def scale(path, curve):

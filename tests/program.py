@@ -91,6 +91,21 @@ def merged(*configurations):
     return result
 
 
+def shared_folder():
+    """A folder for the tests of a module, which goes when they have run: for setUpModule."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+
+def train_run(run, config):
+    """Trains a run in its folder; the configuration's relative paths are beside it, and so is its file, RUN.toml."""
+    file = run.with_suffix(".toml")
+    file.write_text(toml(config))
+    done = lapse("train", file.name, "--out", run.name, "--quiet", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+
+
 def metrics(run):
     """The lines of a run's metrics.jsonl."""
     return [json.loads(line) for line in (pathlib.Path(run) / "metrics.jsonl").read_text().splitlines()]

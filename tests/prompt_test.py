@@ -2,26 +2,22 @@
 
 import gzip
 import os
-import pathlib
 import pty
 import re
 import select
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, start, toml
+from program import TINY, ProgramTest, english, lapse, merged, shared_folder, start, train_run
 
 shared = None  # the folder of runs that the tests read
 
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(6000))
     (shared / "line.txt").write_text(english(6000).replace("\n", " "))
     window = {"data": {"windows": True}, "model": {"positions": "absolute"}, "train": {"block": 32}}
@@ -35,9 +31,7 @@ def setUpModule():
         # So long that it writes letters, and that what was said before makes a difference.
         train = {"updates": 150, "batch": 8, "validate_every": 0, "checkpoint_every": 0}
         base = {"data": {"path": "text.txt"}, "train": train, "optimiser": {"rate": 1e-2}}
-        (shared / f"{name}.toml").write_text(toml(merged(TINY, base, changes)))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, merged(TINY, base, changes))
 
 
 class Prompt(ProgramTest):

@@ -1,15 +1,13 @@
 """`lapse prune` as a process: budgets found, written, measured; interrupted and resumed; what it refuses."""
 
 import json
-import pathlib
 import random
 import re
 import signal
-import tempfile
 import time
 import unittest
 
-from program import TINY, ProgramTest, checkpoints, english, lapse, merged, start, toml
+from program import TINY, ProgramTest, checkpoints, english, lapse, merged, shared_folder, start, toml, train_run
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -39,16 +37,12 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     (shared / "text.txt").write_text(english(20000))
     standard = merged(SELECTIVE, {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 64}})
     streams = merged(TINY, {"data": {"path": "text.txt"}})
     for name, config in (("selective", SELECTIVE), ("standard", standard), ("streams", streams)):
-        (shared / f"{name}.toml").write_text(toml(config))
-        done = lapse("train", f"{name}.toml", "--out", name, cwd=shared)
-        assert done.returncode == 0, done.stderr
+        train_run(shared / name, config)
 
 
 class Prune(ProgramTest):

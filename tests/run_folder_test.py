@@ -2,14 +2,12 @@
 
 import json
 import os
-import pathlib
 import shutil
 import signal
-import tempfile
 import time
 import unittest
 
-from program import TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, start, toml
+from program import TINY, ProgramTest, checkpoints, english, environment, lapse, merged, metrics, shared_folder, start, toml
 from prune_test import SELECTIVE
 
 shared = None
@@ -17,9 +15,7 @@ shared = None
 
 def setUpModule():
     global shared
-    folder = tempfile.TemporaryDirectory()
-    unittest.addModuleCleanup(folder.cleanup)
-    shared = pathlib.Path(folder.name)
+    shared = shared_folder()
     text = shared / "text.txt"
     text.write_text(english(20000))
     data = {"data": {"path": str(text)}}

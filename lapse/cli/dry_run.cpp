@@ -20,18 +20,19 @@ void print(const Config& config, const Trial& trial) {
                            m.layers, encoder, m.width, config.method_name)
             << fmt::format("data        {}\n", trial.source)
             << fmt::format("an update   {} x {} {}s\n", config.train.batch, config.train.block, trial.unit)
-            << fmt::format("memory      about {} at first, {} once memories are full (estimates); {} are free here\n",
-                           byte_size(trial.memory.least), byte_size(trial.memory.most),
-                           byte_size(static_cast<double>(trial.available_memory)));
+            << fmt::format(
+                   "memory      about {} in use at first, {} once memories are full (estimates); {} are free here\n",
+                   byte_size(trial.memory.least), byte_size(trial.memory.most),
+                   byte_size(static_cast<double>(trial.available_memory)));
   if (trial.updates == 0) return;
-  std::cout << fmt::format("tried       {} updates: {:.0f} ms each (median), {:.0f} {}s/s, peak memory {}\n",
-                           trial.updates, 1000 * trial.seconds_per_update,
-                           trial.steps_per_update / trial.seconds_per_update, trial.unit,
-                           byte_size(static_cast<double>(trial.peak_memory)))
-            << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
-                           trial.rows)
-            << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
-                           duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
+  std::cout
+      << fmt::format(
+             "tried       {} updates: {:.0f} ms each (median), {:.0f} {}s/s, peak memory {} with what was freed\n",
+             trial.updates, 1000 * trial.seconds_per_update, trial.steps_per_update / trial.seconds_per_update,
+             trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
+      << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n", trial.rows)
+      << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
+                     duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
 }
 
 Json to_json(const Config& config, const Trial& trial) {
