@@ -31,6 +31,8 @@ class Api(Runs):
         server = self.serve("expire")
         got, said = server.ask("GET", "/v1/models")
         self.assertEqual((got, said), (200, {"object": "list", "data": [{"id": "expire", "object": "model", "owned_by": "lapse"}]}))
+        # Agents complete no text.
+        self.assertEqual(self.serve("corridor").ask("GET", "/v1/models"), (200, {"object": "list", "data": []}))
 
     def test_a_stream_says_what_inspect_says(self):
         for run, lane, arguments in (

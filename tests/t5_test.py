@@ -212,6 +212,7 @@ class Exchange(ProgramTest):
             ("feed_forward_proj", '"gated-gelu"', "gated"),
             ("relative_attention_num_buckets", "16", "buckets"),
             ("d_model", "-3", "'d_model' must be"),
+            ("d_ff", "24.5", "'d_ff' must be a whole number"),
             ("d_ff", "25", "does not have the shape"),
             ("dropout_rate", "1.5", "model.dropout: 1.5 is out of range"),
             ("layer_norm_epsilon", "0", "model.norm_epsilon"),

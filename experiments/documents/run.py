@@ -54,6 +54,8 @@ def wanted():
         yield from ((f"d2-256-{name}-{seed}", {"train.seed": seed} | values) for name, values in (both | ABLATIONS).items() if seed < 3 or name in both)
     for rate in ("2.5e-3", "1e-2", "2e-2"):  # is the base's 5e-3 as good for one as for the other?
         yield from ((f"d2-256-{name}_rate_{rate}-1", {"optimiser.rate": float(rate)} | values) for name, values in both.items())
+    for positions in ("relative", "buckets"):  # is standard attention held back by learned positions of a window?
+        yield from ((f"d2-256-{name}_{positions}-1", {"model.positions": positions} | values) for name, values in both.items())
     for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6

@@ -50,9 +50,7 @@ T value_of(const Json& json, const char* key, const T& otherwise, const std::str
 
 int64_t size_of(const Json& json, const char* key, const std::string& origin) {
   constexpr int64_t kLargest = 1 << 24;
-  const auto size = value_of<int64_t>(json, key, 0, origin);
-  if (size < 1 || size > kLargest) fail(fmt::format("{}: '{}' must be 1 ... {}", origin, key, kLargest));
-  return size;
+  return JsonObject(json, origin).whole(key, 1, kLargest);
 }
 
 /// What transformers also writes under another name where it shares the tensor.
@@ -81,11 +79,11 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   const Json json = parse_json(text, origin);
   if (!json.is_object() || value_of<std::string>(json, "model_type", "", origin) != "t5")
     fail(origin + ": not the configuration of a T5 (model_type \"t5\")");
-  const auto require = [&](bool right, const char* what) {
+  const auto require = [&](bool right, const std::string& what) {
     if (!right) fail(fmt::format("{}: {}; only T5 version 1.0 can be read", origin, what));
   };
-  require(value_of<std::string>(json, "feed_forward_proj", "relu", origin) == "relu",
-          "its feed-forward layers are gated");
+  const auto gates = value_of<std::string>(json, "feed_forward_proj", "relu", origin);
+  require(gates == "relu", fmt::format("its feed-forward layers are \"{}\"", gates));
   require(value_of(json, "tie_word_embeddings", true, origin), "its output has weights of its own");
   require(value_of(json, "scale_decoder_outputs", true, origin), "its output is not scaled");
   require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets &&

@@ -76,7 +76,8 @@ HttpReply Api::route(const HttpRequest& request, const Parts& parts) {
     Json models = Json::array();
     const Json known = engine_.call([&] { return info(); });
     for (const auto& run : known["runs"])
-      models.push_back({{"id", run["name"]}, {"object", "model"}, {"owned_by", "lapse"}});
+      if (run["kind"] == "text")  // completions are of text
+        models.push_back({{"id", run["name"]}, {"object", "model"}, {"owned_by", "lapse"}});
     return json({{"object", "list"}, {"data", std::move(models)}});
   }
   if (all == "POST /v1/completions") return complete(JsonFields(request.body));
