@@ -54,8 +54,11 @@ def wanted():
         yield from ((f"d2-256-{name}-{seed}", {"train.seed": seed} | values) for name, values in (both | ABLATIONS).items() if seed < 3 or name in both)
     for rate in ("2.5e-3", "1e-2", "2e-2"):  # is the base's 5e-3 as good for one as for the other?
         yield from ((f"d2-256-{name}_rate_{rate}-1", {"optimiser.rate": float(rate)} | values) for name, values in both.items())
-    for positions in ("relative", "buckets"):  # is standard attention held back by learned positions of a window?
-        yield from ((f"d2-256-{name}_{positions}-1", {"model.positions": positions} | values) for name, values in both.items())
+    for name, values in both.items():  # is standard attention held back by positions that are learned one by one?
+        relative = {"model.positions": "relative"} | values
+        yield from ((f"d2-256-{name}_relative-{seed}", {"train.seed": seed} | relative) for seed in (1, 2, 3))
+        yield f"d2-256-{name}_buckets-1", values | {"model.positions": "buckets"}
+        yield f"d4-256-{name}_relative-1", sized(4, 256) | relative
     for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6
@@ -76,9 +79,9 @@ def readings(name):
     found = {"test": [], "filled": ["--min-fill=0.9"]}
     if name.split("-")[1] != "256":
         found |= {"first_256": ["--block=256"]}  # the pieces that are read with every window
-    if name == "d4-256-selective-1":
+    if name in ("d4-256-selective-1", "d4-256-selective_relative-1"):
         found |= {f"budget_{rows}": [f"--budget={rows}"] for rows in WINDOWS}
-    if name == "d4-256-standard-1":
+    if name in ("d4-256-standard-1", "d4-256-standard_relative-1"):
         found |= {f"{method}_{rows}": [f"--method={method}", f"--budget={rows}"] for method in READ_WITH for rows in WINDOWS}
     return found
 
@@ -98,10 +101,12 @@ FEWER_ROWS = {"selective attention, its budgets": ("selective", "budget")} | {f"
 def fewer_rows(results):
     """Table 6 and Figure 7 without training: the losses of the models of d = 4, read with at most so many rows in a layer."""
     rows = {}
-    for label, (kind, reading) in FEWER_ROWS.items():
-        if result := results.get(f"d4-256-{kind}-1"):
-            found = result["evaluation"]
-            rows[label] = {n: found[f"{reading}_{n}"]["loss"] for n in WINDOWS} | {256: found["test"]["loss"]}
+    for positions in ("", "_relative"):
+        for label, (kind, reading) in FEWER_ROWS.items():
+            if result := results.get(f"d4-256-{kind}{positions}-1"):
+                found = result["evaluation"]
+                of_windows = {n: found[f"{reading}_{n}"]["loss"] for n in WINDOWS}
+                rows[label + positions.replace("_", ", ")] = of_windows | {256: found["test"]["loss"]}
     sweep.table(HERE, rows, {str(n): lambda losses, n=n: f"{losses[n]:.4f}" for n in (*WINDOWS, 256)}, name="fewer_rows")
 
 
@@ -115,9 +120,10 @@ def main():
     results = sweep.main(HERE, list(runs()), __doc__)
 
     def behind(result):
-        """How far it is behind selective attention of the same size, context and seed."""
-        size_context, seed = result["name"].rsplit("-", 2)[0], result["name"].rsplit("-", 1)[1]
-        base = results.get(f"{size_context}-selective-{seed}")
+        """How far it is behind selective attention of the same size, context, positions and seed."""
+        size_context, kind, seed = result["name"].rsplit("-", 2)
+        positions = next((end for end in ("_relative", "_buckets") if kind.endswith(end)), "")
+        base = results.get(f"{size_context}-selective{positions}-{seed}")
         return "" if base is None else f"{result['evaluation']['test']['loss'] - base['evaluation']['test']['loss']:+.4f}"
 
     for name, result in results.items():
