@@ -58,7 +58,7 @@ def wanted():
         relative = {"model.positions": "relative"} | values
         yield from ((f"d2-256-{name}_relative-{seed}", {"train.seed": seed} | relative) for seed in (1, 2, 3))
         yield f"d2-256-{name}_buckets-1", values | {"model.positions": "buckets"}
-        yield f"d4-256-{name}_relative-1", sized(4, 256) | relative
+        yield from ((f"d{size}-256-{name}_relative-1", sized(size, 256) | relative) for size in (3, 4))
     for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6

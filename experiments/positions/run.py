@@ -1,0 +1,35 @@
+"""Selective against standard attention on windows of bytes and words, with each kind of positions (experiments/positions/run.sh)."""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+POSITIONS = ("absolute", "relative", "buckets")
+METHODS = {"selective": {}, "standard": {"forgetting.method": "fixed_span", "fixed_span.max_span": 512}}
+
+
+def runs():
+    texts = pathlib.Path(os.environ["LAPSE_DATA"])
+    files = {
+        "enwik8": {"data.path": str(texts / "enwik8-head.txt")},
+        "wikitext2": {f"data.{part}": str(texts / f"wikitext-2/wiki.{part}.tokens") for part in ("train", "valid", "test")},
+    }
+    for positions in POSITIONS:
+        for text in files:
+            for name, method in METHODS.items():
+                values = {"model.positions": positions} | method
+                yield sweep.Run(f"{text}-{name}-{positions}", f"experiments/selective/{text}_selective.toml", values, files=files[text])
+
+
+def main():
+    results = sweep.main(HERE, list(runs()), __doc__)
+    columns = {"nats per byte or word, test": sweep.measured("loss", "{:.4f}"), "bits per byte": sweep.measured("bpb", "{:.4f}")}
+    sweep.table(HERE, results, columns)
+
+
+if __name__ == "__main__":
+    main()
