@@ -24,6 +24,7 @@ ABLATIONS = {
 }
 WINDOWS = (16, 32, 64, 128, 192)  # of 256, as the paper's 32 ... 480 of 512
 READ_WITH = ("local", "sink_window", "h2o", "tova")  # the standard model, without training
+READ_WITH_FEWER = {kind: [f"d4-256-{kind}", f"d2-256-{kind}_relative"] for kind in ("selective", "standard")}
 
 
 def at_own_loss(found):
@@ -47,6 +48,11 @@ def sized(size, context):
     return model | {"train.block": context} | method_span  # an update reads 16 documents, or their beginnings, whatever the context
 
 
+def positions_of(kind):
+    """The end of a run's kind that names its positions, if they are not the base's."""
+    return next((end for end in ("_relative", "_buckets") if kind.endswith(end)), "")
+
+
 def wanted():
     """(name, what it changes of the base), the most telling first."""
     both = {"selective": {}, "standard": STANDARD}
@@ -64,6 +70,8 @@ def wanted():
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6
         kinds = {"standard": STANDARD, "selective": {}, "memory_loss": MEMORY_LOSS}
         yield from ((f"d2-{context}-{name}-1", sized(2, context) | values) for name, values in kinds.items())
+        relative = {"model.positions": "relative"}
+        yield from ((f"d2-{context}-{name}_relative-1", sized(2, context) | relative | values) for name, values in kinds.items())
     for size in (3, 4, 5, 6):
         yield from ((f"d{size}-256-{name}-1", sized(size, 256) | values) for name, values in both.items())
     for window in WINDOWS:  # Table 6; four layers are one turn of three local ones and a global one
@@ -75,13 +83,13 @@ def wanted():
 
 
 def readings(name):
-    """Options of `lapse eval`: all documents, those that fill the window, and at d = 4 with fewer rows (Figure 7)."""
+    """Options of `lapse eval`: all documents, those that fill the window, and of some models with fewer rows (Figure 7)."""
     found = {"test": [], "filled": ["--min-fill=0.9"]}
     if name.split("-")[1] != "256":
         found |= {"first_256": ["--block=256"]}  # the pieces that are read with every window
-    if name in ("d4-256-selective-1", "d4-256-selective_relative-1"):
+    if name in {f"{model}-1" for model in READ_WITH_FEWER["selective"]}:
         found |= {f"budget_{rows}": [f"--budget={rows}"] for rows in WINDOWS}
-    if name in ("d4-256-standard-1", "d4-256-standard_relative-1"):
+    if name in {f"{model}-1" for model in READ_WITH_FEWER["standard"]}:
         found |= {f"{method}_{rows}": [f"--method={method}", f"--budget={rows}"] for method in READ_WITH for rows in WINDOWS}
     return found
 
@@ -89,24 +97,21 @@ def readings(name):
 def budgets(name):
     """Options of `lapse prune`: memory at the standard model's loss and at the run's own, on all documents and on those that fill the window."""
     size_context, kind, seed = name.rsplit("-", 2)
-    if size_context not in ("d2-512", "d2-1024", "d2-2048") or kind == "standard":
+    if size_context not in ("d2-512", "d2-1024", "d2-2048") or kind.startswith("standard"):
         return {}
-    against = f"{size_context}-standard-{seed}"
+    against = f"{size_context}-standard{positions_of(kind)}-{seed}"
     return {"budgets": [against, "--tokens=32768"], "budgets_filled": [against, "--tokens=32768", "--min-fill=0.9"]}
 
 
-FEWER_ROWS = {"selective attention, its budgets": ("selective", "budget")} | {f"standard, {name}": ("standard", name) for name in READ_WITH}
-
-
 def fewer_rows(results):
-    """Table 6 and Figure 7 without training: the losses of the models of d = 4, read with at most so many rows in a layer."""
+    """Table 6 and Figure 7 without training: the losses of models that are read with at most so many rows in a layer."""
     rows = {}
-    for positions in ("", "_relative"):
-        for label, (kind, reading) in FEWER_ROWS.items():
-            if result := results.get(f"d4-256-{kind}{positions}-1"):
+    for selective, standard in zip(READ_WITH_FEWER["selective"], READ_WITH_FEWER["standard"]):
+        for name, reading in [(selective, "budget")] + [(standard, method) for method in READ_WITH]:
+            if result := results.get(f"{name}-1"):
                 found = result["evaluation"]
-                of_windows = {n: found[f"{reading}_{n}"]["loss"] for n in WINDOWS}
-                rows[label + positions.replace("_", ", ")] = of_windows | {256: found["test"]["loss"]}
+                losses = {n: found[f"{reading}_{n}"]["loss"] for n in WINDOWS} | {256: found["test"]["loss"]}
+                rows[f"{name}, {reading.replace('budget', 'its budgets')}"] = losses
     sweep.table(HERE, rows, {str(n): lambda losses, n=n: f"{losses[n]:.4f}" for n in (*WINDOWS, 256)}, name="fewer_rows")
 
 
@@ -122,8 +127,7 @@ def main():
     def behind(result):
         """How far it is behind selective attention of the same size, context, positions and seed."""
         size_context, kind, seed = result["name"].rsplit("-", 2)
-        positions = next((end for end in ("_relative", "_buckets") if kind.endswith(end)), "")
-        base = results.get(f"{size_context}-selective{positions}-{seed}")
+        base = results.get(f"{size_context}-selective{positions_of(kind)}-{seed}")
         return "" if base is None else f"{result['evaluation']['test']['loss'] - base['evaluation']['test']['loss']:+.4f}"
 
     for name, result in results.items():
