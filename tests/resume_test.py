@@ -90,6 +90,15 @@ class Resume(KilledRun):
         self.succeed(*arguments, "--resume")
         self.assert_same_run()
 
+    def test_another_number_of_threads_is_told(self):
+        self.configure(LONG, {"train": {"updates": 20}})
+        arguments = ("train", self.config_file, "--out", self.broken)
+        self.succeed(*arguments, "--set", "train.updates=10", "--threads", 1)
+        done = self.succeed(*arguments, "--set", "train.updates=15", "--resume", "--threads", 2)
+        self.assertIn("it was made with 1 threads: with 2 the last digits may differ", done.stderr)
+        done = self.succeed(*arguments, "--resume", "--threads", 2)
+        self.assertNotIn("it was made with", done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()
