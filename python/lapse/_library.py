@@ -27,6 +27,16 @@ def check_torch() -> None:
         )
 
 
+def check_transformers() -> None:
+    """ImportError unless there is a transformers whose caches lapse.hf can be."""
+    try:
+        from transformers import __version__ as found
+    except ImportError as error:
+        raise ImportError("lapse.hf needs transformers 5.20 or later: pip install 'transformers>=5.20'") from error
+    if tuple(int(part) for part in found.split(".")[:2]) < (5, 20):
+        raise ImportError(f"lapse.hf needs transformers 5.20 or later, and this is {found}: pip install -U transformers")
+
+
 def load() -> None:
     """Registers torch.ops.lapse.*; once per process, whoever loaded it."""
     if hasattr(torch.ops.lapse, "ramp_attention"):

@@ -16,12 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from lapse._library import check_transformers
+
+check_transformers()
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
 from transformers import cache_utils, masking_utils
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lapse import ops
-from lapse.hf_training import cost, forget, restore
+from lapse.hf_training import attentions, cost, forget, restore, unwrapped
 from lapse.memory import Memory
 from lapse.methods import ALIASES, Reading, Settings, make_method
 from lapse.table import NEVER
@@ -79,6 +83,8 @@ def attention(
     """The attention interface: query [B, H, T, D], key and value [B, G, T, D] as `Cache.update` gave them. Returns
     [B, T, H, D]."""
     layer = getattr(key, "lapse_layer", None)
+    if layer is not None:
+        layer.take()
     forgetting = getattr(module, "lapse_forgetting", None)
     if layer is None and forgetting is None:
         dense = attention_mask.dense if isinstance(attention_mask, Mask) else attention_mask
@@ -94,7 +100,8 @@ def attention(
         raise ValueError("lapse: lapse.hf.Cache is for reading; call model.eval() first")
     if isinstance(attention_mask, Tensor) or (attention_mask is not None and attention_mask.custom):
         raise ValueError(
-            "lapse: with lapse.hf.Cache attention_mask must be [B, tokens], or absent: masks of other shapes are not read"
+            "lapse: attention_mask must be [B, tokens], or absent: masks of other shapes, packed sequences and attention to later "
+            "tokens are not read"
         )
     valid = None if attention_mask is None else attention_mask.valid
     if valid is not None:
@@ -145,6 +152,12 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         setattr(key_states, "lapse_layer", self)
         return key_states, value_states
 
+    def take(self) -> None:
+        """What `update` gave is being read; also where that is then refused."""
+        if not self._waiting:
+            raise RuntimeError("lapse: this model reads attention more than once per layer, which lapse.hf does not")
+        self._waiting = False
+
     def read(
         self,
         q: Tensor,
@@ -155,9 +168,6 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         before: Tensor | None,
         **described: Tensor,
     ) -> Tensor:
-        if not self._waiting:
-            raise RuntimeError("lapse: this model reads attention more than once per layer, which lapse.hf does not")
-        self._waiting = False
         if before is not None and len(self.memory.next) > 0 and bool((before.to(q.device) != self.memory.next).any()):
             raise ValueError("lapse: attention_mask hides tokens that were read before, and not as padding on the left")
         if self.name != "expire_span":
@@ -210,12 +220,22 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         raise NotImplementedError("lapse: lapse.hf.Cache is not offloaded")
 
 
+def switch(model: PreTrainedModel) -> None:
+    """From now on the model reads attention by ours. ValueError if it does not go through AttentionInterface, or reads later
+    tokens too."""
+    if any(getattr(module, "is_causal", True) is False for module in attentions(model)):
+        raise ValueError(f"lapse: {type(model).__name__} reads later tokens too; lapse.hf is for decoders")
+    model.set_attn_implementation(NAME)
+    if model.config.get_text_config(decoder=True)._attn_implementation != NAME:
+        raise ValueError(f"lapse: {type(model).__name__} does not read attention by AttentionInterface")
+
+
 class Cache(cache_utils.Cache):
     """A cache for `generate` and `model(..., past_key_values=...)` whose rows are forgotten.
 
     method: "local" (window), "sink_window" (sinks), "h2o", "tova", "strided", "local_global", "selective_attention"
         (untrained: a tool for study), or "full"; of a model that `forget` made forget, by default its own; else "tova". The
-        rules, with their papers, are in docs/equations.md, "Baselines".
+        rules, with their papers, are in docs/equations.md, "Methods that need no training".
     budget: how many rows a layer holds for a query, its own included; one number, or one for each layer. Sliding layers of
         the model hold no more than their window.
     options: `sinks` (4) of sink_window, `window`, `every` (4) of local_global, `stride`, `max_span` of strided (as many
@@ -226,11 +246,13 @@ class Cache(cache_utils.Cache):
 
     def __init__(
         self,
-        model: PreTrainedModel | PreTrainedConfig,
+        model: torch.nn.Module | PreTrainedConfig,
         method: str | None = None,
         budget: int | Sequence[int] = 0,
         **options: Any,
     ):
+        if not isinstance(model, PreTrainedConfig):
+            model = unwrapped(model)
         told = getattr(model if isinstance(model, PreTrainedConfig) else model.config, "lapse", None)
         method = method or (told["method"] if told else "tova")
         if told and method == told["method"] == "expire_span":
@@ -239,7 +261,7 @@ class Cache(cache_utils.Cache):
         if config.is_encoder_decoder:
             raise ValueError("lapse: lapse.hf.Cache is for decoders; this model has an encoder")
         if isinstance(model, PreTrainedModel):
-            model.set_attn_implementation(NAME)
+            switch(model)
         elif config._attn_implementation != NAME:
             raise ValueError('lapse: the model must be made with attn_implementation="lapse", or given itself')
         config = config.get_text_config(decoder=True)

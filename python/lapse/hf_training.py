@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lapse import ops
-from lapse.spans import check_spans, span_logit
+from lapse.spans import check_masking, check_spans, span_logit
 from lapse.table import DEAD, NEVER
 
 SPAN = "lapse_span"  # the name of the modules that predict spans
@@ -104,7 +104,20 @@ class LayerForgetting:
         return y.out
 
 
-def _attentions(model: PreTrainedModel) -> list[nn.Module]:
+def unwrapped(model: nn.Module) -> PreTrainedModel:
+    """The model within torch.compile, torch's data-parallel wrappers and adapters of peft. ValueError if there is none."""
+    inner = model
+    while not isinstance(inner, PreTrainedModel):
+        if hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
+        else:
+            inner = getattr(inner, "_orig_mod", None) or getattr(inner, "module", None)
+        if inner is None:
+            raise ValueError(f"lapse: {type(model).__name__} is no model of transformers; give the model itself")
+    return inner
+
+
+def attentions(model: PreTrainedModel) -> list[nn.Module]:
     """The modules that read by the attention interface."""
     return [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int) and hasattr(m, "scaling")]
 
@@ -117,7 +130,7 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     `save_pretrained` writes all of it; `lapse.hf.restore` reads it again. Tokens attend themselves, as in these models.
     Of a model that forgets already all is made anew, its spans too. ValueError for options that the method does not take.
     """
-    from lapse.hf import NAME
+    from lapse.hf import switch
 
     if method not in TRAINED:
         raise ValueError(f"lapse: {method!r} is not trained; lapse.hf.forget takes {' or '.join(TRAINED)}")
@@ -127,11 +140,15 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
             f"lapse: {method}: no option {', '.join(sorted(unknown))}; there are: {', '.join(sorted(TRAINED[method]))}"
         )
     told = Forgetting(method, **options)
-    if method == "expire_span":
-        check_spans(told.max_span, told.ramp, told.divisor, told.initial_fraction)
-    modules = _attentions(model)
+    check_spans(told.max_span, told.ramp, told.divisor, told.initial_fraction, told.loss)
+    check_masking(told.memory_loss, told.cap)
+    given, model = model, unwrapped(model)
+    if model.config.is_encoder_decoder:
+        raise ValueError("lapse: lapse.hf.forget is for decoders; this model has an encoder")
+    modules = attentions(model)
     if not modules:
         raise ValueError(f"lapse: {type(model).__name__} has no attention that AttentionInterface reads")
+    switch(model)
     for module in modules:
         before = getattr(module, "lapse_forgetting", None)
         if isinstance(before, LayerForgetting):
@@ -148,13 +165,12 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
             module.add_module(SPAN, predictor)
         setattr(module, "lapse_forgetting", LayerForgetting(told, module, len(modules)))
     model.config.lapse = asdict(told)
-    model.set_attn_implementation(NAME)
-    return model
+    return given
 
 
 def cost(model: PreTrainedModel) -> Tensor:
     """What the last call adds to the loss: epsilon / (layers n) max_t M_t (Sec. 4), or Eq. 7; the sum over layers."""
-    found = [getattr(m, "lapse_forgetting", None) for m in _attentions(model)]
+    found = [getattr(m, "lapse_forgetting", None) for m in attentions(model)]
     costs = [x.cost for x in found if isinstance(x, LayerForgetting) and x.cost is not None]
     if not costs:
         raise RuntimeError("lapse: no cost: call lapse.hf.forget(model) and then the model first")
@@ -174,6 +190,7 @@ def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedMod
     if told is None:
         raise ValueError(f"{folder}: this model was not told to forget (lapse.hf.forget)")
     method = told.pop("method")
+    model = unwrapped(model)
     forget(model, method, **{name: value for name, value in told.items() if name in TRAINED[method]})
     saved: dict[str, Tensor] = {}
     for file in pathlib.Path(folder).glob("*.safetensors"):

@@ -32,6 +32,7 @@ class Memory:
         B, T = q.shape[:2]
         if len(self.next) == 0:
             self.next = torch.zeros(B, dtype=torch.long, device=q.device)
+        check_streams(len(self.next), B)
         start = self.next - self._padding(valid)
         at, parts = 0, []
         while at < T:
@@ -118,10 +119,12 @@ class Memory:
         memory forget is gone: `record` first."""
         if tokens > 0:
             self._take_back(tokens)
-        if self._log is not None:
+        recording = self.recording
+        if recording:
             self.table.keeps_dead = False
-            if self.table.used:
-                self.table.compact(self.next)
+        if self.table.used and (recording or tokens > 0):
+            self.table.compact(self.next)
+        if recording:
             self.record()
 
     def _take_back(self, tokens: int) -> None:
@@ -155,6 +158,12 @@ class Memory:
         used = self.table.used
         kept = {name: self.table.columns[name][:, :used].clone() for name in self.method.state}
         return {**kept, "until": self.table.until[:, :used].clone()}
+
+
+def check_streams(streams: int, given: int) -> None:
+    """ValueError before anything is written: one stream would be broadcast into all."""
+    if given != streams:
+        raise ValueError(f"lapse: this memory is of {streams} streams, and a block of {given} was given")
 
 
 _GONE = "lapse: what these tokens made the memory forget is gone; call activate_past_recording() before reading what may be cropped"

@@ -1,5 +1,5 @@
 """What models remember that were trained without forgetting: rules of which rows stay, for memories that are read in blocks
-or token by token. They are the rules of `lapse eval --method` (lapse/forgetting/; docs/equations.md, "Baselines").
+or token by token. They are the rules of `lapse eval --method` (lapse/forgetting/; docs/equations.md, "Methods that need no training").
 
 A rule is for one layer. Budgets are absolute: rows that a layer holds for a query, the query's own included where tokens
 attend themselves. Heads share rows; H2O's key heads each have a budget of their own.

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lapse.memory import Memory, wide
+from lapse.memory import Memory, check_streams, wide
 from lapse.methods import Everything, HeadSpans, Method, Reading, RowSpans, Selective
-from lapse.spans import check_spans, span_logit
+from lapse.spans import check_masking, check_spans, span_logit
 from lapse.table import DEAD, NEVER, Table
 
 
@@ -94,6 +94,8 @@ class ForgettingAttention(nn.Module):
         scaled: bool = True,
     ):
         super().__init__()
+        if min(width, heads, 1 if head_dim is None else head_dim) < 1:
+            raise ValueError(f"lapse: width, heads and head_dim must be at least 1, got {width}, {heads} and {head_dim}")
         if head_dim is None and width % heads:
             raise ValueError(f"lapse: width {width} does not divide into {heads} heads; give head_dim=")
         self.width, self.heads = width, heads
@@ -192,6 +194,7 @@ class ForgettingAttention(nn.Module):
 
     def _learn(self, x: Tensor, memory: InputMemory, reading: Reading) -> Tensor:
         """A block with a memory of inputs: everything that follows from them is made anew."""
+        check_streams(len(memory.next), len(x))
         T, table, start, rule = x.shape[1], memory.table, memory.next, self.learning_rule()
         time = start[:, None] + torch.arange(T, device=x.device)
         state = rule.fresh(time, self.heads, wide(x.dtype))
@@ -248,7 +251,11 @@ class AdaptiveSpanAttention(ForgettingAttention):
         positions: int | None = None,
         **more,
     ):
-        check_spans(max_span, ramp, 1, 0.5)  # all heads may begin at 0, or at L
+        check_spans(max_span, ramp, loss=loss)
+        if not 0 <= initial_fraction <= 1 or trim_step < 1:
+            raise ValueError(
+                f"lapse: initial_fraction must be in 0 ... 1 and trim_step at least 1, got {initial_fraction} and {trim_step}"
+            )
         super().__init__(width, heads, positions=max_span if positions is None else positions, **more)
         self.max_span, self.ramp, self.loss, self.trim_step = max_span, ramp, loss, trim_step
         self.fraction = nn.Parameter(torch.full((1 if per_layer else heads,), float(initial_fraction)))
@@ -293,7 +300,7 @@ class ExpireSpanAttention(ForgettingAttention):
         random_drop: bool = False,
         **more,
     ):
-        check_spans(max_span, ramp, divisor, initial_fraction)
+        check_spans(max_span, ramp, divisor, initial_fraction, loss)
         super().__init__(width, heads, **more)
         if divide not in ("input", "all"):
             raise ValueError(f'lapse: divide must be "input" or "all", got {divide!r}')
@@ -331,7 +338,8 @@ class SelectiveAttention(ForgettingAttention):
     token is never masked; tokens attend themselves.
 
     max_span: how many of the newest steps are read. memory_loss: epsilon; cost epsilon / (layers n) max_t M_t, the mean over
-    streams, n how many rows the last query reads. cap: tau. budget: rows held outside training; 0: no limit.
+    streams, n how many rows the last query reads. cap: tau. budget: rows held by memories that begin within torch.no_grad();
+    0: no limit.
     """
 
     def __init__(
@@ -348,7 +356,10 @@ class SelectiveAttention(ForgettingAttention):
     ):
         if max_span < 1 or budget < 0:
             raise ValueError(f"lapse: max_span must be at least 1 and budget at least 0, got {max_span} and {budget}")
-        super().__init__(width, heads, **{"attend_self": True, **more})
+        check_masking(memory_loss, cap)
+        if not more.setdefault("attend_self", True):
+            raise ValueError("lapse: in selective attention tokens attend themselves; leave out attend_self")
+        super().__init__(width, heads, **more)
         self.max_span, self.memory_loss, self.cap, self.budget, self.layers = max_span, memory_loss, cap, budget, layers
         self.ablations: dict[str, bool] = {}
 
@@ -360,6 +371,10 @@ class SelectiveAttention(ForgettingAttention):
         return Selective(self.budget, self.max_span - 1, cap=self.cap, **self.ablations)
 
     def learning_rule(self) -> Method:
+        if self.budget > 0 and not self.training and not torch.is_grad_enabled():
+            raise ValueError(
+                "lapse: this memory was begun with gradients, and so has no budget; begin anew (memory=None) within torch.no_grad()"
+            )
         return Selective(0, self.max_span - 1, cap=self.cap, **self.ablations)
 
     def price(self, reading: Reading, steps: int, rows: _Rows) -> Tensor:

@@ -92,7 +92,7 @@ class Reader:
     parts: list[tuple[list[int], int]]
     begin: Callable[[], tuple[Callable[[int], Tensor], Callable[[], list[Memory]]]]
     min_age: int
-    piece: Callable[[int], bytes]
+    pieces: Callable[[list[int]], list[bytes]]  # the text of each token
     facts: list[tuple[str, str]]
     configuration: str
     bos: bool
@@ -164,7 +164,8 @@ def _of_run(model: Any, text: str, method: str | None = None, budget: int = 0) -
         for section, keys in model.config.items()
     )
     bos = model.vocabulary.bos >= 0
-    return Reader(cut, begin, attention.read_from, model.vocabulary.bytes_of, facts, configuration, bos)
+    pieces = lambda tokens: [model.vocabulary.bytes_of(token) for token in tokens]
+    return Reader(cut, begin, attention.read_from, pieces, facts, configuration, bos)
 
 
 def _of_transformers(
@@ -183,8 +184,23 @@ def _of_transformers(
         return step, cache.memories
 
     facts = [("model", type(model).__name__), ("method", method), ("budget", str(budget))]
-    piece = lambda token: tokenizer.decode([token]).encode()
-    return Reader(_cut(tokens), begin, 0, piece, facts, str(model.config), bos=False)
+    pieces = lambda tokens: _pieces(tokenizer, tokens)
+    return Reader(_cut(tokens), begin, 0, pieces, facts, str(model.config), bos=False)
+
+
+def _pieces(tokenizer: Any, tokens: list[int]) -> list[bytes]:
+    """What each token adds to the text. A token alone would lose its space, or show a part of a character: it is decoded after
+    those before it, and what is not whole yet waits for the next tokens, which share its bytes out."""
+    pieces: list[bytes] = []
+    begin = end = 0  # of the tokens before, which belong to whole characters
+    for i in range(len(tokens)):
+        before, now = tokenizer.decode(tokens[begin:end]), tokenizer.decode(tokens[begin : i + 1])
+        if now.endswith("\ufffd") and i + 1 < len(tokens):
+            continue
+        data, waited = now[len(before) :].encode(), i - end
+        pieces += [data[k : k + 1] for k in range(waited)] + [data[waited:]]
+        begin, end = end, i + 1
+    return pieces
 
 
 def record(reader: Reader) -> dict[str, Any]:
@@ -208,7 +224,7 @@ def record(reader: Reader) -> dict[str, Any]:
                     layer.add(memory, reader.min_age)
             for layer, memory in zip(layers, memories()):
                 layer.end(memory)
-            cells.append(_cells([reader.piece(token) for token in [*tokens, last]], len(tokens)))
+            cells.append(_cells(reader.pieces([*tokens, last]), len(tokens)))
     facts = [*reader.facts, ("tokens read", str(len(nats))), ("loss", f"{sum(nats) / len(nats):.4f} nats")]
     return {
         "facts": facts,

@@ -1,8 +1,10 @@
 """lapse.load: a run that the command `lapse` trained, as a torch.nn.Module. The model is written out below in the terms of
 docs/equations.md, "The base model"; it gives the logits of `lapse eval`."""
 
+import json
 import pathlib
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -259,8 +261,10 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     from safetensors import safe_open
 
     method = ALIASES.get(method, method) if method else None
-    if budget < 0:
-        raise ValueError(f"lapse.load: budget must be a positive whole number, got {budget}")
+    if not isinstance(budget, Integral) or budget < 0:
+        raise ValueError(f"lapse.load: budget must be a positive whole number, got {budget!r}")
+    if method and method not in METHODS and method not in TRAINED:
+        raise ValueError(f"no forgetting method {method!r}; there are: {', '.join([*METHODS, *ALIASES])}")
     path = checkpoint_of(run)
     with safe_open(str(path), "pt") as file:
         told = file.metadata() or {}
@@ -273,7 +277,7 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     for (section, key), known in UNREAD.items():
         if config[section][key] not in known:
             raise ValueError(
-                f'{path}: lapse.load does not read {section}.{key} = "{config[section][key]}"; the command lapse does'
+                f"{path}: lapse.load does not read {section}.{key} = {json.dumps(config[section][key])}; the command lapse does"
             )
     trained = config["forgetting"]["method"]
     if trained not in TRAINED and trained not in METHODS:

@@ -1,4 +1,6 @@
-"""What every layer with learned spans shares: the predictor's logit, and the range of its options."""
+"""What layers that are trained to forget share: the predictor's logit, and the ranges of their options."""
+
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -11,12 +13,26 @@ def span_logit(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return x.to(kind) @ weight.to(kind) + bias.to(kind)
 
 
-def check_spans(max_span: int, ramp: float, divisor: float, initial_fraction: float) -> None:
+def check_spans(
+    max_span: int, ramp: float, divisor: float = 1.0, initial_fraction: float = 0.5, loss: float = 0.0
+) -> None:
     """ValueError that names what is out of its range."""
+    if not isinstance(max_span, Integral):
+        raise ValueError(f"lapse: max_span must be a whole number, got {max_span}")
     if max_span < 1:
         raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
+    if not loss >= 0:
+        raise ValueError(f"lapse: loss must be at least 0, got {loss}")
     for name, value in (("ramp", ramp), ("divisor", divisor)):
         if not value > 0:
             raise ValueError(f"lapse: {name} must be positive, got {value}")
     if not 0 < initial_fraction < 1:
         raise ValueError(f"lapse: initial_fraction must be between 0 and 1, got {initial_fraction}")
+
+
+def check_masking(memory_loss: float, cap: float) -> None:
+    """The same of selective attention."""
+    if not memory_loss >= 0:
+        raise ValueError(f"lapse: memory_loss must be at least 0, got {memory_loss}")
+    if not cap > 0:
+        raise ValueError(f"lapse: cap must be positive, got {cap}")

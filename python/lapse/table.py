@@ -49,8 +49,8 @@ class Table:
         T = time.shape[1]
         if not self.columns:
             self._allocate(columns, time.shape[0], T + _room(T))
-        elif self.used + T > self.capacity:
-            self.compact(time[:, 0], T)
+        elif self.used + T > self.capacity or (self.time.is_inference() and not torch.is_inference_mode_enabled()):
+            self.compact(time[:, 0], T)  # tensors of inference mode cannot be written to outside it
         new = slice(self.used, self.used + T)
         for name, values in columns.items():
             self.columns[name][:, new] = values

@@ -17,6 +17,8 @@ class Vocabulary:
             raise ValueError(
                 "lapse.load: runs with sentinels (data.objective) are encoder-decoders, which it does not read"
             )
+        if "outputs" in told:
+            raise ValueError("lapse.load: it does not read runs of a task whose answers are no tokens; the command lapse does")
         self._pieces = None
         if self.unit == "byte":
             self.tokens: list = [bytes([i]) for i in range(256)]

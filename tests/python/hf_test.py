@@ -220,6 +220,57 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "has an encoder"):
             lapse.hf.Cache(hf.T5ForConditionalGeneration(t5), "tova", 4)
 
+    def test_a_refused_call_leaves_the_cache_as_it_was(self):
+        model, tokens = make(), prompts((12, 12))["input_ids"]
+        cache, alone = tight(model, "tova"), tight(model, "tova")
+        packed = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+        with torch.no_grad():
+            for part in tokens.split(6, 1):
+                with self.assertRaisesRegex(ValueError, "attention_mask must be"):
+                    model(part, attention_mask=packed, past_key_values=cache)
+                expected = model(part, past_key_values=alone).logits
+                self.assertTrue(torch.equal(model(part, past_key_values=cache).logits, expected))
+                with self.assertRaisesRegex(ValueError, "is of 2 streams, and a block of 1 was given"):
+                    model(part[:1], past_key_values=cache)
+
+    def test_wrapped_models(self):
+        class Adapted(torch.nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.get_base_model = lambda: model
+
+        model = make()
+        for wrapped in (torch.compile(model), Adapted(model), torch.nn.DataParallel(model)):
+            self.assertEqual(len(lapse.hf.Cache(wrapped, "tova", 4).layers), 4)
+            self.assertIs(lapse.hf.forget(wrapped), wrapped)
+        with self.assertRaisesRegex(ValueError, "Linear is no model of transformers"):
+            lapse.hf.Cache(torch.nn.Linear(2, 2), "tova", 4)
+
+    def test_models_that_do_not_read_as_decoders(self):
+        sizes = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        bert = hf.BertForMaskedLM(hf.BertConfig(**sizes, intermediate_size=32))
+        falcon = hf.FalconForCausalLM(hf.FalconConfig(**sizes))
+        for model, words in ((bert, "reads later tokens too"), (falcon, "AttentionInterface")):
+            for make_forget in (lambda m: lapse.hf.Cache(m, "tova", 4), lapse.hf.forget):
+                with self.assertRaisesRegex(ValueError, words):
+                    make_forget(model)
+
+    def test_begun_in_inference_mode(self):
+        model, inputs = make(), prompts((12,))
+        cache = tight(model, "tova")
+        with torch.inference_mode():
+            model(inputs["input_ids"][:, :9], past_key_values=cache)
+        self.assertTrue(torch.equal(generate(model, inputs, cache), generate(model, inputs, tight(model, "tova"))))
+
+    def test_cropping_gives_storage_back(self):
+        model = make()
+        cache = lapse.hf.Cache(model, "full")
+        with torch.no_grad():
+            model(torch.randint(3, 61, (1, 120)), past_key_values=cache)
+        whole = cache.nbytes()
+        cache.crop(-110)
+        self.assertLess(cache.nbytes(), whole / 3)
+
     def test_what_it_does_not_read(self):
         tokens = torch.randint(3, 61, (1, 14), generator=torch.Generator().manual_seed(1))
         twice = hf.DiffLlamaForCausalLM(config(hf.DiffLlamaConfig)).eval()

@@ -227,6 +227,13 @@ class Errors(unittest.TestCase):
             "ramp must be positive, got 0": lambda: nn.AdaptiveSpanAttention(16, 2, max_span=5, ramp=0),
             "between 0 and 1, got 1": lambda: nn.ExpireSpanAttention(16, 2, max_span=5, initial_fraction=1),
             "max_span must be at least 1, got 0": lambda: nn.FixedSpanAttention(16, 2, max_span=0),
+            "max_span must be a whole number, got 2.5": lambda: nn.ExpireSpanAttention(16, 2, max_span=2.5),
+            "loss must be at least 0, got -1": lambda: nn.ExpireSpanAttention(16, 2, max_span=5, loss=-1),
+            "trim_step at least 1, got 0.0 and 0": lambda: nn.AdaptiveSpanAttention(16, 2, max_span=5, trim_step=0),
+            "memory_loss must be at least 0, got -1": lambda: nn.SelectiveAttention(16, 2, memory_loss=-1),
+            "cap must be positive, got 0": lambda: nn.SelectiveAttention(16, 2, cap=0),
+            "tokens attend themselves": lambda: nn.SelectiveAttention(16, 2, attend_self=False),
+            "must be at least 1, got 16, 0": lambda: nn.FixedSpanAttention(16, 0, max_span=5),
             "budget at least 0, got .* -1": lambda: nn.SelectiveAttention(16, 2, budget=-1),
         }.items():
             with self.assertRaisesRegex(ValueError, words):
@@ -240,6 +247,23 @@ class Errors(unittest.TestCase):
             _, memory = layer(x[:, :T])
         with self.assertRaisesRegex(RuntimeError, "begin anew"):
             layer(x[:, T:].requires_grad_(), memory)
+        selective = layers()["selective, budget"]
+        _, memory = selective(x[:, :T])
+        selective.eval()
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "begun with gradients, and so has no budget"):
+            selective(x[:, T : 2 * T], memory)
+
+    def test_a_batch_of_another_size_changes_nothing(self):
+        for name, layer in layers().items():
+            for gradients in (False, True):
+                with self.subTest(name, gradients=gradients), torch.set_grad_enabled(gradients):
+                    memory, expected = None, None
+                    for block in text().split(T, 1):
+                        y, memory = layer(block, memory)
+                        with self.assertRaisesRegex(ValueError, "is of 2 streams, and a block of 1 was given"):
+                            layer(block[:1], memory)
+                        _, expected = again = layer(block, expected)
+                        self.assertTrue(torch.equal(y, again[0]))
 
 
 if __name__ == "__main__":

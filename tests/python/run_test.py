@@ -196,6 +196,10 @@ class Load(program.ProgramTest):
             lapse.load(run)(torch.tensor([[1, 2]]))
         with torch.no_grad():
             lapse.load(run)(torch.tensor([[1, 2]]))
+        with self.assertRaisesRegex(ValueError, "no forgetting method 'nothing'"):
+            lapse.load(run, "nothing")
+        with self.assertRaisesRegex(ValueError, r"positive whole number, got \[8, 16\]"):
+            lapse.load(run, "tova", budget=[8, 16])
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
             lapse.load(self.folder)
 

@@ -9,6 +9,7 @@ import unittest
 
 import torch
 import transformers as hf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import lapse
 import lapse.hf
@@ -101,6 +102,24 @@ class Pages(unittest.TestCase):
         page = lapse.show(model, "what is held?", self.Letters)
         self.assertIn("expire_span", page.html)
         self.assertLessEqual(max(layer["max"] for layer in data_of(page.html)["layers"]), 5)
+
+    def test_tokens_keep_their_spaces_and_characters(self):
+        text = "Speak to the citizen 🙂 wörld, speak"
+        byte_level = Tokenizer(models.BPE())
+        byte_level.pre_tokenizer, byte_level.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        words = Tokenizer(models.BPE(unk_token="?"))
+        words.pre_tokenizer, words.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        for tokenizer, alphabet in ((byte_level, pre_tokenizers.ByteLevel.alphabet()), (words, list(set(text)))):
+            trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+            tokenizer.train_from_iterator(["Speak to the citizens, speak to the world"] * 9, trainer)
+            fast = hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+            tokens = fast.encode(text)
+            pieces = page_view._pieces(fast, tokens)
+            self.assertEqual(len(pieces), len(tokens))
+            cells = page_view._cells(pieces, len(tokens))
+            self.assertEqual("".join(cell for cell, _ in cells), text)
+            self.assertEqual(sum(count for _, count in cells), len(tokens))
+            self.assertTrue(any(cell.startswith(" ") for cell, _ in cells))
 
     def test_bytes_that_are_no_characters(self):
         cells = page_view._cells([b"a", b"\xc3", b"\xaf", b"\xff", b"\xe6", b"b"], 5)
