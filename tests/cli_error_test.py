@@ -345,6 +345,7 @@ class Divergence(ProgramTest):
         self.assertNotIn("null", (run / "metrics.jsonl").read_text(), "every recorded number is finite")
         named = pathlib.Path(error.split("the last good checkpoint is ")[1].split(". ")[0])
         self.assertIn(named, checkpoints(run))
+        self.assertIn(f"--set train.from={named}", error)
         last = json.loads(self.succeed("eval", named, "--split", "train", "--json").stdout)
         self.assertIsInstance(last["loss"], float)  # NaN would be null
 
@@ -353,7 +354,7 @@ class Divergence(ProgramTest):
         config = self.config(
             shared / "text.txt", wild, {"train": {"checkpoint_every": 0, "validate_every": 0, "updates": 100}}
         )
-        says = ["update ", "there is no checkpoint", "optimiser.rate"]
+        says = ["update ", "there is no checkpoint", "Begin anew with a lower optimiser.rate"]
         self.refuse("train", config, "--out", self.folder / "run", says=says, warns=True)
 
 

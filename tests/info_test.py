@@ -1,8 +1,12 @@
 """`lapse info`: what it says of a run, from its checkpoint, its metrics and its memory."""
 
+import json
+import os
+import pathlib
 import shutil
 import unittest
 
+from hostile_test import Parts
 from program import TINY, ProgramTest, checkpoints, english, merged, metrics, shared_folder, train_run
 from safetensors import safe_open
 
@@ -40,6 +44,27 @@ class Info(ProgramTest):
         for now, then in zip(self.succeed_json("info", self.folder / "run")["layers"], valid["layers"], strict=True):
             self.assertLessEqual(now["memory_max"], then["memory_max"])
             self.assertGreater(now["memory_mean"], 0.9 * then["memory_mean"])
+
+    def test_history(self):
+        """Updates are told to the last digit; null, which older versions wrote for infinite perplexities, is left out."""
+        parts = Parts(checkpoints(shared / "expire")[0])
+        state = json.loads(parts.metadata["state"])
+        state["history"] = [{"update": 3, "loss": 2.5, "ppl": None}, {"update": 1234567, "loss": 2.25}]
+        parts.metadata["state"] = json.dumps(state)
+        file = self.folder / "update-00000020.safetensors"
+        parts.write(file)
+        self.assertEqual(self.succeed_json("info", file)["history"], [{"update": 3, "loss": 2.5}, {"update": 1234567, "loss": 2.25}])
+        self.assertRegex(self.succeed("info", file).stdout, r"update 1234567 +loss 2.25")
+
+    def test_a_folder_whose_name_is_not_utf8(self):
+        run = pathlib.Path(os.fsdecode(os.fsencode(self.folder) + b"/n\xff"))
+        shutil.copytree(shared / "expire", run)
+        self.assertEqual(self.succeed_json("info", run)["parameters"], self.succeed_json("info", shared / "expire")["parameters"])
+        shutil.copy(shared / "text.txt", run)
+        config = self.config(shared / "text.txt")
+        arguments = ("train", config, "--data", run / "text.txt", "--out", self.folder / "out")
+        self.refuse(*arguments, says="the configuration's path is not UTF-8")
+        self.assertFalse((self.folder / "out").exists())
 
     def test_text_of_a_single_checkpoint(self):
         file = checkpoints(shared / "expire")[1]

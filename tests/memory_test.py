@@ -48,6 +48,21 @@ class DryRun(ProgramTest):
         self.refuse("train", shared / "config.toml", says="--out is required")
         self.refuse("train", shared / "config.toml", "--out", self.folder / "x", "--json", says="--dry-run")
 
+    def test_what_training_refuses_is_refused(self):
+        valid = self.write("short.txt", "short")
+        arguments = ("train", shared / "config.toml", "--dry-run", "--set=data.path=")
+        texts = (f"--set=data.train={shared / 'text.txt'}", f"--set=data.valid={valid}")
+        self.refuse(*arguments, *texts, says=["the validation part", "train.validate_every = 0"])
+        wild = ("optimiser.name=sgd", "optimiser.rate=100", "optimiser.weight_decay=10", "optimiser.clip=0", "optimiser.warmup=0")
+        says = ["update ", "the loss is", "optimiser.rate"]
+        self.refuse("train", shared / "config.toml", "--dry-run", "--set=train.updates=1000", *(f"--set={x}" for x in wild), says=says)
+
+    def test_the_peak_is_the_programs_own(self):
+        """Not that of who starts it, which the kernel hands on (ru_maxrss)."""
+        ballast = b"x" * (800 << 20)
+        told = self.succeed_json("eval", shared / "run")
+        self.assertLess(told["peak_memory"], len(ballast) // 2)
+
     def test_the_estimate_is_near_what_is_taken(self):
         """Fixed spans keep every row, so the most that is estimated is what the run takes once its memory is full."""
         kinds = {

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from program import PROGRAM, TINY, ProgramTest, english, lapse, merged, metrics, shared_folder, train_run
@@ -65,6 +66,23 @@ class Plot(ProgramTest):
     def drawn(self, svg):
         """The points of each path that is drawn within axes."""
         return [[(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path)] for path in re.findall(r'<path d="([^"]+)" clip-path', svg)]
+
+    def test_lines_of_several_processes_and_without_numbers(self):
+        """memory_of_processes is a list, and null a perplexity beyond all numbers: the others are drawn."""
+        picture = self.drawn(self.plot("expire").decode())
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder, "expire")
+            shutil.copytree(shared / "expire", run)
+            lines = [{**line, "memory_of_processes": [1.0, 2.0], "ppl": None} for line in metrics(run)]
+            (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            self.assertEqual(self.drawn(self.plot(run).decode()), picture)
+
+    def test_files_of_the_working_directory_are_not_run(self):
+        names = [shared / f"{name}.py" for name in ("random", "json", "matplotlib")]
+        for name in names:
+            name.write_text("raise SystemExit('of the working directory')\n")
+            self.addCleanup(name.unlink)
+        self.plot("expire")
 
     def test_png(self):
         png = self.plot("expire", "fixed", "--title", "two runs", out="picture.PNG")

@@ -61,7 +61,8 @@ void print(const Json& info, const std::string& config) {
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
   for (const auto& entry : info["history"]) {
     for (const auto& [name, value] : entry.items())
-      std::cout << fmt::format("  {} {:<8.5g}", name, value.get<double>());
+      std::cout << (value.is_number_integer() ? fmt::format("  {} {:<8}", name, value.get<int64_t>())
+                                              : fmt::format("  {} {:<8.5g}", name, value.get<double>()));
     std::cout << '\n';
   }
   std::cout << "\nconfiguration\n" << config;
@@ -88,7 +89,7 @@ int run(const std::string& path, bool json) {
                      {"history", history.validations},
                      {"config", config}};
   if (json)
-    std::cout << info.dump(2) << '\n';
+    std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   else
     print(info, config);
   return 0;

@@ -2,9 +2,12 @@
 plot_curves.py, plot_losses.py, plot_memory.py, plot_matrix.py and plot_budgets.py, and runs this one and one of them with one argument, a JSON object:
 inputs [[label or null, path], ...], x, metric, title, smooth, out."""
 
+import sys
+
+sys.path = [path for path in sys.path if path]  # not from the working directory
+
 import json
 import os
-import sys
 
 NO_MATPLOTLIB = 3  # exit status
 
@@ -49,15 +52,18 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+NO_FIGURES = ("split", "layers", "memory_of_processes")
+
+
 def is_metrics(line):
-    """Whether `lapse train` may have written a line: numbers, and a list of objects of numbers."""
+    """Whether `lapse train` may have written a line: numbers, null for those beyond all numbers, and a list of objects of numbers."""
     if not isinstance(line, dict) or not isinstance(line.get("update"), int):
         return False
     layers = line.get("layers", [])
     return (
         isinstance(layers, list)
         and all(isinstance(layer, dict) and all(map(is_number, layer.values())) for layer in layers)
-        and all(is_number(value) for name, value in line.items() if name not in ("split", "layers"))
+        and all(value is None or is_number(value) for name, value in line.items() if name not in NO_FIGURES)
     )
 
 

@@ -1,5 +1,7 @@
 """Learning curves and memory sizes of runs, from their metrics.jsonl."""
 
+import math
+
 AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
 
 
@@ -33,11 +35,8 @@ class Run:
 
 def smoothed(values, n):
     """Of each value the mean with the n - 1 before it, as far as there are any."""
-    result, total = [], 0.0
-    for i, value in enumerate(values):
-        total += value - (values[i - n] if i >= n else 0)
-        result.append(total / min(i + 1, n))
-    return result
+    windows = (values[max(0, i - n + 1) : i + 1] for i in range(len(values)))
+    return [math.fsum(window) / len(window) for window in windows]  # a running sum would lose digits after a large value
 
 
 def series(lines, value):

@@ -55,6 +55,8 @@ std::optional<int64_t> number_in(const char* file) {
 }  // namespace
 
 int64_t peak_memory() {
+  // Not ru_maxrss, which outlives exec: a program that was started by a large one would begin with that one's peak.
+  if (const int64_t peak = kilobytes_of("/proc/self/status", "VmHWM"); peak > 0) return peak;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<int64_t>(usage.ru_maxrss) * 1024;

@@ -111,12 +111,14 @@ void require_vocabulary(const Config& config, const Vocabulary& vocabulary, cons
 Checkpoint Checkpoint::open(const fs::path& run_or_file) {
   if (is_file(run_or_file)) return Checkpoint(run_or_file);
   if (!is_there(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
-  const auto files = checkpoints_of(run_or_file);
-  for (const auto& file : files) {
+  auto files = checkpoints_of(run_or_file);
+  for (size_t i = 0; i < files.size(); ++i) {
     try {
-      if (!is_file(file)) throw DamagedFile(file.string() + ": not a file that is there");
-      return Checkpoint(file);
+      if (!is_file(files[i])) throw DamagedFile(files[i].string() + ": not a file that is there");
+      return Checkpoint(files[i]);
     } catch (const DamagedFile& error) {  // not of one that another version wrote, or that may not be read
+      // A run that goes on meanwhile removes old checkpoints once it has written newer ones.
+      if (const auto now = checkpoints_of(run_or_file); !now.empty() && now[0] != files[0]) return open(now[0]);
       std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
 #include "lapse/forgetting/budgets.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/ops/dense/linear.h"
@@ -226,6 +227,18 @@ bool limits_rows(const Config& config) {
   return method->make(shape_of(config.model, config.train.block), 0, none)->one_by_one();
 }
 
+/// A checkpoint keeps the configuration, and its file holds UTF-8 alone.
+void require_utf8(const Config& config) {
+  const std::string text = config.to_toml();
+  char32_t code;
+  for (size_t at = 0; at < text.size();) {
+    if (next_code_point(text, at, code)) continue;
+    const size_t line = text.rfind('\n', at) + 1;
+    fail(fmt::format("the configuration's {} is not UTF-8; give the file or folder another name",
+                     text.substr(line, text.find(' ', line) - line)));
+  }
+}
+
 }  // namespace
 
 void require_new_run(const Config& config) {
@@ -233,6 +246,7 @@ void require_new_run(const Config& config) {
   if (!config.data.tokenizer.empty() && config.data.unit != "subword")
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
+  require_utf8(config);
   const bool banded = config.model.input == "adaptive" || config.model.output == "adaptive";
   if (banded && !config.model.adaptive.cutoffs.empty() && !config.generates() &&
       (config.data.unit == "byte" || config.data.unit == "character"))

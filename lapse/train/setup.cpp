@@ -54,6 +54,19 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Problem& probl
   return learner;
 }
 
+bool validates(const Config& config, const Problem& problem) {
+  return config.train.validate_every > 0 && problem.validates();
+}
+
+void require_validation(const Config& config, const Problem& problem) {
+  if (!validates(config, problem)) return;
+  try {
+    problem.require_validation();
+  } catch (const Error& error) {
+    fail(std::string("the validation part: ") + error.what() + ", or train.validate_every = 0");
+  }
+}
+
 MemoryEstimate estimate_memory(const Config& config, const Problem& problem, const Group& group) {
   return estimate_memory(config, ends_of(config, problem.vocabulary()), group);
 }

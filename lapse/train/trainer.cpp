@@ -45,7 +45,7 @@ class Run {
         problem_(std::move(problem)),
         learner_(make_learner(config, *problem_, tuned, group)),
         feed_(problem_->feed(group)) {
-    require_validation();
+    require_validation(config, *problem_);
     if (resumed) resumed_ = true, restore(*resumed);
     require_agreement(group, fmt::format("{}update = {}\nstreams = {}\n", config_to_toml(config.sections()), update(),
                                          feed_->state().dump()));
@@ -54,9 +54,10 @@ class Run {
   /// To the end, recorded in `folder`.
   Outcome run(const fs::path& folder, bool quiet) {
     folder_ = folder;
+    // Of a run that is complete already nothing changes.
+    const bool complete = resumed_ && update() >= config_.train.updates && !validation_due_;
     if (group_.first()) {
-      metrics_.emplace(folder, update(), validation_due_);
-      // Of a run that is complete already nothing changes.
+      if (!complete) metrics_.emplace(folder, update(), validation_due_);
       if (!resumed_ || update() < config_.train.updates)
         write_file(folder / "config.toml", config_to_toml(config_.sections()));
       // What a process left that was killed between writing one checkpoint and removing another.
@@ -114,17 +115,7 @@ class Run {
                       update(), config_.train.updates));
   }
 
-  bool validates() const { return config_.train.validate_every > 0 && problem_->validates(); }
-
-  /// Now rather than hours later.
-  void require_validation() const {
-    if (!validates()) return;
-    try {
-      problem_->require_validation();
-    } catch (const Error& error) {
-      fail(std::string("the validation part: ") + error.what() + ", or train.validate_every = 0");
-    }
-  }
+  bool validates() const { return lapse::validates(config_, *problem_); }
 
   int64_t update() const { return learner_->updates(); }
 
@@ -157,10 +148,16 @@ class Run {
   [[noreturn]] void diverged(int64_t update, const char* what, double value, int64_t bad) const {
     auto files = checkpoints_of(folder_);
     std::erase_if(files, [&](const fs::path& file) { return update_of(file) >= bad; });
-    fail(fmt::format(
-        "update {}: the {} is {}; {}. Lower optimiser.rate, lengthen optimiser.warmup or set optimiser.clip", update,
-        what, value,
-        files.empty() ? "there is no checkpoint from before it" : "the last good checkpoint is " + files[0].string()));
+    const std::string advice =
+        files.empty() || update_of(files[0]) == 0
+            ? "there is no checkpoint from before it. Begin anew with a lower optimiser.rate, a longer "
+              "optimiser.warmup or "
+              "optimiser.clip"
+            : fmt::format(
+                  "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or "
+                  "optimiser.clip: --set train.from={0}",
+                  files[0].string());
+    fail(fmt::format("update {}: the {} is {}; {}", update, what, value, advice));
   }
 
   void record(double rate, const Json& layers) {
@@ -209,7 +206,7 @@ class Run {
     for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
     Json line = Json::object(), entry = {{"update", update()}};
     if (result.score.scored > 0) line["loss"] = entry["loss"] = result.nats;
-    entry[tag] = value;
+    if (std::isfinite(value)) entry[tag] = value;  // a perplexity may be beyond all numbers where the loss is none
     for (const auto& figure : figures) line[figure.tag] = figure.value;
     line.update({{"layers", layers}, {per_second(), static_cast<double>(result.tokens) / result.seconds}});
     if (metrics_) metrics_->record(update(), "valid", line);

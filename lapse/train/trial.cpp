@@ -1,7 +1,10 @@
 #include "lapse/train/trial.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -24,7 +27,13 @@ std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double 
   std::vector<double> times;
   while (learner.updates() < most && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
     const auto begin = Clock::now();
-    steps += static_cast<double>(feed.update(learner, /*observe=*/false).steps);
+    const Update made = feed.update(learner, /*observe=*/false);
+    if (!std::isfinite(made.loss) || !std::isfinite(made.gradient_norm))
+      fail(
+          fmt::format("update {}: the loss is {} and the gradient norm {}; lower optimiser.rate, lengthen "
+                      "optimiser.warmup or set optimiser.clip",
+                      learner.updates() + 1, made.loss, made.gradient_norm));
+    steps += static_cast<double>(made.steps);
     times.push_back(since(begin));
   }
   if (times.empty()) fail("interrupted before the first update");
@@ -52,7 +61,9 @@ Trial try_out(const Config& config, double seconds) {
               .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
-  if (seconds == 0 || trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
+  if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
+  require_validation(config, *problem);
+  if (seconds == 0) return trial;
   const auto learner = make_learner(config, *problem, from);
   tuned.reset();  // a whole file, no longer needed
   const auto feed = problem->feed(solo());
