@@ -39,6 +39,7 @@ Json to_json(const Config& config, const Trial& trial) {
   Json json = {{"parameters", trial.memory.parameters},      {"memory_weights", trial.memory.weights},
                {"memory_least", trial.memory.least},         {"memory_most", trial.memory.most},
                {"memory_available", trial.available_memory}, {"updates_tried", trial.updates}};
+  if (!trial.refused.empty()) json["refused"] = trial.refused;
   if (trial.updates > 0)
     json.update({{trial.unit + "s_per_update", trial.steps_per_update},
                  {"ms_per_update", 1000 * trial.seconds_per_update},
@@ -57,6 +58,7 @@ int dry_run(const Config& config, double seconds, bool json) {
   else
     print(config, trial);
   std::cout.flush();
+  if (!trial.refused.empty()) std::cerr << "lapse: warning: training would refuse this: " << trial.refused << '\n';
   require_memory(trial.memory, trial.available_memory);
   return 0;
 }

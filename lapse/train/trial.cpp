@@ -62,7 +62,11 @@ Trial try_out(const Config& config, double seconds) {
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
   if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
-  require_validation(config, *problem);
+  try {
+    require_validation(config, *problem);
+  } catch (const Error& error) {  // what it would take can be told all the same
+    trial.refused = error.what();
+  }
   if (seconds == 0) return trial;
   const auto learner = make_learner(config, *problem, from);
   tuned.reset();  // a whole file, no longer needed

@@ -9,8 +9,9 @@ namespace lapse {
 
 /// What a run would take, found out without writing anything.
 struct Trial {
-  std::string source;  ///< what it reads
-  std::string unit;    ///< what a timestep is: "token", "step"
+  std::string source;   ///< what it reads
+  std::string unit;     ///< what a timestep is: "token", "step"
+  std::string refused;  ///< what training would refuse of the validation part; empty: nothing
   MemoryEstimate memory;
   int64_t available_memory = 0;   ///< bytes, with what the process has already
   int64_t updates = 0;            ///< that were tried; 0: none was wanted, or none would fit into memory
