@@ -21,6 +21,7 @@ class SinkWindow : public Pattern {
   at::Tensor until_among(const Rows& rows) const override {
     if (sinks_ == 0 || rows.until.numel() == 0) return rows.until;
     const at::Tensor& time = rows.table.time();
+    if (time.is_cpu() && time.is_contiguous() && rows.table.kind().is_contiguous()) return row_by_row(rows);
     const at::Tensor is_sink = time - begin(rows.table) < sinks_;
     return at::minimum(rows.until, at::where(is_sink, kForEver, time + (last_ + 1)));
   }
@@ -31,6 +32,20 @@ class SinkWindow : public Pattern {
 
  private:
   static constexpr int64_t kForEver = std::numeric_limits<int64_t>::max(), kFar = kForEver / 2;
+
+  /// The same without a dozen operators, which a token would wait for.
+  at::Tensor row_by_row(const Rows& rows) const {
+    at::Tensor until = rows.until.clone(at::MemoryFormat::Contiguous);
+    const auto* time = rows.table.time().const_data_ptr<int64_t>();
+    const auto* kind = rows.table.kind().const_data_ptr<uint8_t>();
+    auto* ends = until.mutable_data_ptr<int64_t>();
+    int64_t begin = 0;
+    for (int64_t i = 0, n = until.numel(); i < n; ++i) {
+      if (kind[i] == static_cast<uint8_t>(RowKind::first)) begin = time[i];
+      if (time[i] - begin >= sinks_) ends[i] = std::min(ends[i], time[i] + last_ + 1);
+    }
+    return until;
+  }
 
   /// When each row's stream or episode began: [N]. Its first row is a sink, and so in the table.
   static at::Tensor begin(const MemoryTable& table) {
