@@ -148,8 +148,13 @@ def table(here, results, columns, name="table"):
 
 
 def measured(key, form, reading="test", times=1):
-    """A column: a figure of an evaluation."""
-    return lambda result: form.format(times * result["evaluation"][reading][key])
+    """A column: a figure of an evaluation, if it has that."""
+
+    def show(result):
+        found = result["evaluation"][reading]
+        return form.format(times * found[key]) if key in found else ""
+
+    return show
 
 
 UPDATES = {"updates": lambda result: str(result["updates"])}
