@@ -3,6 +3,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/layer_norm.h"
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/dense/rms_norm.h"
 
@@ -16,12 +17,13 @@ Norm::Norm(int64_t features, const std::string& kind, double epsilon)
 at::Tensor Norm::operator()(const at::Tensor& x) const {
   if (!weight_.defined()) return x;
   if (few_rows(x, kSomeRows)) return few(x, {});
-  if (bias_.defined()) return at::layer_norm(x, {x.size(-1)}, weight_, bias_, epsilon_);
+  if (bias_.defined()) return lapse::layer_norm(x, {}, weight_, bias_, epsilon_);
   return lapse::rms_norm(x, weight_, epsilon_);
 }
 
 at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
   if (weight_.defined() && few_rows(x, kSomeRows) && few_rows(more, kSomeRows)) return few(x, more);
+  if (bias_.defined()) return lapse::layer_norm(x, more, weight_, bias_, epsilon_);
   return (*this)(x + more);
 }
 

@@ -104,10 +104,6 @@ class Run {
                                  problem_->describe(), where, folder_.string()));
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
-    if (threads_ != at::get_num_threads() && update() < config_.train.updates)
-      progress_->print(
-          fmt::format("it was made with {0} threads: with {1} the last digits may differ (--threads {0} repeats them)",
-                      threads_, at::get_num_threads()));
     if (update() >= config_.train.updates)
       progress_->print(
           fmt::format("the run is complete: it has {} updates, and train.updates = {}; to go on, give more (--set "
@@ -227,7 +223,6 @@ class Run {
     const Json state = {{"update", update()},
                         {"streams", feed_->state()},
                         {"random", learner_->draws().counter()},
-                        {"threads", at::get_num_threads()},
                         {"sums",
                          {{"loss", sums_.loss},
                           {"cost", sums_.cost},
@@ -261,7 +256,6 @@ class Run {
       fail(fmt::format("{}: {}", path, error.what()));
     }
     learner_->draws().set_counter(state.counter("random"));
-    if (state.has("threads")) threads_ = state.whole("threads", 1);  // older ones lack it
     sums_ = {sums.number("loss"), sums.number("cost"), sums.number("norm"), sums.whole("updates", 0, kMostUpdates)};
     sums_.losses = sums.has("losses") ? sums.whole("losses", 0, sums_.updates) : sums_.updates;
     const auto count = [&](const char* key) { return sums.has(key) ? sums.whole(key, 0) : 0; };  // older ones lack some
@@ -295,7 +289,6 @@ class Run {
 
   Sums sums_;
   bool resumed_ = false, validation_due_ = false;
-  int64_t threads_ = at::get_num_threads();  // of the process that wrote the checkpoint
   Json history_ = Json::array();
   std::string note_, valid_note_, pace_;
 };

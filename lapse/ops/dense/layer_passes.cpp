@@ -15,49 +15,95 @@ namespace {
 
 #include "lapse/ops/parallel/simd.inc"
 
-void NormaliseSum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
-                  float* to) {
-  const int64_t whole = n / kN * kN;
-  V sums = hn::Zero(d), squares = hn::Zero(d);
-  for (int64_t i = 0; i < whole; i += kN) {
+/// to = x + more. Returns the sum of it all.
+HWY_INLINE float Sum(const float* x, const float* more, int64_t n, float* to) {
+  V sums = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
     const V both = more == nullptr ? hn::LoadU(d, x + i) : hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, more + i));
     sums = hn::Add(sums, both);
     hn::StoreU(both, d, to + i);
   }
   float sum = hn::GetLane(hn::SumOfLanes(d, sums));
-  for (int64_t i = whole; i < n; ++i) sum += to[i] = x[i] + (more == nullptr ? 0 : more[i]);
-  const float mean = bias == nullptr ? 0 : sum / static_cast<float>(n);
-  for (int64_t i = 0; i < whole; i += kN) {
-    const V centred = hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean));
+  for (; i < n; ++i) sum += to[i] = x[i] + (more == nullptr ? 0 : more[i]);
+  return sum;
+}
+
+/// 1 / sqrt(mean (x - middle)^2 + epsilon).
+HWY_INLINE float InverseDeviation(const float* x, float middle, int64_t n, float epsilon) {
+  V squares = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const V centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, middle));
     squares = hn::MulAdd(centred, centred, squares);
   }
   float square = hn::GetLane(hn::SumOfLanes(d, squares));
-  for (int64_t i = whole; i < n; ++i) square += (to[i] - mean) * (to[i] - mean);
-  const float scale = 1 / std::sqrt(square / static_cast<float>(n) + epsilon);
-  for (int64_t i = 0; i < whole; i += kN) {
+  for (; i < n; ++i) square += (x[i] - middle) * (x[i] - middle);
+  return 1 / std::sqrt(square / static_cast<float>(n) + epsilon);
+}
+
+void NormaliseSum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
+                  float* to) {
+  const float sum = Sum(x, more, n, to), mean = bias == nullptr ? 0 : sum / static_cast<float>(n);
+  const float scale = InverseDeviation(to, mean, n, epsilon);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
     const V y =
         hn::Mul(hn::Mul(hn::Sub(hn::LoadU(d, to + i), hn::Set(d, mean)), hn::Set(d, scale)), hn::LoadU(d, weight + i));
     hn::StoreU(bias == nullptr ? y : hn::Add(y, hn::LoadU(d, bias + i)), d, to + i);
   }
-  for (int64_t i = whole; i < n; ++i) to[i] = (to[i] - mean) * scale * weight[i] + (bias == nullptr ? 0 : bias[i]);
+  for (; i < n; ++i) to[i] = (to[i] - mean) * scale * weight[i] + (bias == nullptr ? 0 : bias[i]);
 }
 
-/// 1 / sqrt(mean x^2 + epsilon).
-HWY_INLINE float InverseRms(const float* x, int64_t n, float epsilon) {
-  V squares = hn::Zero(d);
-  int64_t i = 0;
-  for (; i + kN <= n; i += kN) {
-    const V line = hn::LoadU(d, x + i);
-    squares = hn::MulAdd(line, line, squares);
+void LayerNormRows(const float* x, const float* more, const float* weight, const float* bias, float epsilon,
+                   int64_t rows, int64_t n, float* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    NormaliseSum(x + r * n, more == nullptr ? more : more + r * n, weight, bias, epsilon, n, to + r * n);
+}
+
+/// One row of it; dx holds the sum, and then the normed sum, before it holds the gradient.
+HWY_INLINE void LayerNormBackward(const float* dy, const float* x, const float* more, const float* weight,
+                                  float epsilon, int64_t n, float* dx, float* dweight, float* dbias) {
+  const int64_t whole = n / kN * kN;
+  const float mean = Sum(x, more, n, dx) / static_cast<float>(n), scale = InverseDeviation(dx, mean, n, epsilon);
+  const V m = hn::Set(d, mean), s = hn::Set(d, scale);
+  V gs = hn::Zero(d), gys = hn::Zero(d);
+  for (int64_t i = 0; i < whole; i += kN) {
+    const V y = hn::Mul(hn::Sub(hn::LoadU(d, dx + i), m), s), dyi = hn::LoadU(d, dy + i);
+    const V g = hn::Mul(dyi, hn::LoadU(d, weight + i));
+    hn::StoreU(y, d, dx + i);
+    hn::StoreU(hn::MulAdd(dyi, y, hn::LoadU(d, dweight + i)), d, dweight + i);
+    hn::StoreU(hn::Add(dyi, hn::LoadU(d, dbias + i)), d, dbias + i);
+    gs = hn::Add(gs, g);
+    gys = hn::MulAdd(g, y, gys);
   }
-  float sum = hn::GetLane(hn::SumOfLanes(d, squares));
-  for (; i < n; ++i) sum += x[i] * x[i];
-  return 1 / std::sqrt(sum / static_cast<float>(n) + epsilon);
+  float g_sum = hn::GetLane(hn::SumOfLanes(d, gs)), gy_sum = hn::GetLane(hn::SumOfLanes(d, gys));
+  for (int64_t i = whole; i < n; ++i) {
+    dx[i] = (dx[i] - mean) * scale;
+    dweight[i] += dy[i] * dx[i];
+    dbias[i] += dy[i];
+    g_sum += dy[i] * weight[i];
+    gy_sum += dy[i] * weight[i] * dx[i];
+  }
+  const float g_mean = g_sum / static_cast<float>(n), gy_mean = gy_sum / static_cast<float>(n);
+  const V a = hn::Set(d, g_mean), b = hn::Set(d, gy_mean);
+  for (int64_t i = 0; i < whole; i += kN) {
+    const V g = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, weight + i));
+    hn::StoreU(hn::Mul(s, hn::NegMulAdd(hn::LoadU(d, dx + i), b, hn::Sub(g, a))), d, dx + i);
+  }
+  for (int64_t i = whole; i < n; ++i) dx[i] = scale * (dy[i] * weight[i] - g_mean - dx[i] * gy_mean);
+}
+
+void LayerNormRowsBackward(const float* dy, const float* x, const float* more, const float* weight, float epsilon,
+                           int64_t rows, int64_t n, float* dx, float* dweight, float* dbias) {
+  for (int64_t r = 0; r < rows; ++r)
+    LayerNormBackward(dy + r * n, x + r * n, more == nullptr ? more : more + r * n, weight, epsilon, n, dx + r * n,
+                      dweight, dbias);
 }
 
 void RmsNormRows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to) {
   for (int64_t r = 0; r < rows; ++r, x += n, to += n) {
-    const float scale = InverseRms(x, n, epsilon);
+    const float scale = InverseDeviation(x, 0, n, epsilon);
     const V s = hn::Set(d, scale);
     int64_t i = 0;
     for (; i + kN <= n; i += kN)
@@ -70,7 +116,7 @@ void RmsNormRowsBackward(const float* dy, const float* x, const float* weight, f
                          float* dx, float* dweight) {
   const int64_t whole = n / kN * kN;
   for (int64_t r = 0; r < rows; ++r, dy += n, x += n, dx += n) {
-    const float scale = InverseRms(x, n, epsilon);
+    const float scale = InverseDeviation(x, 0, n, epsilon);
     const V s = hn::Set(d, scale);
     V products = hn::Zero(d);
     for (int64_t i = 0; i < whole; i += kN) {
@@ -148,6 +194,8 @@ HWY_AFTER_NAMESPACE();
 namespace lapse {
 
 HWY_EXPORT(NormaliseSum);
+HWY_EXPORT(LayerNormRows);
+HWY_EXPORT(LayerNormRowsBackward);
 HWY_EXPORT(RmsNormRows);
 HWY_EXPORT(RmsNormRowsBackward);
 HWY_EXPORT(Swiglu);
@@ -157,6 +205,14 @@ HWY_EXPORT(LogSumExp);
 void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
                    float* to) {
   HWY_DYNAMIC_DISPATCH(NormaliseSum)(x, more, weight, bias, epsilon, n, to);
+}
+void layer_norm_rows(const float* x, const float* more, const float* weight, const float* bias, float epsilon,
+                     int64_t rows, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(LayerNormRows)(x, more, weight, bias, epsilon, rows, n, to);
+}
+void layer_norm_rows_backward(const float* dy, const float* x, const float* more, const float* weight, float epsilon,
+                              int64_t rows, int64_t n, float* dx, float* dweight, float* dbias) {
+  HWY_DYNAMIC_DISPATCH(LayerNormRowsBackward)(dy, x, more, weight, epsilon, rows, n, dx, dweight, dbias);
 }
 void rms_norm_rows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to) {
   HWY_DYNAMIC_DISPATCH(RmsNormRows)(x, weight, epsilon, rows, n, to);

@@ -11,6 +11,14 @@ namespace lapse {
 void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
                    float* to);
 
+/// LayerNorm of rows of a sum: normalise_sum of each.
+void layer_norm_rows(const float* x, const float* more, const float* weight, const float* bias, float epsilon,
+                     int64_t rows, int64_t n, float* to);
+/// Its gradients, with y the normed sum before weight and bias, and s what it was multiplied by: dx = s (g - mean(g) -
+/// y mean(g y)) with g = dy weight, of x and `more` alike; dweight += sum over rows of dy y, dbias += sum of dy.
+void layer_norm_rows_backward(const float* dy, const float* x, const float* more, const float* weight, float epsilon,
+                              int64_t rows, int64_t n, float* dx, float* dweight, float* dbias);
+
 /// RMSNorm of rows: to [rows][n] = x s weight with s = 1 / sqrt(mean x^2 + epsilon) of each row.
 void rms_norm_rows(const float* x, const float* weight, float epsilon, int64_t rows, int64_t n, float* to);
 /// Its gradients: dx = s (g - x s^2 mean(g x)) with g = dy weight, and dweight += sum over rows of dy x s.

@@ -8,6 +8,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
+#include "lapse/ops/dense/layer_norm.h"
 #include "lapse/ops/dense/rms_norm.h"
 #include "lapse/ops/dense/swiglu.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
@@ -65,6 +66,70 @@ void expect_same(const F& f, const G& expected, const Tensor& a, const Tensor& b
 }
 
 Tensor normal(at::IntArrayRef shape, Random& random) { return random_normal(shape, random).to(at::kFloat); }
+
+/// LayerNorm of x + more (of x alone if that is undefined), and the gradients of all, for the gradient dy of the
+/// result.
+std::vector<Tensor> norm_of_sum(const std::vector<Tensor>& given, const Tensor& dy, bool ours) {
+  std::vector<Tensor> in;
+  for (const auto& each : given) in.push_back(each.defined() ? each.detach().requires_grad_() : each);
+  const Tensor &x = in[0], &more = in[1], &weight = in[2], &bias = in[3];
+  const Tensor y = ours ? layer_norm(x, more, weight, bias, kEpsilon)
+                        : at::layer_norm(more.defined() ? x + more : x, weight.sizes(), weight, bias, kEpsilon);
+  y.backward(dy);
+  std::vector<Tensor> found = {y.detach()};
+  for (const auto& each : in) found.push_back(each.defined() ? each.grad() : at::empty({0}));
+  return found;
+}
+
+void expect_libtorchs(const std::vector<Tensor>& given, const Tensor& dy, int64_t rows) {
+  std::vector<Tensor> wide;
+  for (const auto& each : given) wide.push_back(each.defined() ? each.to(at::kDouble) : each);
+  const auto got = norm_of_sum(given, dy, true), wanted = norm_of_sum(wide, dy.to(at::kDouble), false);
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].sizes(), wanted[i].sizes());
+    EXPECT_LE(largest(got[i] - wanted[i]), kTolerance * std::sqrt(static_cast<double>(rows))) << "result " << i;
+  }
+}
+
+TEST(LayerNorm, IsLibtorchsOfTheSum) {
+  for (const int64_t target : InstructionSet::all())
+    for (const int64_t n : {1, 5, 16, 67, 192})  // two features may be so near that no float32 tells their norm
+      for (const int64_t rows : {0, 1, 3, 65, 200}) {
+        SCOPED_TRACE("n " + std::to_string(n) + ", rows " + std::to_string(rows));
+        const InstructionSet scope(target);
+        Random random(n, "layer norm");
+        // Means far from 0 and rows of other sizes, as residual connections give.
+        const Tensor x = normal({rows, n}, random) + 3 * normal({rows, 1}, random),
+                     more = 2 * normal({rows, n}, random);
+        const Tensor w = normal({n}, random), b = normal({n}, random), dy = normal({rows, n}, random);
+        expect_libtorchs({x, more, w, b}, dy, rows);
+        expect_libtorchs({x, Tensor(), w, b}, dy, rows);
+        const at::NoGradGuard no_grad;
+        const Tensor wanted = at::layer_norm((x + more).to(at::kDouble), {n}, w.to(at::kDouble), b.to(at::kDouble));
+        EXPECT_LE(largest(layer_norm(x, more, w, b, kEpsilon) - wanted), kTolerance);
+      }
+}
+
+TEST(LayerNorm, ReadsAnyLayoutOnAnyNumberOfThreads) {
+  Random random(1, "layer norm");
+  const Tensor x = normal({7, 640, 11}, random).transpose(1, 2),
+               more = normal({1, 11, 640}, random).expand({7, 11, 640});
+  const Tensor w = normal({1280}, random).slice(0, 0, 1280, 2), b = normal({1}, random).expand({640});
+  for (const Tensor& dy : {normal({640, 11, 7}, random).permute({2, 1, 0}), at::ones({1}).expand({7, 11, 640})}) {
+    expect_libtorchs({x, more, w, b}, dy, 77);
+    std::vector<std::vector<Tensor>> results;
+    for (const int threads : {1, 2, 3}) {
+      const Threads scope(threads);
+      results.push_back(norm_of_sum({x, more, w, b}, dy, true));
+    }
+    for (const size_t other : {1, 2})
+      for (size_t i = 0; i < results[0].size(); ++i)
+        EXPECT_TRUE(results[0][i].equal(results[other][i])) << "result " << i;
+  }
+  EXPECT_THROW(layer_norm(x, {}, w.to(at::kDouble), b, kEpsilon), c10::Error);
+  EXPECT_THROW(layer_norm(x, {}, w, b.narrow(0, 0, 8), kEpsilon), c10::Error);
+  EXPECT_THROW(layer_norm(x, x.narrow(0, 0, 3), w, b, kEpsilon), c10::Error);
+}
 
 TEST(RmsNorm, IsLibtorchs) {
   const auto f = [](const Tensor& x, const Tensor& w) { return rms_norm(x, w, kEpsilon); };
@@ -140,6 +205,7 @@ TEST(LayerPasses, LeaveFloat64ToLibtorch) {
   Random random(1, "double");
   const Tensor x = random_normal({3, 8}, random), w = random_normal({8}, random), y = random_normal({3, 8}, random);
   EXPECT_TRUE(rms_norm(x, w, kEpsilon).equal(at::rms_norm(x, {8}, w, kEpsilon)));
+  EXPECT_TRUE(layer_norm(x, y, w, w, kEpsilon).equal(at::layer_norm(x + y, {8}, w, w, kEpsilon)));
   EXPECT_TRUE(swiglu(x, y).equal(at::silu(x) * y));
 }
 

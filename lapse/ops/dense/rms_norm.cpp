@@ -3,11 +3,9 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
-
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/layer_passes.h"
-#include "lapse/ops/parallel/parallel.h"
+#include "lapse/ops/dense/row_pieces.h"
 
 namespace lapse {
 namespace {
@@ -16,27 +14,13 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kPieces = 64;  // that rows are cut into, whatever the number of threads: sums do not depend on it
-
-/// Calls f(piece, first row, rows) for pieces of the rows of n features; on this thread alone if there is little to do.
-template <class F>
-void for_each_piece(int64_t rows, int64_t n, const F& f) {
-  const int64_t pieces = std::min(rows, kPieces);
-  const auto piece = [&](int64_t i) {
-    const int64_t begin = rows * i / pieces, end = rows * (i + 1) / pieces;
-    f(i, begin, end - begin);
-  };
-  if (rows * n > 1 << 14) return for_each_task(pieces, piece);
-  for (int64_t i = 0; i < pieces; ++i) piece(i);
-}
-
 Tensor normalise(const Tensor& x, const Tensor& weight, double epsilon) {
   const int64_t n = x.size(-1);
   Tensor y = at::empty(x.sizes(), x.options());
   const auto* from = x.const_data_ptr<float>();
   const auto* w = weight.const_data_ptr<float>();
   auto* to = y.mutable_data_ptr<float>();
-  for_each_piece(x.numel() / n, n, [&](int64_t, int64_t begin, int64_t rows) {
+  for_each_piece_of_rows(x.numel() / n, n, [&](int64_t, int64_t begin, int64_t rows) {
     rms_norm_rows(from + begin * n, w, static_cast<float>(epsilon), rows, n, to + begin * n);
   });
   return y;
@@ -58,8 +42,8 @@ class Function : public torch::autograd::Function<Function> {
     const Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
     const auto epsilon = static_cast<float>(ctx->saved_data["epsilon"].toDouble());
     const int64_t n = x.size(-1);
-    Tensor dx = at::empty(x.sizes(), x.options()), dweight = at::zeros({kPieces, n}, x.options());
-    for_each_piece(x.numel() / n, n, [&](int64_t i, int64_t begin, int64_t rows) {
+    Tensor dx = at::empty(x.sizes(), x.options()), dweight = at::zeros({kRowPieces, n}, x.options());
+    for_each_piece_of_rows(x.numel() / n, n, [&](int64_t i, int64_t begin, int64_t rows) {
       rms_norm_rows_backward(dy.const_data_ptr<float>() + begin * n, x.const_data_ptr<float>() + begin * n,
                              weight.const_data_ptr<float>(), epsilon, rows, n, dx.mutable_data_ptr<float>() + begin * n,
                              dweight.mutable_data_ptr<float>() + i * n);
