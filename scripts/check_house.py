@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The house rules that a compiler does not check. Lists file:line and reason, and exits 1 where one is broken.
 
-  floors     a file under lapse/ includes only from its own floor or below (docs/architecture.md)
+  levels     a file under lapse/ includes only from its own level or below (docs/architecture.md)
   names      a forgetting method is named nowhere but in lapse/forgetting/, lapse/ops/, the mapping of golden files
              (lapse/interop/golden_table.cpp, golden_selective.*) and tests
   once       every header begins with #pragma once
@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-FLOORS = "core ops memory forgetting nn model data tasks rl train read interop observe serve cli".split()  # lowest first
+LEVELS = "core ops memory forgetting nn model data tasks rl train read interop observe serve cli".split()  # lowest first
 FOLDERS = "lapse bench tests examples".split()
 HEADERS = {".h", ".hpp", ".cuh"}
 SOURCES = {".cpp", ".cc", ".cu"}
@@ -52,7 +52,7 @@ def names_in(line: str, joined: dict[str, str]) -> list[str]:
 
 
 def check_includes(path: pathlib.PurePath, lines: list[str]):
-    floor = path.parts[1] if path.parts[0] == "lapse" else None
+    level = path.parts[1] if path.parts[0] == "lapse" else None
     for number, line in enumerate(lines, 1):
         include = INCLUDE.match(line)
         if not include:
@@ -60,23 +60,23 @@ def check_includes(path: pathlib.PurePath, lines: list[str]):
         target = include[1]
         if path.suffix in HEADERS and target in HEAVY:
             yield number, f"a header includes <{target}>; include single headers, such as <ATen/core/Tensor.h>"
-        if floor is None:
+        if level is None:
             continue
         if ".." in target.split("/"):
-            yield number, f'"{target}": includes are written from the root, as "lapse/FLOOR/file.h"'
+            yield number, f'"{target}": includes are written from the root, as "lapse/LEVEL/file.h"'
         parts = target.split("/")
-        if parts[0] != "lapse" or floor not in FLOORS:
+        if parts[0] != "lapse" or level not in LEVELS:
             continue
-        if len(parts) < 3 or parts[1] not in FLOORS:
-            yield number, f'"{target}" is on no floor; the floors are: {" ".join(FLOORS)}'
-        elif FLOORS.index(parts[1]) > FLOORS.index(floor):
-            yield number, f'{floor} includes "{target}", from a floor above its own'
+        if len(parts) < 3 or parts[1] not in LEVELS:
+            yield number, f'"{target}" is on no level; the levels are: {" ".join(LEVELS)}'
+        elif LEVELS.index(parts[1]) > LEVELS.index(level):
+            yield number, f'{level} includes "{target}", from a level above its own'
 
 
 def check_file(path: pathlib.PurePath, text: str, joined: dict[str, str]):
     lines = text.splitlines()
-    if path.parts[0] == "lapse" and (len(path.parts) < 3 or path.parts[1] not in FLOORS):
-        yield 1, f'this file is on no floor; the floors are: {" ".join(FLOORS)}'
+    if path.parts[0] == "lapse" and (len(path.parts) < 3 or path.parts[1] not in LEVELS):
+        yield 1, f'this file is on no level; the levels are: {" ".join(LEVELS)}'
     yield from check_includes(path, lines)
     if path.suffix in HEADERS and not any(line.strip() == "#pragma once" for line in lines):
         yield 1, "a header without #pragma once"

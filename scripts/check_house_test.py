@@ -47,18 +47,18 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(check_house.check(self.root), [])
 
     def test_include_from_above(self):
-        self.expect("lapse/core/a.cpp", '#include "lapse/core/b.h"\n#include "lapse/ops/x.h"\n', "2: floor above")
+        self.expect("lapse/core/a.cpp", '#include "lapse/core/b.h"\n#include "lapse/ops/x.h"\n', "2: level above")
         (self.root / "lapse/core/a.cpp").unlink()
-        self.expect("lapse/data/a.h", "#pragma once\n #  include <lapse/train/loop.h>\n", "2: floor above")
+        self.expect("lapse/data/a.h", "#pragma once\n #  include <lapse/train/loop.h>\n", "2: level above")
 
     def test_include_from_above_in_a_test(self):
-        self.expect("lapse/memory/a_test.cpp", '#include "lapse/model/b.h"\n', "1: floor above")
+        self.expect("lapse/memory/a_test.cpp", '#include "lapse/model/b.h"\n', "1: level above")
 
-    def test_include_off_the_floors(self):
-        self.expect("lapse/core/a.cpp", '#include "lapse/cellar/b.h"\n#include "../ops/x.h"\n', "1: no floor", "2: root")
+    def test_include_off_the_levels(self):
+        self.expect("lapse/core/a.cpp", '#include "lapse/cellar/b.h"\n#include "../ops/x.h"\n', "1: no level", "2: root")
 
-    def test_file_off_the_floors(self):
-        self.expect("lapse/cellar/a.cpp", "int a;\n", "1: no floor")
+    def test_file_off_the_levels(self):
+        self.expect("lapse/cellar/a.cpp", "int a;\n", "1: no level")
 
     def test_method_named(self):
         spellings = ["expire_span", "ExpireSpan", "expire-span", "Expire-Span", "EXPIRE_SPAN", "expirespan",
