@@ -53,7 +53,8 @@ class Tree:
         self.words = set(re.findall(r"\w+", everything))
         self.fields = set(re.findall(r'\bfield\(\s*"(\w+)"', everything))
         python = [(path, text) for path, text in self.text.items() if path.startswith("python/lapse/")]
-        self.python = {pathlib.PurePath(path).stem for path, _ in python}  # modules, functions and classes
+        # Packages, modules, functions and classes.
+        self.python = {part for path, _ in python for part in pathlib.PurePath(path).with_suffix("").parts[2:]}
         self.python |= {name for _, text in python for name in re.findall(r"^ *(?:def|class) (\w+)", text, re.M)}
         cli = self.join("lapse/cli/")
         self.verbs = set(re.findall(r'"([a-z]+)"', cli))

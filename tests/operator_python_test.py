@@ -11,6 +11,7 @@ LIBRARY = os.environ.get("LAPSE_OPS", str(ROOT / "build" / "release" / "liblapse
 
 torch.ops.load_library(LIBRARY)
 ramp_attention = torch.ops.lapse.ramp_attention
+ramp_attention_backward = torch.ops.lapse.ramp_attention_backward
 
 B, K, H, D, P = 2, 3, 2, 4, 4
 ROWS = (6, 9)  # of the samples; two more are spare
@@ -125,6 +126,26 @@ class Operator(unittest.TestCase):
                         positional = [t.detach() for t in positional]
                         named = {n: t.detach() if isinstance(t, torch.Tensor) else t for n, t in named.items()}
                     torch.library.opcheck(ramp_attention.default, tuple(positional), {**named, "received": True})
+
+    def backward_arguments(self, make):
+        """Of the operator that autograd calls: gradients, outputs, and then the arguments of the call."""
+        positional, named = make()
+        out, ramp_sum, _, stats = ramp_attention(*positional, **named)
+        return [torch.ones_like(out), torch.ones_like(ramp_sum), out.detach(), stats, *positional], named
+
+    def test_opcheck_of_backward(self):
+        for kind, make in KINDS.items():
+            with self.subTest(kind=kind):
+                positional, named = self.backward_arguments(make)
+                positional = [t.detach() for t in positional]
+                named = {n: t.detach() if isinstance(t, torch.Tensor) else t for n, t in named.items()}
+                torch.library.opcheck(ramp_attention_backward.default, tuple(positional), named)
+
+    def test_backward_called_directly_has_no_derivatives(self):
+        positional, named = self.backward_arguments(plain_inputs)
+        gradients = ramp_attention_backward(*positional, **named)
+        with self.assertRaisesRegex(RuntimeError, "not implemented"):
+            gradients[0].sum().backward()
 
     def check_compiled(self, backend, make, **options):
         def function(positional, named):

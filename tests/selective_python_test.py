@@ -121,6 +121,16 @@ class Operator(unittest.TestCase):
                     torch.library.opcheck(selective_attention.default, tuple(positional), named)
                     torch.library.opcheck(selective_prune.default, tuple(positional), {**named, "budget": 3})
 
+    def test_opcheck_of_backward(self):
+        for kind, make in KINDS.items():
+            with self.subTest(kind=kind):
+                positional, named = make()
+                positional = [t.detach() for t in positional]
+                named = {n: t.detach() if isinstance(t, torch.Tensor) else t for n, t in named.items()}
+                out, memory, _, stats = selective_attention(*positional, **named)
+                given = (torch.ones_like(out), torch.ones_like(memory), out, stats, *positional)
+                torch.library.opcheck(torch.ops.lapse.selective_attention_backward.default, given, named)
+
     def check_compiled(self, make, **options):
         def function(positional, named):
             until = selective_prune(*positional, **named, budget=3)

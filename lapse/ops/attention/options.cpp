@@ -60,21 +60,27 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
                 o.age_bias->sym_sizes());
     check_floating(op, "age_bias", o.age_bias, {H, o.age_bias->sym_size(1)});
   }
-  TORCH_CHECK(std::abs(o.bias_age) <= int64_t{1} << 30, op, ": bias_age must lie within -2^30 ... 2^30, got ",
+  constexpr int64_t kFar = int64_t{1} << 30;
+  TORCH_CHECK(o.bias_age >= -kFar && o.bias_age <= kFar, op, ": bias_age must lie within -2^30 ... 2^30, got ",
               o.bias_age);
-  TORCH_CHECK(!o.scale || (*o.scale > 0 && std::isfinite(*o.scale)), op, ": scale must be positive, got ",
-              o.scale.value_or(0));
+  // So that what the kernels hide, a logit of -1e30 before it is scaled, stays far below what they show.
+  TORCH_CHECK(!o.scale || (*o.scale >= 1e-20 && *o.scale <= 1e20), op,
+              ": scale must be positive, within 1e-20 ... 1e20, got ", o.scale.value_or(0));
   TORCH_CHECK(o.dropout >= 0 && o.dropout < 1, op, ": dropout must be in [0, 1), got ", o.dropout);
-  TORCH_CHECK(o.dropout == 0 || (o.seed && o.seed->numel() == 1 && o.seed->scalar_type() == at::kLong), op,
-              ": dropout needs a seed, an int64 tensor of one element");
+  TORCH_CHECK(
+      o.dropout == 0 || (o.seed && o.seed->numel() == 1 && o.seed->dim() <= 1 && o.seed->scalar_type() == at::kLong),
+      op, ": dropout needs a seed, an int64 tensor of one element");
 }
 
 void check_attention_offsets(const char* op, const AttentionInputs& x) {
   TORCH_CHECK(x.offsets.device().is_cpu() && x.offsets.is_contiguous(), op, ": offsets must be contiguous on the CPU");
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   const int64_t B = x.q.size(0);
-  TORCH_CHECK(offsets[0] >= 0 && offsets[B] <= x.k.size(0), op, ": offsets must lie in 0 ... ", x.k.size(0));
-  for (int64_t b = 0; b < B; ++b) TORCH_CHECK(offsets[b] <= offsets[b + 1], op, ": offsets must not decrease");
+  TORCH_CHECK(offsets[0] >= 0 && offsets[B] <= x.k.size(0), op, ": offsets must lie in 0 ... ", x.k.size(0), ", got ",
+              offsets[0], " to ", offsets[B]);
+  for (int64_t b = 0; b < B; ++b)
+    TORCH_CHECK(offsets[b] <= offsets[b + 1], op, ": offsets must not decrease, got ", offsets[b], " and then ",
+                offsets[b + 1], " for sample ", b);
 }
 
 }  // namespace lapse

@@ -12,10 +12,12 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();  ///< as an ag
 
 /// B samples of K queries at consecutive times read N packed rows. Rows of sample b are offsets[b] ... offsets[b+1]-1;
 /// rows from offsets[B] on are spare and never read. Of a sample's rows those that some query sees come by strictly
-/// ascending time; the others may have any time, and cost nothing beyond one pass over times. Ages are counted in
-/// timesteps: a = (time of query) - (time of row).
+/// ascending time; the others may have any time, and cost nothing beyond one pass over times. Times lie within -2^61
+/// ... 2^61; rows that some query of the block sees hold finite numbers. Ages are counted in timesteps: a = (time of
+/// query) - (time of row). The fused kernels take float32 and bfloat16; float64 and what else is floating go to the
+/// references.
 struct AttentionInputs {
-  at::Tensor q;                     ///< [B, K, H, D] float32, float64 or bfloat16
+  at::Tensor q;                     ///< [B, K, H, D] floating
   at::Tensor k, v;                  ///< [N, G, D], dtype of q; head h of the queries reads head h / (H / G) of these
   at::Tensor offsets;               ///< [B + 1] int64, on the CPU; all else may be on another device
   at::Tensor start;                 ///< [B] int64: time of each sample's first query

@@ -187,7 +187,7 @@ class TiledWork {
   void set_head_span() {
     const float span = call_.head_span[head_];
     constexpr float kFar = 1 << 30;
-    // A span of NaN is nowhere m = 1, so that it shows in the result.
+    // A span of NaN is nowhere m = 1: each tile computes m, and forward's last step makes the head's output NaN.
     const auto whole = static_cast<int64_t>(std::isnan(span) ? -kFar : std::floor(std::clamp(span, -kFar, kFar)));
     for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
       head_spans_[i] = span;

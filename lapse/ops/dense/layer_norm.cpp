@@ -85,8 +85,9 @@ Tensor layer_norm(const Tensor& x, const Tensor& more, const Tensor& weight, con
               x.dim() == 0 ? 0 : x.size(-1), "], got ", weight.scalar_type(), " ", weight.sizes(), " and ",
               bias.scalar_type(), " ", bias.sizes());
   const bool sums = more.defined();
-  TORCH_CHECK(!sums || (more.sizes() == x.sizes() && more.scalar_type() == x.scalar_type()),
-              "layer_norm: what is added must be like x, ", x.scalar_type(), " ", x.sizes());
+  TORCH_CHECK(
+      !sums || (more.sizes() == x.sizes() && more.scalar_type() == x.scalar_type() && more.device() == x.device()),
+      "layer_norm: what is added must be like x, ", x.scalar_type(), " ", x.sizes());
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || x.numel() == 0)
     return at::layer_norm(sums ? x + more : x, weight.sizes(), weight, bias, epsilon);
   const Tensor from = x.contiguous(), added = sums ? more.contiguous() : more;

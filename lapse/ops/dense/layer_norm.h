@@ -8,7 +8,7 @@ namespace lapse {
 
 /// y = (s - mean(s)) / sqrt(variance(s) + epsilon) weight + bias over the last dimension, s = x + more (x alone if
 /// `more` is undefined); x, more [..., n], weight and bias [n] of the same dtype. Differentiable in all, once. float32
-/// on the CPU by ops/layer_passes.h; all else by at::layer_norm. c10::Error for shapes and types that do not fit.
+/// on the CPU by ops/dense/layer_passes.h; all else by at::layer_norm. c10::Error for shapes and types that do not fit.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& more, const at::Tensor& weight, const at::Tensor& bias,
                       double epsilon);
 

@@ -278,7 +278,7 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
   std::vector<Tensor> y;
   const bool few = m <= kFewRows;
-  const bool nothing = m == 0 || weights[0].numel() == 0;
+  const bool nothing = m == 0 || std::any_of(weights.begin(), weights.end(), [](auto& w) { return w.numel() == 0; });
   if (rounds && (!few || nothing || !x.device().is_cpu())) {
     std::vector<Tensor> wide;
     for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));

@@ -58,8 +58,9 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
   at::AutoDispatchBelowADInplaceOrView below;
   auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, lse, computes_bfloat16(x));
   const auto type = q.scalar_type();
-  const Tensor absent = q.new_empty({0});
-  auto given = [&](const Tensor& gradient, const Optional& input) { return input ? as(gradient, input) : absent; };
+  auto given = [&](const Tensor& gradient, const Optional& input) {
+    return input ? as(gradient, input) : q.new_empty({0});
+  };
   return {g.q.to(type),
           g.k.to(type),
           g.v.to(type),

@@ -80,7 +80,7 @@ class Decode {
       const int64_t a = now - time[i];
       bool seen = a >= o_.min_age && a <= o_.max_age;
       if (until != nullptr)
-        seen = seen && now < until[i];
+        seen = seen && now < until[i] && !(span != nullptr && std::isnan(span[i]));
       else if (span != nullptr)
         seen = seen && ramp_sees(span[i], a, ramp);
       if (!seen && !o_.received) continue;  // what rows received is asked of all
@@ -115,8 +115,8 @@ class Decode {
       const auto softmax = call_.join(to - from, sums, h, out);
       const float sum = softmax.sum, masked = softmax.masked;
       stats[0] = call_.log_sum_exp(softmax);
-      stats[1] = sum > 0 ? masked / sum : 0;
-      const float normal = sum > 0 ? 1 / (masked + epsilon * sum) : 0;
+      stats[1] = sum == 0 ? 0 : masked / sum;
+      const float normal = sum == 0 ? 0 : 1 / (masked + epsilon * sum);
       for (int64_t d = 0; d < D; ++d) out[d] *= normal;
       if (!o_.received) continue;
       auto* received = y_.received.mutable_data_ptr<float>();

@@ -199,6 +199,8 @@ const Fault kFaults[] = {
        c.options.age_bias = at::zeros({3, 5}, at::kLong);
      }},
     {"bias_age", [](RampCase& c) { c.options.bias_age = int64_t{1} << 40; }},
+    {"bias_age", [](RampCase& c) { c.options.bias_age = std::numeric_limits<int64_t>::min(); }},
+    {"scale", [](RampCase& c) { c.options.scale = 1e-30; }},
     {"scale", [](RampCase& c) { c.options.scale = 0; }},
     {"scale", [](RampCase& c) { c.options.scale = NAN; }},
     {"max_age", [](RampCase& c) { c.options.min_age = 3, c.options.max_age = 2; }},

@@ -97,27 +97,31 @@ class Forward {
     return {task.key_head * call_.group + part / blocks, part % blocks};
   }
 
-  /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics.
+  /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics. Exactly 0 for a query
+  /// that sees nothing, whatever stands in the rows that others see; NaN for a head whose span is NaN.
   void finish(int64_t sample, int64_t h, int64_t j, const RunningSoftmax& running, float* values, float* out) {
     const int64_t lanes = call_.queries, width = call_.width;
     const float epsilon = call_.spans() ? kRampEpsilon : 0;
     const float scale = 1 / call_.unit;
+    const bool diverged = !call_.head_span.empty() && std::isnan(call_.head_span[h]);
     alignas(64) float factor[kTileQueries];
     float* stats = y_.stats.template mutable_data_ptr<float>();
     for (int64_t t = 0; t < lanes; ++t) {
       const float sum = running.sum[t], masked = running.masked[t];
-      factor[t] = sum > 0 ? 1 / (masked + epsilon * sum) : 0;
+      factor[t] = diverged ? NAN : sum == 0 ? 0 : 1 / (masked + epsilon * sum);
       if (j * lanes + t >= call_.K) continue;
       float* at = stats + call_.query_at(sample, j * lanes + t, h) / call_.D * 2;
-      at[0] = sum > 0 ? running.largest[t] * scale + std::log(sum) : -INFINITY;
-      at[1] = sum > 0 ? masked / sum : 0;
+      at[0] = sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);
+      at[1] = sum == 0 ? 0 : masked / sum;
     }
     scale_columns(values, factor, static_cast<int>(width), static_cast<int>(lanes));
     transpose(values, static_cast<int>(lanes), out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
     T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
+    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t) {
+      if (factor[t] == 0) std::fill_n(out + t * width, width, 0.f);
       store_scaled(out + t * width, 1, call_.D, to + call_.query_at(sample, j * lanes + t, h));
+    }
   }
 
   /// Joins the chunks that begin with this task, in their order.

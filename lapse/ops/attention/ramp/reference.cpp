@@ -71,7 +71,7 @@ struct Sample {
   }
   /// The sum over the heads that share a key: [H, n, D] as [n, G, D].
   static Tensor to_keys(const Tensor& x, int64_t G) {
-    return (G == x.size(0) ? x : x.view({G, -1, x.size(1), x.size(2)}).sum(1)).transpose(0, 1);
+    return (G == x.size(0) ? x : x.view({G, x.size(0) / G, x.size(1), x.size(2)}).sum(1)).transpose(0, 1);
   }
 
   void add_mask(const AttentionInputs& x, const RampOptions& o, at::ScalarType type) {
@@ -123,6 +123,9 @@ struct Sample {
     return a;
   }
 
+  /// x [H, K, D] where the query sees something, else 0: also where rows that others see are not finite.
+  Tensor where_seeing(const Tensor& x) const { return at::where(sees.view({-1, 1}), x, 0); }
+
   /// Log-sum-exp of the visible logits, from the largest one and its softmax: [H, K], -inf where nothing is visible.
   Tensor log_sum_exp(const Tensor& logits, const Tensor& a) const {
     return (logits.amax(2) - a.amax(2).log_()).masked_fill_(at::logical_not(sees), -INFINITY);
@@ -171,7 +174,7 @@ RampOutputs ramp_attention_reference(const AttentionInputs& x, const RampOptions
     y.stats[b].select(2, 1).copy_(Z.t());
     if (o.received) s.rows(y.received).copy_(a.sum(1).t());
     if (s.keep.defined()) a.mul_(s.keep);
-    y.out[b].copy_(at::bmm(a, s.v).transpose(0, 1));
+    y.out[b].copy_(s.where_seeing(at::bmm(a, s.v)).transpose(0, 1));
   });
   return y;
 }
@@ -187,15 +190,15 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
   const double scale = scale_of(o, x.q);
   const int64_t P = o.position ? o.position->size(0) : 0;
   auto zeros = [](const Tensor& like) { return at::zeros(like.sizes(), like.options()); };
-  auto absent = x.q.new_empty({0});
+  auto absent = [&] { return x.q.new_empty({0}); };  // one each: operators must not return a tensor twice
   RampGradients g{zeros(x.q),
                   zeros(x.k),
                   zeros(x.v),
-                  o.row_span ? zeros(*o.row_span) : absent,
-                  absent,
-                  absent,
-                  o.logit ? zeros(*o.logit) : absent,
-                  absent};
+                  o.row_span ? zeros(*o.row_span) : absent(),
+                  absent(),
+                  absent(),
+                  o.logit ? zeros(*o.logit) : absent(),
+                  absent()};
   // Shared by the samples, so summed over them afterwards.
   const auto wide = x.q.options().dtype(type);
   const Tensor head_span = at::zeros({B, o.head_span ? H : 0}, wide);

@@ -4,6 +4,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -155,7 +156,10 @@ TORCH_LIBRARY_IMPL(lapse, Meta, m) {
   m.impl("ramp_attention", meta);
   m.impl("ramp_attention_backward", meta_backward);
 }
-TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("ramp_attention", autograd); }
+TORCH_LIBRARY_IMPL(lapse, Autograd, m) {
+  m.impl("ramp_attention", autograd);
+  m.impl("ramp_attention_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
+}
 
 #define LAPSE_RAMP_FIELDS                                                                                             \
   x.q, x.k, x.v, x.offsets, x.start, x.time, o.row_span, o.head_span, o.position, o.logit, o.seed, o.ramp, o.min_age, \

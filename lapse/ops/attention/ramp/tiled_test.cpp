@@ -214,6 +214,70 @@ TEST(RampAttentionTiled, KeepsNaN) {
   }
 }
 
+/// K queries of one head before which n rows of one sample lie.
+AttentionInputs one_stream(int64_t K, int64_t n, Random& random, at::ScalarType type) {
+  return {random_normal({1, K, 1, 16}, random).to(type),
+          random_normal({n, 1, 16}, random).to(type),
+          random_normal({n, 1, 16}, random).to(type),
+          at::arange(2, at::kLong) * n,
+          at::full({1}, n, at::kLong),
+          at::arange(n, at::kLong)};
+}
+
+// As when an adaptive span has diverged.
+TEST(RampAttentionTiled, ShowsAHeadSpanOfNaN) {
+  Random random(8, "NaN");
+  for (int64_t K : {1, 8, 70})
+    for (auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      RampOptions o;
+      o.head_span = at::full({1}, NAN);
+      o.ramp = 4;
+      EXPECT_TRUE(ramp_attention(one_stream(K, 100, random, type), o).out.isnan().all().item<bool>()) << K << type;
+    }
+}
+
+TEST(RampAttentionTiled, ARowSpanOfNaNIsSeenByNobody) {
+  Random random(8, "NaN");
+  for (int64_t K : {1, 8, 70}) {
+    AttentionInputs x = one_stream(K, 100, random, at::kFloat);
+    RampOptions o;
+    o.row_span = at::full({100}, 200.f);
+    (*o.row_span)[40] = NAN;
+    x.until = at::full({100}, 1000, at::kLong);
+    o.received = true;
+    const auto y = ramp_attention(x, o);
+    EXPECT_EQ(y.received[40].item<float>(), 0) << K;
+    EXPECT_FALSE(y.out.isnan().any().item<bool>()) << K;
+  }
+}
+
+// All bits set is a NaN too, which rounding to bfloat16 by an addition would make 0.
+TEST(RampAttentionTiled, KeepsAnyNaNInBFloat16) {
+  Random random(8, "NaN");
+  for (int64_t K : {1, 8, 70}) {
+    AttentionInputs x = one_stream(K, 100, random, at::kBFloat16);
+    RampOptions o;
+    o.logit = at::zeros({100, 1});
+    o.logit->view(at::kInt)[5] = -1;
+    const auto y = ramp_attention(x, o);
+    EXPECT_TRUE(y.out.isnan().all().item<bool>()) << K;
+    EXPECT_TRUE(y.stats.select(3, 0).isnan().all().item<bool>()) << K;
+  }
+}
+
+// A query that sees nothing gets exactly 0, whatever the rows hold that others see.
+TEST(RampAttentionTiled, SeesNothingBesideRowsThatAreNotFinite) {
+  Random random(8, "inf");
+  for (auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+    AttentionInputs x = one_stream(8, 3, random, type);
+    x.start = at::zeros({1}, at::kLong);
+    x.time = at::arange(3, at::kLong) + 6;  // seen by the last query alone
+    x.v.fill_(INFINITY);
+    const auto out = ramp_attention(x, {}).out;
+    EXPECT_EQ(out.narrow(1, 0, 7).count_nonzero().item<int64_t>(), 0) << type;
+  }
+}
+
 // "-inf" as a mask: rows that get no weight, also where a whole chunk of them does.
 TEST(RampAttentionTiled, TakesMinusInfinityAsALogit) {
   Random random(9, "masked");

@@ -36,7 +36,7 @@ void check_selective_attention(const AttentionInputs& x, const SelectiveOptions&
   } else {
     TORCH_CHECK(H > 0, "selective_attention: without select_q there must be a head");
   }
-  TORCH_CHECK(o.cap > 0, "selective_attention: cap must be positive, got ", o.cap);
+  TORCH_CHECK(o.cap >= 1e-20, "selective_attention: cap must be positive, at least 1e-20, got ", o.cap);
 }
 
 void check_selective_attention_backward(const Tensor& grad_out, const Tensor& grad_memory, const AttentionInputs& x,

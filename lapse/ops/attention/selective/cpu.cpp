@@ -58,9 +58,8 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
     at::AutoDispatchBelowADInplaceOrView below;
     g = selective_attention_backward_tiled(grad_out, grad_memory, x, o, y, computes_bfloat16(x));
   }
-  const Tensor absent = q.new_empty({0});
   auto as = [&](const Tensor& gradient, const std::optional<Tensor>& input) {
-    return input ? gradient.to(input->scalar_type()) : absent;
+    return input ? gradient.to(input->scalar_type()) : q.new_empty({0});
   };
   return {as(g.q, q),
           as(g.k, k),

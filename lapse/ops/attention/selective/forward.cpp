@@ -214,8 +214,10 @@ class Forward {
     transpose(m.values, static_cast<int>(lanes), m.out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
     T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t)
+    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t) {
+      if (factor[t] == 0) std::fill_n(m.out + t * width, width, 0.f);  // whatever stands in the rows that others see
       store_scaled(m.out + t * width, 1, heads_.D, to + heads_.query_at(task.sample, task.block * lanes + t, h));
+    }
   }
 
   const SelectiveCall<T> call_;

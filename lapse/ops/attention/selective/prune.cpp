@@ -37,7 +37,7 @@ Tensor until_of(const AttentionInputs& x) {
 }
 
 /// Whether row i goes before row j: the most masked, of equals those that are not first, of these the oldest. An order
-/// needs numbers: NaN goes before all.
+/// needs numbers, so NaN counts as infinite; which rows go where some F is NaN is not defined beyond that.
 class GoesBefore {
  public:
   GoesBefore(const float* F, const bool* first) : F_(F), first_(first) {}  // either may be null

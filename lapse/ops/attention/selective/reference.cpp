@@ -60,7 +60,7 @@ struct Sample {
   }
   /// The sum over the heads that share a key: [H, n, D] as [n, G, D].
   Tensor to_keys(const Tensor& x, int64_t G) const {
-    return (G == x.size(0) ? x : x.view({G, -1, n, x.size(2)}).sum(1)).transpose(0, 1);
+    return (G == x.size(0) ? x : x.view({G, x.size(0) / G, n, x.size(2)}).sum(1)).transpose(0, 1);
   }
   static double scale(const Tensor& x) { return 1 / std::sqrt(static_cast<double>(x.size(-1))); }
 
@@ -125,7 +125,8 @@ SelectiveOutputs selective_attention_reference(const AttentionInputs& x, const S
     y.memory[b].copy_(at::where(s.visible, 1 - s.F.clamp_max(o.cap) / o.cap, 0).sum(1));
     s.rows(y.masking).copy_(s.after);
     if (s.keep.defined()) a = a * s.keep;
-    y.out[b].copy_(at::matmul(a, s.v).transpose(0, 1));
+    const Tensor sees = s.visible.any(1).view({-1, 1});  // else 0, also where rows that others see are not finite
+    y.out[b].copy_(at::where(sees, at::matmul(a, s.v), 0).transpose(0, 1));
   }
   return y;
 }
@@ -156,8 +157,8 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
   check_attention_offsets("selective_attention", x);
   at::AutoDispatchBelowADInplaceOrView below;
   auto zeros = [](const Tensor& like) { return at::zeros(like.sizes(), like.options()); };
-  const Tensor absent = x.q.new_empty({0});
-  SelectiveGradients g{zeros(x.q), zeros(x.k), zeros(x.v), absent, absent, absent, absent};
+  auto absent = [&] { return x.q.new_empty({0}); };
+  SelectiveGradients g{zeros(x.q), zeros(x.k), zeros(x.v), absent(), absent(), absent(), absent()};
   if (o.select_q) g.select_q = zeros(*o.select_q), g.select_k = zeros(*o.select_k);
   Tensor position;
   const auto wide = x.q.options().dtype(at::toOpMathType(x.q.scalar_type()));

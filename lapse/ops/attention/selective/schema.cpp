@@ -5,6 +5,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -151,7 +152,10 @@ TORCH_LIBRARY_IMPL(lapse, Meta, m) {
   m.impl("selective_attention_backward", meta_backward);
   m.impl("selective_prune", meta_prune);
 }
-TORCH_LIBRARY_IMPL(lapse, Autograd, m) { m.impl("selective_attention", autograd); }
+TORCH_LIBRARY_IMPL(lapse, Autograd, m) {
+  m.impl("selective_attention", autograd);
+  m.impl("selective_attention_backward", torch::autograd::autogradNotImplementedFallback());  // no second derivatives
+}
 
 #define LAPSE_SELECTIVE_FIELDS                                                                                  \
   x.q, x.k, x.v, x.offsets, x.start, x.time, o.masking, x.until, o.select_q, o.select_k, o.position, o.seed,    \
