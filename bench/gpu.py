@@ -14,6 +14,7 @@ this run.
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import sys
 import time
@@ -294,6 +295,8 @@ def main():
     options = parser.parse_args()
     if not SMOKE and not torch.cuda.is_available():
         sys.exit("gpu: there is no NVIDIA GPU here that PyTorch can use")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu: stopped"))  # `timeout`: what was measured is written
     begin = time.time()
     deadline = begin + 60 * options.minutes
     card = "interpreter" if SMOKE else torch.cuda.get_device_name()

@@ -42,11 +42,11 @@ failed=0
 watch() { # NAME COMMAND...
   local name=$1 before after status=0
   shift
-  before=$(cat "$reports"/* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
-  "$@" >"$reports.log" 2>&1 || status=$?
-  after=$(cat "$reports"/* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
+  before=$(cat "$reports"/report* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
+  "$@" >"$reports/log" 2>&1 || status=$?
+  after=$(cat "$reports"/report* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true)
   printf '%-44s %s reports, %s\n' "$name" $((after - before)) "$( ((status == 0)) && echo passed || echo "status $status")"
-  ((status == 0)) || { tail -n 30 "$reports.log" >&2; failed=1; }
+  ((status == 0)) || { tail -n 30 "$reports/log" >&2; failed=1; }
   ((after == before)) || failed=1
   results+=("$name" $((after - before)) "$status")
 }
@@ -69,7 +69,7 @@ run_part() {
 }
 for part in "${parts[@]}"; do run_part "$part"; done
 
-cat "$reports"/report* 2>/dev/null >&2 || true
+cat "$reports"/report* >&2 2>/dev/null || true
 [[ -z $json ]] || .venv/bin/python - "$json" "$(git rev-parse --short HEAD)" "${results[@]}" <<'PYTHON'
 import json, pathlib, sys
 file, commit, *rest = sys.argv[1:]

@@ -13,6 +13,9 @@ if not torch.cuda.is_available():
 os.environ["LAPSE_GPU"] = "1"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARIES = pathlib.Path(os.environ.get("LAPSE_OPERATORS", ROOT / "build" / "release"))
+if not (LIBRARIES / "lapse_kernels.bin").exists():
+    print("there are no compiled kernels; make them: scripts/build.sh release cuda_kernels")
+    sys.exit(77)
 os.environ["LAPSE_OPS"] = str(LIBRARIES / "liblapse_ops.so")
 
 import ramp_triton_test as ramp  # noqa: E402

@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from program import TINY, ProgramTest, english, lapse, merged, shared_folder, start, train_run
+from program import TINY, ProgramTest, checkpoints, english, lapse, merged, shared_folder, start, train_run
 
 WINDOWS = {
     "data": {"windows": True},
@@ -163,6 +163,25 @@ class Against(LossesTest):
                 self.refuse(verb, run, *data, flag, path, says=[flag, "is read too"])
                 self.assertEqual(path.read_text(), text)
         self.refuse("tokenizer", "train", "--data", shared / "own.txt", "--out", shared / "own.txt", says="is read too")
+
+    def test_files_of_a_run_are_not_written_over(self):
+        for verb, flag in (("eval", "--losses"), ("inspect", "--out"), ("prune", "--out")):
+            run = shared / ("windows" if verb == "prune" else "expire")
+            for file in (checkpoints(run)[0], run / "config.toml", run / "metrics.jsonl"):
+                before = file.read_bytes()
+                self.refuse(verb, run, flag, file, says=[flag, "is read too"])
+                self.assertEqual(file.read_bytes(), before)
+        for run, of_what in ((shared / "expire", "--against"), (shared / "windows", "--standard")):
+            verb, flag = ("eval", "--losses") if of_what == "--against" else ("prune", "--out")
+            self.refuse(verb, run, of_what, shared / "fixed", flag, checkpoints(shared / "fixed")[0], says=[flag, "is read too"])
+
+    def test_an_empty_name_is_refused(self):
+        windows, expire = shared / "windows", shared / "expire"
+        for verb, run, flags in (("eval", expire, ("--data", "--losses", "--against")), ("inspect", expire, ("--data", "--compare", "--out")),
+                                 ("prune", windows, ("--data", "--out", "--standard")), ("train", windows / "config.toml", ("--data", "--out"))):  # fmt: skip
+            for flag in flags:
+                rest = ("--out", self.folder / "out") if verb == "train" and flag != "--out" else ()
+                self.refuse(verb, run, *rest, flag, "", says=flag)
 
     def test_what_it_refuses(self):
         def refused(words, *arguments):

@@ -85,6 +85,15 @@ class Prune(ProgramTest):
         printed = self.succeed("prune", "selective", "--tokens", 2000, "--context", 24, "--threshold", 0.1, "--out", out, cwd=shared).stdout
         self.assertIn("the loss to reach, 0.1000, is not reached with 24 rows a layer, where the search begins\n", printed)
 
+    def test_documents_that_fill_no_window_begin_at_a_whole_one(self):
+        lines = "\n".join(english(40, seed=i).replace("\n", " ") for i in range(400))
+        text = self.write("lines.txt", lines + "\n")
+        train_run(self.folder / "lines", merged(SELECTIVE, {"data": {"path": str(text), "documents": "lines", "windows": False}}))
+        done = self.succeed("prune", "lines", "--tokens", 500, "--margin", 9, "--json", cwd=self.folder)
+        result = json.loads(done.stdout)
+        self.assertEqual((result["full"], result["rounds"][-1]["budgets"]), (128, [8, 8]))
+        self.assertEqual(result["rounds"][0]["loss"], result["chosen_on"]["loss_full"])
+
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]
         saved = shared / "selective" / "prune.json"
@@ -222,7 +231,7 @@ class Windows(ProgramTest):
             self.assertIn("at most 61", done.stderr)
         whole = "x" * 63
         self.assertEqual(len(written("--prompt", whole)["tokens"]), 1)
-        self.assertEqual(len(written("--prompt", whole, "--remembered")["remembered"]), 64)  # of the tokens read
+        self.assertEqual(len(written("--prompt", whole, "--remembered")["remembered"]), 65)  # the last is not read
         done = generate("--prompt", whole + "x")
         self.assertEqual(done.returncode, 1)
         self.assertIn("the prompt has 65 tokens", done.stderr)

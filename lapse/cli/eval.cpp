@@ -73,8 +73,22 @@ Json to_json(const Reader& reader, const EvaluationResult& result, const std::ve
   return json;
 }
 
+/// How the run was read, as far as this differs from one reading to another.
+Json options_of(const Arguments& arguments, int64_t block) {
+  Json options = {{"precision", arguments.reading.precision}, {"block", block}};
+  if (arguments.min_fill > 0) options["min_fill"] = arguments.min_fill;
+  if (!arguments.data.empty()) options["data"] = arguments.data;
+  for (const auto* given : {&arguments.reading.of_method, &arguments.reading.of_task})
+    for (const auto& [name, value] : *given) options[name] = value;
+  return options;
+}
+
+void print(const std::vector<Figure>& figures) {
+  for (const auto& figure : figures) std::cout << fmt::format("{:<19} {:.4f}\n", figure.name, figure.value);
+}
+
 void print(const Json& result, const std::vector<Figure>& figures) {
-  for (const auto& figure : figures) std::cout << fmt::format("{:<20}{:.4f}\n", figure.name, figure.value);
+  print(figures);
   if (result.contains("scored"))
     std::cout << fmt::format("{:<20}{:.4g}\n{:<20}{}\n", "loss", result["loss"].get<double>(), "scored",
                              result["scored"].get<int64_t>());
@@ -90,7 +104,7 @@ void print(const Json& result, const std::vector<Figure>& figures) {
 
 void print_comparison(const Json& result, const std::vector<Figure>& figures) {
   std::cout << fmt::format("\nagainst {}\n", result["against"]["run"].get<std::string>());
-  for (const auto& figure : figures) std::cout << fmt::format("{:<20}{:.4f}\n", figure.name, figure.value);
+  print(figures);
   std::cout << fmt::format("{:<20}{:+.4f} nats per token\n\n{}", "difference", result["mean_difference"].get<double>(),
                            table_of(result["differences"]));
 }
@@ -106,21 +120,18 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
-/// An unset variable of a shell: nothing else than what was asked for may be read.
-void refuse_empty(const Command& verb, const Arguments& arguments) {
-  const std::pair<const char*, const std::string&> given[] = {{"--data", arguments.data},
-                                                              {"--losses", arguments.losses},
-                                                              {"--against", arguments.against},
-                                                              {"--choices", arguments.choices.questions}};
-  for (const auto& [name, value] : given)
-    if (value.empty() && verb.count(name) > 0) fail(fmt::format("{} is empty; name a file, or leave it out", name));
-}
-
 int run(const Command& verb, const Arguments& arguments) {
-  refuse_empty(verb, arguments);
+  refuse_empty(verb, {{"--data", arguments.data},
+                      {"--losses", arguments.losses},
+                      {"--against", arguments.against},
+                      {"--choices", arguments.choices.questions}});
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading);
-  if (!arguments.losses.empty()) check_apart(arguments.losses, "--losses", {arguments.data}, reader.config().data);
+  if (!arguments.losses.empty()) {
+    auto read = files_of_runs({arguments.reading.run, arguments.against});
+    read.push_back(arguments.data);
+    check_apart(arguments.losses, "--losses", read, reader.config().data);
+  }
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
@@ -171,7 +182,8 @@ int run(const Command& verb, const Arguments& arguments) {
   json.update({{"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
                {"peak_memory", peak_memory()},
-               {"complete", !result.stopped}});
+               {"complete", !result.stopped},
+               {"options", options_of(arguments, block)}});
   std::vector<Figure> other_figures;
   if (other) {
     const auto compared = other->evaluator.finish();

@@ -64,7 +64,11 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
                {"memory_sizes", generator.memory_sizes()},
                {"memory_bytes", generator.memory_bytes()},
                {"peak_memory", peak_memory()}};
-  if (arguments.remembered) json["remembered"] = generator.remembered();
+  if (arguments.remembered) {
+    auto remembered = generator.remembered();
+    remembered.resize(prompt_tokens + std::ssize(tokens));  // a last token may not have been read
+    json["remembered"] = remembered;
+  }
   // A byte model may write what is not UTF-8; JSON cannot hold that.
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
@@ -90,6 +94,8 @@ int fill(const Command& verb, const Arguments& arguments, Transformer& model, co
     print_json(arguments, text, made, std::ssize(source), generator, seconds);
   else
     std::cout << text << '\n';
+  if (text.find("<extra_id_") != std::string::npos)
+    std::cerr << "lapse: some gaps stay open; the model wrote nothing for them\n";
   return 0;
 }
 

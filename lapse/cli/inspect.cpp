@@ -166,9 +166,12 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
 
 int run(const Command& verb, Arguments arguments) {
   if (!arguments.matrix.what.empty() && verb.count("--out") == 0) arguments.out = "matrix.json";
+  refuse_empty(verb, {{"--data", arguments.data}, {"--compare", arguments.compare}});
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
-  check_apart(arguments.out, "--out", {arguments.data, arguments.compare}, reader.config().data);
+  auto read = files_of_runs({arguments.reading.run});
+  read.insert(read.end(), {arguments.data, arguments.compare});
+  check_apart(arguments.out, "--out", read, reader.config().data);
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--compare", "--split", "--offset"});
   const auto model = reader.model();

@@ -63,6 +63,7 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
                                  .layer = arguments.layer,
                                  .progress = [&](int64_t done) { progress.update(done); }};
   const auto record = record_matrix(model, *blocks, options);
+  if (!record.stopped) progress.of(record.documents);
   progress.finish();
   if (record.stopped) return "";
   if (record.documents < arguments.documents)

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -140,20 +141,29 @@ std::string beginning_of(const std::string& path) {
   return text;
 }
 
+/// The script that draws a file.
+const char* kind_of(const std::string& file) {
+  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\n \"settings\":", kBudgets}})
+    if (beginning_of(file).starts_with(key)) return script;
+  return kLosses;
+}
+
 /// The script that draws the runs, or files.
 const char* script_of(const Command& verb, const Arguments& arguments) {
   if (!arguments.against.empty()) {
     refuse_given(verb, {"--x", "--smooth"}, "is for curves, and --against draws points");
     return kMemory;
   }
+  for (const auto& run : arguments.runs)
+    if (!is_there(run)) fail(run + ": no such run or file");
   if (!std::ranges::all_of(arguments.runs, is_file)) return kCurves;
-  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\n \"settings\":", kBudgets}})
-    if (beginning_of(arguments.runs[0]).starts_with(key)) {
-      refuse_given(verb, {"--x", "--metric", "--smooth"}, "is for runs and losses, and these files are neither");
-      return script;
-    }
-  refuse_given(verb, {"--x", "--metric"}, "is for runs, and these files have the losses of tokens");
-  return kLosses;
+  const char* script = kind_of(arguments.runs[0]);
+  for (const auto& run : arguments.runs)
+    if (kind_of(run) != script)
+      fail(fmt::format("{} and {} are files of different kinds; draw them one by one", arguments.runs[0], run));
+  refuse_given(verb, {"--x", "--metric"}, "is for runs, and these files are none");
+  if (script != kLosses) refuse_given(verb, {"--smooth"}, "is for runs and losses, and these files are neither");
+  return script;
 }
 
 int run(const Command& verb, const Arguments& arguments) {

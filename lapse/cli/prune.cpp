@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <optional>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
@@ -92,6 +93,11 @@ double loss_of(const Arguments& arguments, const Part& part, const Reader& ours)
         "--standard {}: it reads windows of at most {} tokens, and {} of {}; give a run with windows as long", run,
         model->context(), arguments.reading.run, part.block));
   return part.read(*model, other).nats;
+}
+
+/// Where the rounds of the search are kept.
+fs::path rounds_of(const Arguments& arguments, const fs::path& out) {
+  return arguments.out.empty() ? out.parent_path() / "prune.json" : fs::path(out).replace_extension(".json");
 }
 
 Json to_json(const std::vector<PruneRound>& curve) {
@@ -192,7 +198,28 @@ void print(const Json& result) {
   std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
 }
 
-int run(const Arguments& arguments) {
+/// The most rows that a layer holds: of windows, which texts may not fill, a whole window.
+int64_t most_rows(const EvaluationResult& full, const Part& part, const Reader& reader) {
+  int64_t most = 0;
+  for (const auto& layer : full.layers) most = std::max(most, static_cast<int64_t>(layer.max));
+  if (!reader.config().data.in_windows()) return most;
+  const int64_t longest = reader.method->longest(shape_of(reader.config().model, part.block));
+  return std::max(most, std::min(part.block, longest + 1));
+}
+
+/// Nothing that is read may be written over. Without --out the files have names of their own.
+void check_written(const Command& verb, const Arguments& arguments, const fs::path& out, const DataConfig& data) {
+  check_out(out);
+  if (verb.count("--out") == 0) return;
+  auto read = files_of_runs({arguments.reading.run, arguments.standard});
+  read.push_back(arguments.data);
+  for (const fs::path& each : {out, rounds_of(arguments, out)}) check_apart(each, "--out", read, data);
+  if (rounds_of(arguments, out) == out)
+    fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
+}
+
+int run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
   const Reader reader = open_reader(arguments.reading);
   reader.require_text("`lapse prune`");
   if (!has_budgets(*reader.method))
@@ -209,15 +236,14 @@ int run(const Arguments& arguments) {
   other.open(reader);  // an error now rather than after the search
   const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
-  check_out(out);
-  check_apart(out, "--out", {arguments.data}, reader.config().data);
-  const fs::path rounds = arguments.out.empty() ? folder / "prune.json" : fs::path(out).replace_extension(".json");
-  if (rounds == out) fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
-  const RunLock lock(folder);
+  check_written(verb, arguments, out, reader.config().data);
+  const fs::path rounds = rounds_of(arguments, out);
+  std::error_code ignored;
+  std::optional<RunLock> lock;  // a run that cannot be written to may be read
+  if (arguments.out.empty() || fs::equivalent(folder, fs::absolute(out).parent_path(), ignored)) lock.emplace(folder);
   const EvaluationResult full = part.read(*model, reader);
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
-  int64_t most = 0;
-  for (const auto& layer : full.layers) most = std::max(most, static_cast<int64_t>(layer.max));
+  const int64_t most = most_rows(full, part, reader);
   if (arguments.context > most)
     fail(fmt::format("--context {}: no layer holds more than {} rows here; give at most that, or leave it out",
                      arguments.context, most));
@@ -332,7 +358,7 @@ void add_prune(const Command& program, Action& action) {
     verb.refuse_extras();
     action = within_memory("lower --tokens", [=] {
       try {
-        return run(*arguments);
+        return run(verb, *arguments);
       } catch (const Interrupted&) {
         fail("interrupted; the same command goes on from the last whole round");
       }

@@ -38,7 +38,8 @@ std::string footer() {
          section_list();
 }
 
-int run(const Arguments& arguments) {
+int run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, {{"--data", arguments.data}});
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
@@ -98,7 +99,7 @@ void add_train(const Command& program, Action& action) {
   verb.callback([=, &action] {
     verb.refuse_extras();
     action = within_memory("lower train.batch, train.block or the model's size, or raise train.parts",
-                           [=] { return run(*arguments); });
+                           [=] { return run(verb, *arguments); });
   });
 }
 

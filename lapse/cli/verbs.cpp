@@ -16,6 +16,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/tasks/registry.h"
+#include "lapse/train/checkpoint_files.h"
 
 namespace lapse {
 namespace {
@@ -93,6 +94,7 @@ Config generating_otherwise(Config config, const std::vector<std::string>& set) 
 }
 
 void check_out(const fs::path& path, const std::string& flag) {
+  if (path.empty()) fail(flag + " is empty; name a file");
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!is_folder(folder)) fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
   if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
@@ -106,6 +108,24 @@ void check_apart(const fs::path& path, const std::string& flag, std::vector<std:
   for (const auto& file : read)
     if (!file.empty() && fs::equivalent(path, file, ignored))
       fail(fmt::format("{}: {} is read too, and would be lost; give another name", flag, path.string()));
+}
+
+std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
+  std::vector<std::string> files;
+  std::error_code ignored;  // of runs that are not there, which the reader tells better
+  for (const auto& run : runs) {
+    if (run.empty()) continue;
+    const fs::path folder = run_folder(run);
+    for (const fs::path& file : {fs::path(run), folder / "config.toml", folder / "metrics.jsonl"})
+      if (is_file(file)) files.push_back(file.string());
+    for (const auto& entry : fs::directory_iterator(folder / "checkpoints", ignored)) files.push_back(entry.path());
+  }
+  return files;
+}
+
+void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags) {
+  for (const auto& [name, value] : flags)
+    if (value.empty() && verb.count(name) > 0) fail(name + " is empty; name a file, or leave it out");
 }
 
 void add_min_fill(const Command& verb, double& share) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lapse/cli/command.h"
@@ -55,6 +56,14 @@ void check_out(const fs::path& path, const std::string& flag = "--out");
 /// some may be "", or the texts of a run.
 void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read,
                  const DataConfig& run = {});
+
+/// What `path` must not be if these runs, each a folder or a checkpoint, are to stay whole: their checkpoints,
+/// configurations and metrics.
+std::vector<std::string> files_of_runs(const std::vector<std::string>& runs);
+
+/// Error if one of these flags was given an empty value, such as an unset variable of a shell: nothing else than what
+/// was asked for may be read.
+void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags);
 
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
 /// after that, if it would not fit into memory.

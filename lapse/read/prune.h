@@ -54,7 +54,7 @@ struct PruneOptions {
   int64_t context = 0;   ///< N: what every layer holds at first
   int64_t step = 8;      ///< a round lowers one layer by so much; none goes below it
   double threshold = 0;  ///< the last allocation with a loss of at most so many nats is chosen
-  double margin = 0.05;  ///< the search ends when the loss is so much above the threshold
+  double margin = 0.02;  ///< the search ends when the loss is so much above the threshold
   std::function<void(const std::vector<PruneRound>&)> after_round;  ///< may throw to leave; may be empty
 };
 

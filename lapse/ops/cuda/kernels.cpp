@@ -66,6 +66,8 @@ void Kernel::launch(Grid grid, const Arguments& arguments, const Tensor& like) c
     if (type[0] == '*') {
       TORCH_CHECK(value.tensor != nullptr && type == type_of(*value.tensor), "CUDA: kernel ", name_, ": ", name,
                   " must be a tensor of ", type.substr(1));
+      TORCH_CHECK(value.tensor->device() == like.device() || value.tensor->numel() == 0, "CUDA: kernel ", name_, ": ",
+                  name, " is on ", value.tensor->device(), ", and the queries are on ", like.device());
       const void* data = value.tensor->const_data_ptr();
       std::memcpy(&words[i], &data, sizeof data);
     } else if (type == "fp32") {

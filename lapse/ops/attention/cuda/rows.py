@@ -123,7 +123,7 @@ def block_lists(ranges, lists, counts, K, blocks, QUERIES: tl.constexpr, CHUNK: 
     line = b * tl.num_programs(0) + a
     begin = a * QUERIES
     end = tl.minimum(begin + QUERIES, K) - 1
-    to = lists + line * blocks
+    to = lists + line.to(tl.int64) * blocks
     whole_count, part_count = 0, 0
     for i in range(0, blocks, CHUNK):
         j = i + tl.arange(0, CHUNK)

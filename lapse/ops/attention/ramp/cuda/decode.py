@@ -59,7 +59,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
     lane = tl.arange(0, HEADS)
     heads = lane < group
     h = g * group + lane
-    place = (query * H + h)[:, None] * D + tl.arange(0, D)[None, :]
+    place = (query.to(tl.int64) * H + h)[:, None] * D + tl.arange(0, D)[None, :]
     q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
     first, end = tl.load(offsets + b), tl.load(offsets + b + 1)
     begin = tl.load(start + b) + query % K
@@ -87,7 +87,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
 
     size = HEADS * D + 3 * HEADS + 1
     line = query * G + g
-    mine = partial + (line * parts + part) * size
+    mine = partial + (line.to(tl.int64) * parts + part) * size
     inner = lane[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(mine + inner, acc)
     tl.store(mine + HEADS * D + lane, largest)
@@ -102,7 +102,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
         masked = tl.zeros([HEADS], tl.float32)
         ramp_sum = 0.0
         for i in range(0, parts):
-            of = partial + (line * parts + i) * size
+            of = partial + (line.to(tl.int64) * parts + i) * size
             its = tl.load(of + HEADS * D + lane, cache_modifier=".cg")
             most = tl.maximum(largest, its)
             base = tl.where(most == float("-inf"), 0.0, most)

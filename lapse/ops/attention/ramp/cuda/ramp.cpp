@@ -70,7 +70,9 @@ struct Call {
 };
 
 bool decodes(const AttentionInputs& x, const RampOptions& o) {
-  return x.q.size(1) <= kFewQueries && x.q.size(2) <= 32 * x.k.size(1) && o.dropout == 0 && !o.received;
+  constexpr int64_t kMostInGrid = 65535;  // of its last dimension
+  return x.q.size(0) * x.q.size(1) <= kMostInGrid && x.q.size(1) <= kFewQueries && x.q.size(2) <= 32 * x.k.size(1) &&
+         o.dropout == 0 && !o.received;
 }
 
 /// A few queries for each sample, in one launch.

@@ -1,6 +1,8 @@
 #include "lapse/ops/attention/selective/cuda/selective.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/cuda/plan.h"
@@ -185,7 +187,7 @@ Tensor selective_prune(const AttentionInputs& x, const SelectiveOptions& options
   const Tensor ends = at::full({c.seen.stride()}, kFar, ints), start = x.start.contiguous();
   auto& a = c.arguments;
   a.set("spared", spared).set("start", start).set("scores", scores).set("sums", sums).set("ends", ends);
-  a.set("until", until).set("budget", budget);
+  a.set("until", until).set("budget", std::min<int64_t>(budget, std::numeric_limits<int32_t>::max()));
   for (int64_t block = 0; block < c.query_blocks; ++block) {
     a.set("a", block);
     scoring.launch({c.blocks, 1, c.B}, a, c.q);
