@@ -178,9 +178,9 @@ class Against(LossesTest):
     def test_an_empty_name_is_refused(self):
         windows, expire = shared / "windows", shared / "expire"
         for verb, run, flags in (("eval", expire, ("--data", "--losses", "--against")), ("inspect", expire, ("--data", "--compare", "--out")),
-                                 ("prune", windows, ("--data", "--out", "--standard")), ("train", windows / "config.toml", ("--data", "--out"))):  # fmt: skip
+                                 ("prune", windows, ("--data", "--out", "--standard")), ("train", windows / "config.toml", ("--data",))):  # fmt: skip
             for flag in flags:
-                rest = ("--out", self.folder / "out") if verb == "train" and flag != "--out" else ()
+                rest = ("--out", self.folder / "out") if verb == "train" else ()
                 self.refuse(verb, run, *rest, flag, "", says=flag)
 
     def test_what_it_refuses(self):
