@@ -21,6 +21,9 @@ os.environ["LAPSE_OPS"] = str(LIBRARIES / "liblapse_ops.so")
 import ramp_triton_test as ramp  # noqa: E402
 import selective_triton_test as selective  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "python"))
+import lapse  # noqa: E402, F401  registers shapes for torch.compile
+
 torch.ops.load_library(LIBRARIES / "liblapse_cuda.so")
 
 

@@ -5,6 +5,8 @@ import pathlib
 
 import torch
 
+from lapse import _fake
+
 FOLDER = pathlib.Path(__file__).resolve().parent
 
 
@@ -39,15 +41,16 @@ def check_transformers() -> None:
 
 def load() -> None:
     """Registers torch.ops.lapse.*; once per process, whoever loaded it."""
-    if hasattr(torch.ops.lapse, "ramp_attention"):
-        return
-    check_torch()
-    path = library_path()
-    if not path.is_file():
-        raise ImportError(
-            f"lapse: no library {path}: install the package (pip install .), or let LAPSE_OPS name liblapse_ops.so"
-        )
-    torch.ops.load_library(str(path))
+    if not hasattr(torch.ops.lapse, "ramp_attention"):
+        check_torch()
+        path = library_path()
+        if not path.is_file():
+            raise ImportError(
+                f"lapse: no library {path}: install the package (pip install .), or let LAPSE_OPS name liblapse_ops.so"
+            )
+        torch.ops.load_library(str(path))
+    if torch.cuda.is_available():
+        _fake.register()
 
 
 load()

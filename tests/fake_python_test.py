@@ -1,0 +1,70 @@
+"""Shapes for torch.compile on a GPU (lapse._fake) are those of the operators' outputs; no GPU is needed to see that."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+
+import operator_python_test as ramp
+import selective_python_test as selective
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lapse import _fake
+
+_fake.register()
+
+
+def detached(positional, named):
+    return [t.detach() for t in positional], {n: t.detach() if torch.is_tensor(t) else t for n, t in named.items()}
+
+
+class Fake(unittest.TestCase):
+    def check(self, operator, positional, named):
+        """On fake tensors of a GPU, offsets on the CPU, the outputs are like the real ones on the CPU."""
+        real = operator(*positional, **named)
+        offsets = positional[-3]
+        self.assertEqual(offsets.dtype, torch.long)
+        with FakeTensorMode() as mode:
+
+            def fake(x):
+                made = mode.from_tensor(x) if torch.is_tensor(x) else x
+                return made if x is offsets or not torch.is_tensor(x) else made.to("cuda")
+
+            found = operator(*map(fake, positional), **{n: fake(x) for n, x in named.items()})
+        as_list = lambda y: [y] if torch.is_tensor(y) else list(y)
+        for ours, theirs in zip(as_list(found), as_list(real), strict=True):
+            self.assertEqual((ours.shape, ours.dtype, ours.stride()), (theirs.shape, theirs.dtype, theirs.stride()))
+            self.assertEqual(ours.device.type, "cuda")
+
+    def check_kinds(self, kinds, forward, backward, gradients):
+        for kind, make in kinds.items():
+            for dtype in (torch.float64, torch.bfloat16):
+                with self.subTest(kind=kind, dtype=dtype):
+                    positional, named = detached(*make())
+                    positional[:3] = [x.to(dtype) for x in positional[:3]]
+                    self.check(forward, positional, named)
+                    y = forward(*positional, **named)
+                    given = [torch.ones_like(y[0]), torch.ones_like(y[1]), y[0], y[gradients]]
+                    self.check(backward, given + positional, named)
+
+    def test_ramp(self):
+        ops = torch.ops.lapse
+        self.check_kinds(ramp.KINDS, ops.ramp_attention, ops.ramp_attention_backward, gradients=3)
+        positional, named = detached(*ramp.inputs())
+        self.check(ops.ramp_attention, positional, {**named, "received": True})
+
+    def test_selective(self):
+        ops = torch.ops.lapse
+        self.check_kinds(selective.KINDS, ops.selective_attention, ops.selective_attention_backward, gradients=3)
+        positional, named = detached(*selective.inputs())
+        self.check(ops.selective_prune, positional, {**named, "budget": 3})
+
+    def test_cpu_still_compiles(self):
+        positional, named = detached(*ramp.inputs())
+        torch.library.opcheck(torch.ops.lapse.ramp_attention.default, tuple(positional), {**named, "received": True})
+
+
+if __name__ == "__main__":
+    unittest.main()
