@@ -87,6 +87,7 @@ def write(path, built):
     for entry, cubin, ptx in built:
         entries.append(entry | {"cubin": [len(code), len(cubin)], "ptx": [len(code) + len(cubin), len(ptx)]})
         code += cubin + ptx + b"\0"  # PTX ends with a zero byte
+        code += bytes(-len(code) % 16)  # images begin at whole words
     index = "".join(map(line, entries)).encode()
     partial = path.with_suffix(".partial")
     partial.write_bytes(b"LAPSEGPU" + len(index).to_bytes(8, "little") + index + bytes(code))

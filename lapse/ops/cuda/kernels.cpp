@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -107,6 +108,8 @@ Kernels::Kernels(const std::string& path, int architecture) : path_(path), archi
         k.cubin_.second >> k.ptx_.first >> k.ptx_.second;
     for (std::string word; words >> word;)
       k.parameters_.emplace_back(word.substr(0, word.find(':')), word.substr(word.find(':') + 1));
+    const size_t end = std::max(k.cubin_.first + k.cubin_.second, k.ptx_.first + k.ptx_.second);
+    TORCH_CHECK(end <= code_.size(), path, " is cut short; make it anew: scripts/build.sh release cuda_kernels");
     const bool whole = runs_on(built_for, architecture);
     if (!whole && (k.ptx_.second == 0 || built_for > architecture)) continue;
     if (!whole) built_for = 0;  // PTX: where there is nothing better
@@ -120,7 +123,8 @@ Kernels::Kernels(const std::string& path, int architecture) : path_(path), archi
 const Kernel& Kernels::find(const std::string& name) {
   const auto found = kernels_.find(name);
   TORCH_CHECK(found != kernels_.end(), "CUDA: ", path_, " has no kernel ", name, " for sm_", architecture_,
-              "; make all: scripts/build.sh release cuda_kernels");
+              architecture_ < 80 ? "; GPUs before compute capability 8.0 are not supported"
+                                 : "; make all: scripts/build.sh release cuda_kernels");
   Kernel& kernel = found->second;
   const std::lock_guard lock(loading_);
   if (kernel.function_ == nullptr) {
