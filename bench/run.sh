@@ -31,9 +31,18 @@ case ${1:-} in
     fi
     ;;
 esac
-for name in "${names[@]}"; do
+needed=("${1:-}")
+(($# > 0)) || needed=("${names[@]}")
+for name in "${needed[@]}"; do
   [[ -x $build/bench/$name ]] || {
     printf 'run.sh: %s is missing; build it with scripts/build.sh release bench_%s\n' "$build/bench/$name" "$name" >&2
+    exit 1
+  }
+done
+# Those in Python come last, after an hour: what they need is looked for now.
+(($# > 0)) || for file in lapse liblapse_ops.so; do
+  [[ -e $build/$file ]] || {
+    printf 'run.sh: %s is missing; build it with scripts/build.sh release lapse_program lapse_ops\n' "$build/$file" >&2
     exit 1
   }
 done
@@ -56,6 +65,6 @@ else
   run choices
   .venv/bin/python bench/t5.py --updates 2 --json bench/results/t5.json
   .venv/bin/python bench/parallel.py --json bench/results/parallel.json
-  PYTHONPATH=python LAPSE_OPS=$PWD/build/release/liblapse_ops.so .venv/bin/python bench/python/decode.py \
+  PYTHONPATH=python LAPSE_OPS=$(realpath "$build/liblapse_ops.so") .venv/bin/python bench/python/decode.py \
     --out bench/results/python_decode.json
 fi
