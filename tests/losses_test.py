@@ -153,6 +153,14 @@ class Against(LossesTest):
         self.assertNotRegex(done.stdout, "[\x07\x1b]")
         self.assertIn("\\x1B", done.stdout)
 
+    def test_context_ends_with_the_document(self):
+        lines = [f"document {i} of few words" for i in range(200)]
+        text = self.write("lines.txt", "\n".join(lines) + "\n")
+        train_run(self.folder / "lines", merged(TINY, {"data": {"path": str(text), "documents": "lines"}, "train": {"block": 32}}))
+        result, _ = self.eval(self.folder / "lines", "--max-span", 1, "--against", self.folder / "lines")
+        for found in result["differences"]:
+            self.assertIn(found["before"] + found["text"] + found["after"], [line + "\n" for line in lines] + lines)
+
     def test_what_is_read_is_not_written_over(self):
         for name, text in (("own.txt", TEXT), ("text.txt", TEXT)):  # one that is named, and the run's own
             path = shared / name

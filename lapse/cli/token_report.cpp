@@ -46,6 +46,13 @@ std::vector<int64_t> sizes_of(const TokenLosses& losses, int64_t i) {
   return sizes;
 }
 
+/// The document that a token is of: nothing else was read with it. The whole text, if it is not made of documents.
+Tokens::Document around(const Tokens& text, int64_t at) {
+  const auto& documents = text.documents();
+  if (documents.empty()) return {0, text.size()};
+  return *std::prev(std::ranges::upper_bound(documents, at, {}, &Tokens::Document::begin));
+}
+
 }  // namespace
 
 TokenReport::TokenReport(const Tokens& text, const Vocabulary& vocabulary, const std::string& file)
@@ -101,10 +108,11 @@ Json TokenReport::largest_differences() const {
   Json all = Json::array();
   for (const auto& difference : sorted) {
     const int64_t at = difference.at;
+    const auto [begin, end] = around(text_, at);
     std::string before, after;
-    for (int64_t i = at; i > 0 && (before.size() < kBefore || begins_within_character(before));)
+    for (int64_t i = at; i > begin && (before.size() < kBefore || begins_within_character(before));)
       before = bytes_of(i - 1, i) + before, --i;
-    for (int64_t i = at + 1; i < text_.size(); ++i) {
+    for (int64_t i = at + 1; i < end; ++i) {
       const std::string next = bytes_of(i, i + 1);
       if (after.size() >= kAfter && !begins_within_character(next)) break;
       after += next;
