@@ -20,7 +20,7 @@ import sys
 import time
 
 # Before torch: without a GPU it puts Triton's interpreter in its place.
-from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_ramp, eager_selective, flex, flex_ramp, ramp_inputs, selective_arguments  # isort: skip
+from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_masking, eager_ramp, eager_selective, flex, flex_ramp, ramp_inputs, selective_arguments  # isort: skip
 
 import torch
 import triton
@@ -34,11 +34,15 @@ table = []  # rows of what was measured
 
 # --- timing ----------------------------------------------------------------------------------------------------------
 def seconds(function, repeat=7):
-    """Of one call, from a CUDA graph of it; where it cannot be captured, from the stream."""
+    return timed(function, repeat)[0]
+
+
+def timed(function, repeat=7):
+    """Seconds of one call, from a CUDA graph of it; where it cannot be captured, from the stream. And whether it could."""
     if SMOKE:
         begin = time.perf_counter()
         function()
-        return time.perf_counter() - begin
+        return time.perf_counter() - begin, False
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -50,10 +54,10 @@ def seconds(function, repeat=7):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             function()
-        run = graph.replay
+        run, captured = graph.replay, True
     except Exception:  # what is inside synchronises, or allocates in a way that a graph cannot hold
         torch.cuda.synchronize()
-        run = function
+        run, captured = function, False
     run()
     times = []
     for _ in range(repeat):
@@ -63,7 +67,7 @@ def seconds(function, repeat=7):
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(times)
+    return statistics.median(times), captured
 
 
 def peak_bytes(function):
@@ -83,7 +87,8 @@ def record(what, case, function, flops=0, size=0):
     line = {"what": what, **case}
     try:
         line["bytes"] = peak_bytes(function)
-        line["ms"] = seconds(function) * 1e3
+        took, line["graph"] = timed(function)  # without a graph Python's time is in it
+        line["ms"] = took * 1e3
         if flops:
             line["tflops"] = flops / line["ms"] / 1e9
         if size:
@@ -230,10 +235,11 @@ def run_selective(deadline):
             continue
         attention, block_mask = flex()
         heads = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
+        mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)  # once: it is always the same
+        causal = torch.ones(N, N, dtype=torch.bool, device=DEVICE).tril()
 
         def flex_forward():
-            F = eager_selective(q[:, :, :1], k[:, :, :1], v[:, :, :1])[1]
-            mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)
+            F = eager_masking((q[:, :, 0] @ k[:, :, 0].transpose(1, 2)).float() / D**0.5, causal)
             return attention(*heads, score_mod=lambda s, b, h, i, j: s - F[b, i, j], block_mask=mask)
 
         theirs = record("flex selective, F in memory", case, lambda: torch.no_grad()(flex_forward)())

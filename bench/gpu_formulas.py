@@ -32,15 +32,20 @@ def eager_ramp(q, k, v, start, time, row_span):
     return (a.to(v.dtype) @ v).transpose(1, 2)
 
 
+def eager_masking(logits, causal):
+    """F of head 0's logits [B, N, N]."""
+    S = torch.relu(logits).masked_fill(~causal.tril(-1), 0)
+    S[:, :, 0] = 0
+    return torch.cumsum(S, 1) - S
+
+
 def eager_selective(q, k, v):
     """N queries before N rows, from a stream's beginning."""
     B, N, H, D = q.shape
     q, k, v = (x.reshape(B, N, H, D).transpose(1, 2) for x in (q, k, v))
     logits = (q @ k.transpose(2, 3)).float() / math.sqrt(D)
     causal = torch.ones(N, N, dtype=torch.bool, device=q.device).tril()
-    S = torch.relu(logits[:, 0]).masked_fill(~causal.tril(-1), 0)
-    S[:, :, 0] = 0
-    F = torch.cumsum(S, 1) - S
+    F = eager_masking(logits[:, 0], causal)
     a = torch.softmax((logits - F[:, None]).masked_fill(~causal, -math.inf), 3)
     return (a.to(v.dtype) @ v).transpose(1, 2), F
 

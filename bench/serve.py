@@ -64,12 +64,13 @@ def watched(run, options):
     """Medians of the repeats; all tokens' latencies together."""
     found = {"client": [], "page": []}
     threads = ["--threads", options.threads] if options.threads else []
-    server = Server(run, *threads, env=os.environ)
-    for _ in range(options.repeat):
-        for viewer, read in (("client", in_client), ("page", in_page)):
-            alone = generated(run, options.tokens, threads)
-            found[viewer].append((alone, *read(server, options.tokens)))
-    server.stop()
+    with contextlib.ExitStack() as stack:
+        server = Server(run, *threads, env=os.environ)
+        stack.callback(server.stop)
+        for _ in range(options.repeat):
+            for viewer, read in (("client", in_client), ("page", in_page)):
+                alone = generated(run, options.tokens, threads)
+                found[viewer].append((alone, *read(server, options.tokens)))
     results = []
     for viewer, repeats in found.items():
         late = sorted(ms for *_, all_late in repeats for ms in all_late)
@@ -87,22 +88,25 @@ def watched(run, options):
 
 def long_stream(options):
     """Bytes of server and page at some points of a long stream."""
-    server, points, tab = Server(options.run[0], env=os.environ), [], Tab()
-    tab.open(f"http://127.0.0.1:{server.port}/")
-    tab.wait("typeof about !== 'undefined' && about !== null")
-    tab.run("command('play', {})")
-    begin = time.monotonic()
-    for at in [options.long // 100, *(options.long // 10 * k for k in range(1, 11))]:
-        while (now := tab.run("now")) < at:
-            time.sleep(0.2)
-        tab.send("HeapProfiler.collectGarbage")
-        page = tab.send("Runtime.getHeapUsage")["usedSize"]
-        points.append({"token": now, "seconds": time.monotonic() - begin, "server_bytes": server.memory(), "page_bytes": page,
-                       "browser_bytes": resident_below(tab.process.pid), "elements": tab.run("document.querySelectorAll('*').length")})  # fmt: skip
-        print(points[-1], file=sys.stderr)
-    late = tab.run("[latency.sum / latency.count, latency.max]")
-    tab.close()
-    server.stop()
+    points = []
+    with contextlib.ExitStack() as stack:
+        server = Server(options.run[0], env=os.environ)
+        stack.callback(server.stop)
+        tab = Tab()
+        stack.callback(tab.close)
+        tab.open(f"http://127.0.0.1:{server.port}/")
+        tab.wait("typeof about !== 'undefined' && about !== null")
+        tab.run("command('play', {})")
+        begin = time.monotonic()
+        for at in [options.long // 100, *(options.long // 10 * k for k in range(1, 11))]:
+            while (now := tab.run("now")) < at:
+                time.sleep(0.2)
+            tab.send("HeapProfiler.collectGarbage")
+            page = tab.send("Runtime.getHeapUsage")["usedSize"]
+            points.append({"token": now, "seconds": time.monotonic() - begin, "server_bytes": server.memory(), "page_bytes": page,
+                           "browser_bytes": resident_below(tab.process.pid), "elements": tab.run("document.querySelectorAll('*').length")})  # fmt: skip
+            print(points[-1], file=sys.stderr)
+        late = tab.run("[latency.sum / latency.count, latency.max]")
     return {"points": points, "late_ms": {"mean": late[0], "most": late[1]}}
 
 
