@@ -24,7 +24,9 @@ ABLATIONS = {
 }
 WINDOWS = (16, 32, 64, 128, 192)  # of 256, as the paper's 32 ... 480 of 512
 READ_WITH = ("local", "sink_window", "h2o", "tova")  # the standard model, without training
-READ_WITH_FEWER = {kind: [f"d4-256-{kind}", f"d2-256-{kind}_relative", f"d4-256-{kind}_relative"] for kind in ("selective", "standard")}
+READ_WITH_FEWER = {
+    kind: [f"d4-256-{kind}-1", f"d2-256-{kind}_relative-1", f"d4-256-{kind}_relative-1", f"d4-256-{kind}_relative-2"] for kind in ("selective", "standard")
+}
 
 
 def at_own_loss(found):
@@ -88,9 +90,9 @@ def readings(name):
     found = {"test": [], "filled": ["--min-fill=0.9"]}
     if name.split("-")[1] != "256":
         found |= {"first_256": ["--block=256"]}  # the pieces that are read with every window
-    if name in {f"{model}-1" for model in READ_WITH_FEWER["selective"]}:
+    if name in READ_WITH_FEWER["selective"]:
         found |= {f"budget_{rows}": [f"--budget={rows}"] for rows in WINDOWS}
-    if name in {f"{model}-1" for model in READ_WITH_FEWER["standard"]}:
+    if name in READ_WITH_FEWER["standard"]:
         found |= {f"{method}_{rows}": [f"--method={method}", f"--budget={rows}"] for method in READ_WITH for rows in WINDOWS}
     return found
 
@@ -109,7 +111,7 @@ def fewer_rows(results):
     rows = {}
     for selective, standard in zip(READ_WITH_FEWER["selective"], READ_WITH_FEWER["standard"]):
         for name, reading in [(selective, "budget")] + [(standard, method) for method in READ_WITH]:
-            if result := results.get(f"{name}-1"):
+            if result := results.get(name):
                 found = result["evaluation"]
                 if f"{reading}_{WINDOWS[0]}" not in found:
                     continue  # not read so yet
