@@ -189,7 +189,7 @@ class Against(LossesTest):
                                  ("prune", windows, ("--data", "--out", "--standard")), ("train", windows / "config.toml", ("--data",))):  # fmt: skip
             for flag in flags:
                 rest = ("--out", self.folder / "out") if verb == "train" else ()
-                self.refuse(verb, run, *rest, flag, "", says=flag)
+                self.refuse(verb, run, *rest, flag, "", says=flag, cwd=self.folder)
 
     def test_what_it_refuses(self):
         def refused(words, *arguments):
