@@ -141,9 +141,9 @@ class ProgramTest(unittest.TestCase):
     def succeed_json(self, *arguments):
         return json.loads(self.succeed(*arguments, "--json").stdout)
 
-    def refuse(self, *arguments, says=(), status=None, warns=False):
+    def refuse(self, *arguments, says=(), status=None, warns=False, **options):
         """Runs what cannot work: one clear line on stderr, that has all the words of `says`."""
-        done = lapse(*arguments)
+        done = lapse(*arguments, **options)
         command = f"lapse {' '.join(map(str, arguments))}\n{done.stderr}"
         self.assertGreater(done.returncode, 0, command)  # below 0: a signal, that is a crash
         if status is not None:
