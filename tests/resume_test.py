@@ -91,7 +91,7 @@ class Resume(KilledRun):
         self.assert_same_run()
 
     def test_any_number_of_threads_gives_the_same_bits(self):
-        # So large that threads share every sum; of the least of these an update takes 40 ms.
+        # So large that threads share every sum.
         large = {
             "model": {"width": 192, "layers": 2, "heads": 3, "feed_forward": 768, "dropout": 0.1, "residual_dropout": 0.1},
             "expire_span": {"max_span": 128, "ramp": 16},

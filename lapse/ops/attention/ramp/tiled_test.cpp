@@ -195,25 +195,6 @@ TEST(RampAttentionTiled, ExpiredRowsChangeNothing) {
   for (const Tensor& x : {g.k, g.v}) EXPECT_EQ(x.index_select(0, expired).count_nonzero().item<int64_t>(), 0);
 }
 
-// A run that has diverged must not look finite, whatever kernel takes the call.
-TEST(RampAttentionTiled, KeepsNaN) {
-  for (int64_t target : InstructionSet::all()) {
-    const InstructionSet scope(target);
-    for (int64_t K : {1, 70})
-      for (int64_t row : {0, 40, 99}) {
-        Random random(8, "NaN");
-        AttentionInputs x = {random_normal({1, K, 1, 16}, random).to(at::kFloat),
-                             random_normal({100, 1, 16}, random).to(at::kFloat),
-                             random_normal({100, 1, 16}, random).to(at::kFloat),
-                             at::arange(2, at::kLong) * 100,
-                             at::full({1}, 100, at::kLong),
-                             at::arange(100, at::kLong)};
-        x.k[row][0][3] = NAN;
-        EXPECT_TRUE(ramp_attention(x, {}).out.isnan().all().item<bool>()) << K << ", " << row;
-      }
-  }
-}
-
 /// K queries of one head before which n rows of one sample lie.
 AttentionInputs one_stream(int64_t K, int64_t n, Random& random, at::ScalarType type) {
   return {random_normal({1, K, 1, 16}, random).to(type),
@@ -222,6 +203,20 @@ AttentionInputs one_stream(int64_t K, int64_t n, Random& random, at::ScalarType 
           at::arange(2, at::kLong) * n,
           at::full({1}, n, at::kLong),
           at::arange(n, at::kLong)};
+}
+
+// A run that has diverged must not look finite, whatever kernel takes the call.
+TEST(RampAttentionTiled, KeepsNaN) {
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int64_t K : {1, 70})
+      for (int64_t row : {0, 40, 99}) {
+        Random random(8, "NaN");
+        AttentionInputs x = one_stream(K, 100, random, at::kFloat);
+        x.k[row][0][3] = NAN;
+        EXPECT_TRUE(ramp_attention(x, {}).out.isnan().all().item<bool>()) << K << ", " << row;
+      }
+  }
 }
 
 // As when an adaptive span has diverged.
