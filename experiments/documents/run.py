@@ -68,6 +68,9 @@ def wanted():
         yield f"d2-256-{name}_buckets-1", values | {"model.positions": "buckets"}
         yield f"d3-256-{name}_relative-1", sized(3, 256) | relative
         yield from ((f"d4-256-{name}_relative-{seed}", {"train.seed": seed} | sized(4, 256) | relative) for seed in (1, 2, 3))
+    for positions in ({}, {"model.positions": "relative"}):  # how the gap changes with updates
+        end = "_relative" if positions else ""
+        yield from ((f"d2-256-{name}_20k{end}-1", {"train.updates": 20000} | positions | values) for name, values in both.items())
     for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
         yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6
@@ -130,9 +133,10 @@ def main():
     results = sweep.main(HERE, list(runs()), __doc__)
 
     def behind(result):
-        """How far it is behind selective attention of the same size, context, positions and seed."""
+        """How far it is behind selective attention of the same size, context, updates, positions and seed."""
         size_context, kind, seed = result["name"].rsplit("-", 2)
-        base = results.get(f"{size_context}-selective{positions_of(kind)}-{seed}")
+        updates = "_20k" if "_20k" in kind else ""
+        base = results.get(f"{size_context}-selective{updates}{positions_of(kind)}-{seed}")
         return "" if base is None else f"{result['evaluation']['test']['loss'] - base['evaluation']['test']['loss']:+.4f}"
 
     for name, result in results.items():

@@ -1,0 +1,31 @@
+"""Characters of novels: fixed spans against Expire-Span with the paper's training of PG-19 (experiments/pg19/run.sh)."""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+CONFIG = "examples/pg19.toml"
+
+
+def runs():
+    novels = pathlib.Path(os.environ["LAPSE_DATA"]) / "novels"
+    files = {f"data.{part}": str(novels / f"{part}.txt.gz") for part in ("train", "valid", "test")}
+    length = {"train.updates": 5000, "train.log_every": 100, "train.validate_every": 500, "train.checkpoint_every": 500}
+    run = lambda name, values: sweep.Run(name, CONFIG, length | values, files=files)
+    for seed in (1, 2, 3):
+        yield run(f"expire_span-{seed}", {"train.seed": seed})
+        for span in (128, 512, 1024):
+            yield run(f"fixed_span_{span}-{seed}", {"train.seed": seed, "forgetting.method": "fixed_span", "fixed_span.max_span": span})
+
+
+def main():
+    bits = {"bits per byte, test": sweep.measured("bpb", "{:.3f}")}
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), bits | sweep.MEMORY)
+
+
+if __name__ == "__main__":
+    main()
