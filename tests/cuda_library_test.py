@@ -19,7 +19,7 @@ from lapse.ops.cuda import signature
 BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ramp.ROOT / "build" / "release"))
 VARIANTS = {v.name: v for v in signature.variants()}
 CTYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
-DTYPES = signature.DTYPES | {"i64": torch.int64, "i32": torch.int32}
+DTYPES = signature.DTYPES | {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
 
 mock = ctypes.CDLL(BUILD / "mock" / "libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
 LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint, ctypes.c_uint,
@@ -142,6 +142,16 @@ class Library(unittest.TestCase):
                 grads = dict(grad_out=torch.randn(shape, generator=draw), grad_memory=torch.randn(shape[:2],
                 generator=draw))
                 self.check("selective_attention", args, grads, 8e-6)
+
+    def test_selective_attention_of_a_few_queries_is_one_launch(self):
+        for name, few in (("from a stream's beginning", 1), ("from a stream's beginning", 4), ("own selection", 1)):
+            with self.subTest(name, queries=few):
+                args = selective.make(name, torch.bfloat16)
+                args["start"] = args["start"] + args["q"].shape[1] - few
+                args |= {n: args[n][:, -few:] for n in ("q", "select_q") if n in args}
+                got = on_cuda("selective_attention", args)
+                self.assertEqual([name for name, _, _ in launches], ["selective_decode.bf16.64.16"])
+                self.compare(got, torch.ops.lapse.selective_attention(**ramp.doubled(args)), 3e-2, name)
 
     def test_selective_prune(self):
         args = selective.make("ragged", torch.float32)

@@ -19,6 +19,7 @@ else:
 
 import torch  # noqa: E402
 
+from lapse.ops.attention.cuda import plan  # noqa: E402
 from lapse.ops.attention.ramp.cuda import call  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -146,6 +147,19 @@ class Kernels(unittest.TestCase):
                         expected):
                             self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
 
+    def test_a_head_span_of_nan_is_shown_in_its_head_and_a_row_span_of_nan_is_seen_by_nobody(self):
+        for few in (False, True):
+            for name in ("head spans", "row spans, until"):
+                args = make(name, torch.float32)
+                if few:
+                    args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+                spans = args["head_span"] if "head_span" in args else args["row_span"]
+                spans[1] = math.nan
+                expected = torch.ops.lapse.ramp_attention(**args)[0].isnan()
+                got = call.ramp_attention(**there(args))[0].cpu().isnan()
+                self.assertTrue(torch.equal(got, expected), (name, few))
+                self.assertEqual(bool(expected[:, -1, 1].all()), name == "head spans")
+
     def test_half_precision(self):
         halves = (torch.bfloat16, torch.float16)
         for name, dtypes in {"row spans, primes": halves, "row spans, dropout": halves[:1],
@@ -187,7 +201,7 @@ class Kernels(unittest.TestCase):
     def test_many_blocks(self):
         """More rows than a program packs, and lists of more blocks than a program looks at."""
         args = make("no spans", torch.float32)
-        rows, K = 4500, call.FEW_QUERIES + 1
+        rows, K = 4500, plan.FEW_QUERIES + 1
         draw = torch.Generator().manual_seed(1)
         normal = lambda *shape: torch.randn(*shape, generator=draw)
         args |= dict(q=normal(1, K, 1, 16), k=normal(rows, 1, 16), v=normal(rows, 1, 16), offsets=torch.tensor([0,

@@ -105,6 +105,35 @@ class Kernels(unittest.TestCase):
             with self.subTest(name):
                 self.check(name, torch.float32)
 
+    def test_few_queries(self):
+        """By the kernel that shares out the rows: every case with its last query alone, and with its last three."""
+        for name in CASES:
+            for dtype in TOLERANCE if name == "from a stream's beginning" else (torch.float32,):
+                for few in (1, 3):
+                    args = make(name, dtype)
+                    K = args["q"].shape[1]
+                    if "dropout" in args or K < few:
+                        continue
+                    args["q"], args["start"] = args["q"][:, -few:], args["start"] + K - few
+                    if "select_q" in args:
+                        args["select_q"] = args["select_q"][:, -few:]
+                    with self.subTest(name, dtype=dtype, queries=few):
+                        expected = torch.ops.lapse.selective_attention(**doubled(args))
+                        names = "out memory masking stats".split()
+                        for which, x, y in zip(names, call.selective_attention(**there(args)), expected, strict=True):
+                            self.assert_near(x, y, TOLERANCE[dtype], f"{name}, {which}")
+
+    def test_nan_is_shown(self):
+        for few in (False, True):
+            args = make("ragged", torch.float32)
+            args["k"][70] = float("nan")  # a row of the second sample
+            if few:
+                args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+            out, _, masking, _ = call.selective_attention(**there(args))
+            self.assertTrue(bool(out[1, -1].isnan().all()), few)
+            self.assertFalse(bool(out[0].isnan().any()), few)
+            self.assertTrue(bool(masking[70].isnan()), few)
+
     def test_half_precision(self):
         for dtype in (torch.bfloat16, torch.float16):
             with self.subTest(dtype=dtype):

@@ -30,6 +30,8 @@ const char* type_of(const Tensor& x) {
       return "*i64";
     case at::kInt:
       return "*i32";
+    case at::kByte:
+      return "*u8";
     default:
       return "*?";
   }

@@ -11,6 +11,7 @@ from lapse.ops.attention.cuda.plan import LIST_CHUNK
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda import backward, decode, forward, received
 from lapse.ops.attention.selective.cuda import backward as selective_backward
+from lapse.ops.attention.selective.cuda import decode as selective_decode
 from lapse.ops.attention.selective.cuda import forward as selective_forward
 from lapse.ops.attention.selective.cuda import masking, prune
 
@@ -25,6 +26,7 @@ _TYPES = {
     "partial masking memory grad_memory prefix grad_prefix grad_select_q grad_select_k scores",
     "*i64": "offsets start time until seed",
     "*i32": "packed count counts ranges lists list_counts arrived kinds spared ends",
+    "*u8": "first",
     "i64": "min_age max_age",
     "fp32": "scale select_scale ramp epsilon kept_scale cap",
 }  # all else is i32
@@ -88,7 +90,8 @@ def variants():
                     yield _attention(kernel, name, element, width, extras, spans)
             yield _attention(received.ramp_received, "ramp_received", element, width, True)
             for heads in DECODE_HEADS:
-                yield _attention(decode.ramp_decode, "ramp_decode", element, width, True, HEADS=heads)
+                for kernel in (decode.ramp_decode, selective_decode.selective_decode):
+                    yield _attention(kernel, kernel.fn.__name__, element, width, True, HEADS=heads)
             yield _attention(selective_backward.selective_dots, "selective_dots", element, width, False)
             for kernel in (masking.selective_sums, selective_forward.selective_forward,
                            selective_backward.selective_backward_queries, selective_backward.selective_backward_rows,

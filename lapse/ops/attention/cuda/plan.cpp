@@ -95,4 +95,18 @@ Lists plan_lists(const Tensor& ranges, int64_t K, int64_t queries) {
   return made;
 }
 
+bool few_queries(const AttentionInputs& x) {
+  return x.q.size(1) <= kFewOnGpu && x.q.size(0) * x.q.size(1) <= kMostOnGpu && x.q.size(2) <= 32 * x.k.size(1);
+}
+
+FewParts few_parts(const AttentionInputs& x, int64_t size) {
+  constexpr int64_t kPrograms = 264;  // fill a large GPU twice
+  const int64_t lines = x.q.size(0) * x.q.size(1) * x.k.size(1);
+  int64_t most = 0;
+  const auto* offsets = x.offsets.const_data_ptr<int64_t>();
+  for (int64_t b = 0; b < x.q.size(0); ++b) most = std::max(most, offsets[b + 1] - offsets[b]);
+  const int64_t parts = std::min(blocks_of(kPrograms, lines), blocks_of(most, size));
+  return {parts, blocks_of(blocks_of(most, parts), size) * size};
+}
+
 }  // namespace lapse::cuda

@@ -24,6 +24,19 @@ struct Lists {
 };
 Lists plan_lists(const at::Tensor& ranges, int64_t K, int64_t queries);
 
+/// Queries of a sample up to which each reads the rows by itself, in one launch for all; and the most in one launch,
+/// the limit of a grid's last dimension.
+constexpr int64_t kFewOnGpu = 4, kMostOnGpu = 65535;
+/// Whether that kernel takes the call's shape.
+bool few_queries(const AttentionInputs& inputs);
+
+/// How many programs share out the rows before each of `lines` queries and key heads; how many rows, a multiple of
+/// `size`, each reads. It depends on the call alone, and so do the sums.
+struct FewParts {
+  int64_t parts, rows;
+};
+FewParts few_parts(const AttentionInputs& inputs, int64_t size);
+
 /// "bf16.64": the suffix of kernels for q's dtype and width; empty where none were compiled.
 std::string kernel_kind(const at::Tensor& q, int64_t width);
 int64_t kernel_width(int64_t width);  ///< that of the kernels, zeros behind; 0: none

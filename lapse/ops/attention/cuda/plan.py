@@ -10,6 +10,7 @@ from lapse.ops.attention.cuda import rows
 
 FOREVER = 1 << 62  # beyond every age
 LIST_CHUNK = 256
+FEW_QUERIES = 4  # up to which each query reads the rows by itself, in one launch for all: kFewOnGpu of plan.h
 
 
 @dataclasses.dataclass
@@ -73,3 +74,12 @@ def plan_lists(ranges, K, size):
     counts = torch.empty((B, query_blocks, 2), dtype=torch.int32, device=ranges.device)
     rows.block_lists[(query_blocks, B)](ranges, lists, counts, K, blocks, QUERIES=size, CHUNK=LIST_CHUNK)
     return lists, counts
+
+
+def few_parts(offsets, lines, size):
+    """How many programs share out the rows before each of so many queries and key heads, and how many rows each reads.
+    Some 264 programs fill a large GPU twice;
+the number depends on the call alone, and so do the sums."""
+    most = int((offsets[1:] - offsets[:-1]).max()) if offsets.numel() > 1 else 0
+    parts = max(1, min(triton.cdiv(264, lines), triton.cdiv(most, size)))
+    return parts, triton.cdiv(max(1, triton.cdiv(most, parts)), size) * size

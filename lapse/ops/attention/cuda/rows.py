@@ -47,7 +47,8 @@ def _ranges(rows, valid, begin, time, until, span, K, steps, ramp, min_age, max_
         sees = e - (age + middle).to(tl.float32) > -ramp
         fades, gone = tl.where(sees & (middle > fades), middle, fades), tl.where(sees, gone, middle)
     last = tl.where((row_spans != 0) & (has_until == 0), tl.minimum(last, fades), last)
-    seen = valid & (first <= last) & (e == e)
+    seen = valid & (first <= last) & ((row_spans == 0) | (e == e))
+    e = tl.where(e == e, e, -1073741824.0)  # where a head's span is NaN no block is full: m is asked for everywhere
     whole = tl.floor(tl.minimum(tl.maximum(e, -1073741824.0), 1073741824.0)).to(tl.int64) - age
     begins = tl.maximum(first, whole + 1)
     count = tl.where(seen & (row_spans != 0), tl.maximum(tl.minimum(last, fades) - begins + 1, 0), 0).to(tl.float32)

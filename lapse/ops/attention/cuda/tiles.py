@@ -11,7 +11,7 @@ import triton
 _NUMBERS = (
     "N K H G P A B a blocks chunks steps scale select_scale ramp epsilon kept_scale cap min_age max_age has_until row_spans "
     "span_stride span_row span_head has_logit bias_age threshold has_lse select_stride_q select_stride_k own mask_self relu "
-    "shift queries_blocks has_masking budget part_rows"
+    "shift queries_blocks has_masking has_first budget part_rows"
 ).split()
 entry = functools.partial(triton.jit, do_not_specialize=_NUMBERS)  # a kernel that is launched, not called by others
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -42,6 +42,10 @@ _TILES = {
         (Tile(16, 64, 4, 3), Tile(16, 64, 4, 3), _single(16, 64, 4, 2), _single(16, 32, 4, 2)),
         (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
     ),
+    "selective_decode": (  # beside a tile of keys that of what selects
+        (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
+        (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
+    ),
     "ramp_received": (
         (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
         (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
@@ -63,7 +67,7 @@ def tile(kernel, dtype, D, extras=False):
     """The tile of a kernel. Interpreted ones are small, so that tests of few numbers still have several."""
     if INTERPRETED:
         return Tile(32, 16, 4, 1)
-    if kernel.startswith("selective"):
+    if kernel not in _TILES:
         t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
         return dataclasses.replace(t, stages=1) if extras else t  # else the tables by age are buffered too
     return _TILES[kernel][bool(extras)][2 * (dtype == torch.float32) + (D > 64)]

@@ -8,7 +8,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FOREVER, plan_lists, plan_ranges, plan_rows
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda.backward import ramp_backward_queries, ramp_backward_rows
 from lapse.ops.attention.ramp.cuda.decode import ramp_decode
@@ -91,9 +91,6 @@ class Call:
         return [*numbers, math.ceil(o.dropout * (1 << 24)), 1 / (1 - o.dropout)]
 
 
-FEW_QUERIES = 4  # kFewQueries of ramp.cpp
-
-
 def decodes(q, k, options):
     return q.shape[1] <= FEW_QUERIES and q.shape[2] <= 32 * k.shape[1] and options.dropout == 0 and not options.received
 
@@ -106,10 +103,7 @@ def decode(q, k, v, offsets, start, time, o):
     new = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device=q.device)
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     heads = max(16, triton.next_power_of_2(H // G))
-    most = int((offsets[1:] - offsets[:-1]).max()) if B else 0
-    # Some 264 programs fill a large GPU twice; the number depends on the call alone, and so do the sums.
-    parts = max(1, min(triton.cdiv(264, B * K * G), triton.cdiv(most, settings.rows)))
-    part_rows = triton.cdiv(max(1, triton.cdiv(most, parts)), settings.rows) * settings.rows
+    parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     spans = torch.full((1,), math.inf, device=q.device)
     if o.row_span is not None or o.head_span is not None:
         spans = (o.head_span if o.row_span is None else o.row_span).float().contiguous()

@@ -1,12 +1,12 @@
-"""ramp_attention of a few queries per sample, before long rows: one launch. The rows are shared out among programs, each of
-which leaves its sums; the last of a query's key head to finish joins them, always in the order of the rows. Each query reads
-the rows anew, the later ones from the cache."""
+"""ramp_attention of a few queries per sample, before long rows: one launch (attention/cuda/parts.py). Each query reads the
+rows anew, the later ones from the cache."""
 
 import triton
 import triton.language as tl
 
+from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, clamped
 
 
 @triton.jit
@@ -20,9 +20,9 @@ def _step(q_block, rows, valid, begin, k, v, time, until, spans, position, logit
     place = spans + rows[None, :] * span_row + h[:, None] * span_head
     real = heads[:, None] & valid[None, :]
     remaining = tl.load(place, mask=real, other=0.0) - age.to(tl.float32)[None, :]
-    fade = tl.minimum(tl.maximum(remaining / ramp + 1, 0.0), 1.0)
+    fade = clamped(remaining / ramp + 1)
     lasts = tl.load(spans + rows * span_row, mask=valid, other=0.0) - age.to(tl.float32)
-    seen = seen & ((row_spans == 0) | (has_until != 0) | (lasts > -ramp))
+    seen = seen & ((row_spans == 0) | ((lasts == lasts) & ((has_until != 0) | (lasts > -ramp))))
     fading = seen & (row_spans != 0) & (lasts > -ramp) & (lasts < 0)
     lanes = tl.arange(0, D)[None, :]
     keys = tl.load(k + (rows * G + g)[:, None] * D + lanes, mask=seen[:, None], other=0.0)
@@ -74,50 +74,17 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
                                          bias, h, heads, g, N, H, G, scale, ramp, min_age, max_age, has_until,
                                          row_spans, span_row, span_head, P, has_logit, A, bias_age, D, EXTRAS,
                                          PRECISION)  # fmt: skip
-        most = tl.maximum(largest, tl.max(s, 1))
-        base = tl.where(most == float("-inf"), 0.0, most)
-        e = tl.exp2(s - base[:, None])
-        shrink = tl.exp2(largest - base)
-        weight = e * fade
-        total = total * shrink + tl.sum(e, 1)
-        masked = masked * shrink + tl.sum(weight, 1)
-        acc = tl.dot(weight.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
+        acc, largest, total, masked = add_rows(s, fade, values, acc, largest, total, masked, PRECISION)
         ramp_sum += on_ramp
-        largest = most
 
-    size = HEADS * D + 3 * HEADS + 1
     line = query * G + g
-    mine = partial + (line.to(tl.int64) * parts + part) * size
-    inner = lane[:, None] * D + tl.arange(0, D)[None, :]
-    tl.store(mine + inner, acc)
-    tl.store(mine + HEADS * D + lane, largest)
-    tl.store(mine + HEADS * D + HEADS + lane, total)
-    tl.store(mine + HEADS * D + 2 * HEADS + lane, masked)
-    tl.store(mine + HEADS * D + 3 * HEADS, ramp_sum)
-    tl.debug_barrier()
-    if tl.atomic_add(arrived + line, 1, sem="acq_rel") == parts - 1:
-        acc = tl.zeros([HEADS, D], tl.float32)
-        largest = tl.full([HEADS], float("-inf"), tl.float32)
-        total = tl.zeros([HEADS], tl.float32)
-        masked = tl.zeros([HEADS], tl.float32)
-        ramp_sum = 0.0
-        for i in range(0, parts):
-            of = partial + (line.to(tl.int64) * parts + i) * size
-            its = tl.load(of + HEADS * D + lane, cache_modifier=".cg")
-            most = tl.maximum(largest, its)
-            base = tl.where(most == float("-inf"), 0.0, most)
-            old, new = tl.exp2(largest - base), tl.exp2(its - base)
-            total = total * old + tl.load(of + HEADS * D + HEADS + lane, cache_modifier=".cg") * new
-            masked = masked * old + tl.load(of + HEADS * D + 2 * HEADS + lane, cache_modifier=".cg") * new
-            acc = acc * old[:, None] + tl.load(of + inner, cache_modifier=".cg") * new[:, None]
-            ramp_sum += tl.load(of + HEADS * D + 3 * HEADS, cache_modifier=".cg")
-            largest = most
+    if leave_part(partial, line, parts, part, acc, largest, total, masked, ramp_sum, arrived, D, HEADS):
+        acc, largest, total, masked, ramp_sum = join_parts(partial, line, parts, arrived, D, HEADS)
         weight = masked + epsilon * total
-        acc = acc / tl.where(weight > 0, weight, 1.0)[:, None]
+        sees = total != 0
+        acc = tl.where(sees[:, None], acc / tl.where(weight == 0, 1.0, weight)[:, None], 0.0)
         tl.store(out + place, acc.to(out.dtype.element_ty), mask=heads[:, None])
-        sees = total > 0
         tl.store(stats + (query * H + h) * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=heads)
         tl.store(stats + (query * H + h) * 2 + 1, masked / tl.where(sees, total, 1.0), mask=heads)
         if g == 0:
             tl.store(ramp_sums + query, ramp_sum)
-        tl.store(arrived + line, 0)

@@ -81,12 +81,12 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
             (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
             seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
             A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
-    sees = total > 0
+    sees = total != 0
     if SPAN:
         weight = masked + epsilon * total
     else:
         weight = total
-    acc = acc / tl.where(weight > 0, weight, 1.0)[:, None]
+    acc = tl.where(sees[:, None], acc / tl.where(weight == 0, 1.0, weight)[:, None], 0.0)  # 0, whatever others read
     tl.store(out + line[:, None] * D + lanes[None, :], acc.to(out.dtype.element_ty), mask=inside[:, None])
     tl.store(stats + line * 2, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=inside)
     if SPAN:

@@ -11,8 +11,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kFewQueries = 4;  // up to which each query reads the rows by itself, in one launch for all
-constexpr double kEpsilon = 1e-8;   // of the renormalisation
+constexpr double kEpsilon = 1e-8;  // of the renormalisation
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kForEver = int64_t{1} << 62;
 
@@ -69,23 +68,14 @@ struct Call {
   Tensor narrowed(const Tensor& y) const { return D == width ? y : y.narrow(-1, 0, width).contiguous(); }
 };
 
-bool decodes(const AttentionInputs& x, const RampOptions& o) {
-  constexpr int64_t kMostInGrid = 65535;  // of its last dimension
-  return x.q.size(0) * x.q.size(1) <= kMostInGrid && x.q.size(1) <= kFewQueries && x.q.size(2) <= 32 * x.k.size(1) &&
-         o.dropout == 0 && !o.received;
-}
+bool decodes(const AttentionInputs& x, const RampOptions& o) { return few_queries(x) && o.dropout == 0 && !o.received; }
 
 /// A few queries for each sample, in one launch.
 RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
   const int64_t width = x.q.size(3), D = kernel_width(width), heads = H / G <= 16 ? 16 : 32;
   const Kernel& kernel = Kernels::get().find("ramp_decode." + kernel_kind(x.q, width) + "." + std::to_string(heads));
-  int64_t most = 0;
-  const auto* at_host = x.offsets.const_data_ptr<int64_t>();
-  for (int64_t b = 0; b < B; ++b) most = std::max(most, at_host[b + 1] - at_host[b]);
-  // Some 264 programs fill a large GPU twice; the number depends on the call alone, and so do the sums.
-  const int64_t parts = std::min(blocks_of(264, B * K * G), blocks_of(most, kernel.rows));
-  const int64_t part_rows = blocks_of(blocks_of(most, parts), kernel.rows) * kernel.rows;
+  const auto [parts, part_rows] = few_parts(x, kernel.rows);
   const auto floats = x.q.options().dtype(at::kFloat);
   const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
   const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);

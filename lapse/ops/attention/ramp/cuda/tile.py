@@ -52,10 +52,16 @@ def ages_of(packed, at, inside, query, N, TURNED: tl.constexpr):
 
 
 @triton.jit
+def clamped(x):
+    """To [0, 1]; NaN stays NaN, which tl.maximum does not promise."""
+    return tl.where(x > 1, 1.0, tl.where(x < 0, 0.0, x))
+
+
+@triton.jit
 def fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, TURNED: tl.constexpr):
     """m. Spans are those of packed rows (span_row 1, span_head 0) or of heads (0, 1)."""
     span, _ = across(tl.load(spans + at * span_row + h * span_head, mask=inside, other=0.0), query, TURNED)
-    return tl.minimum(tl.maximum((span - age.to(tl.float32)) / ramp + 1, 0.0), 1.0)
+    return clamped((span - age.to(tl.float32)) / ramp + 1)
 
 
 @triton.jit

@@ -6,10 +6,11 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FOREVER, plan_lists, plan_ranges, plan_rows
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows
 from lapse.ops.attention.cuda.rows import CHUNK, FAR
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
+from lapse.ops.attention.selective.cuda.decode import selective_decode
 
 LOG2E = math.log2(math.e)
 
@@ -126,8 +127,45 @@ class Call:
         return prefix, after
 
 
+def decodes(q, k, options):
+    return q.shape[1] <= FEW_QUERIES and q.shape[2] <= 32 * k.shape[1] and options.dropout == 0
+
+
+def decode(q, k, v, offsets, start, time, o):
+    """selective_attention of a few queries per sample, in one launch."""
+    own = o.select_q is not None
+    (B, K, H, width), (N, G) = q.shape, k.shape[:2]
+    D = max(16, triton.next_power_of_2(max(width, o.select_q.shape[2] if own else 0)))
+    settings = tile("selective_decode", q.dtype, D)
+    heads = max(16, triton.next_power_of_2(H // G))
+    parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
+    wide = lambda x: torch.nn.functional.pad(x.to(q.dtype), (0, D - x.shape[-1])).contiguous()
+    new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
+    out, memory, received, stats = torch.empty_like(wide(q)), new(B, K), new(N), new(B, K, H)
+    arrived, scale = new(B, K, G, dtype=torch.int32), o.scale or 1 / math.sqrt(width)
+    masks = o.first is not None and not o.mask_first
+    select_scale = 1 / math.sqrt(o.select_q.shape[2]) if own else scale
+    P = 0 if o.position is None else o.position.shape[0]
+    A = 0 if o.age_bias is None else o.age_bias.shape[1]
+    of = lambda x: memory if x is None else x.float().contiguous()
+    selects = (o.select_q, o.select_k, D, D) if own else (q, k, H * D, G * D)
+    selective_decode[(parts, G, B * K)](
+        wide(q), wide(k), wide(v), wide(selects[0]), wide(selects[1]), offsets.to(q.device, non_blocking=True),
+        start.contiguous(), time.contiguous(), time if o.until is None else o.until.contiguous(),
+        o.first.contiguous().view(torch.uint8) if masks else new(1, dtype=torch.uint8), of(o.masking),
+        q if P == 0 else wide(o.position), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out,
+        memory, received, stats, K, H, G, part_rows, *selects[2:], select_scale * LOG2E, int(own), int(o.mask_self),
+        int(o.relu), int(o.shift), scale * LOG2E, o.cap * LOG2E, min(o.max_age, FOREVER), int(o.until is not None),
+        int(masks), int(o.masking is not None), P, A, o.bias_age, D=D, HEADS=heads, ROWS=settings.rows,
+        EXTRAS=P > 0 or A > 0, PRECISION=settings.precision, num_warps=settings.warps,
+        num_stages=settings.stages)  # fmt: skip
+    return out[..., :width], memory, received, stats
+
+
 def selective_attention(q, k, v, offsets, start, time, **options):
     """out, memory, masking, stats, as selective_attention.h says."""
+    if decodes(q, k, Options(**options)):
+        return decode(q, k, v, offsets, start, time, Options(**options))
     c = Call(q, k, v, offsets, start, time, Options(**options))
     prefix, after = c.masking()
     out, memory, stats = torch.empty_like(c.q), c.new(c.B, c.K), c.new(c.B, c.K, c.H)

@@ -59,8 +59,8 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
         values = tl.load(v + rows)
         acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
         largest = most
-    sees = total > 0
-    acc = acc / tl.where(sees, total, 1.0)[:, None]
+    sees = total != 0
+    acc = tl.where(sees[:, None], acc / tl.where(sees, total, 1.0)[:, None], 0.0)  # 0, whatever others read
     tl.store(out + place, acc.to(out.dtype.element_ty), mask=real[:, None])
     tl.store(stats + line, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=real)
     if h == 0:

@@ -34,7 +34,7 @@ def scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by
             choice = extra_logits(choice, visible, age, (b.to(tl.int64) * K + query) * H, index, 0, H, by_age, P,
                                   logit, 0, bias, A, bias_age, select_scale, query, False)  # fmt: skip
     opens = visible & (tl.load(kinds + index) != 0)[None, :] & ((age > 0) | (mask_self != 0))
-    opens = opens & ((choice > 0) | (relu == 0))
+    opens = opens & ((relu == 0) | ((choice <= 0) == 0))  # NaN stays NaN
     return tl.where(opens, choice, 0.0), opens
 
 

@@ -14,7 +14,8 @@ using at::Tensor;
 
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kFar = int64_t{1} << 30;  // FAR of rows.py
-constexpr int64_t kPrefixRows = 256;        // of a program of selective_prefix
+constexpr int64_t kForEver = int64_t{1} << 62;
+constexpr int64_t kPrefixRows = 256;  // of a program of selective_prefix
 
 int64_t width_of(const AttentionInputs& x, const SelectiveOptions& o) {
   return std::max(x.q.size(3), o.select_q ? o.select_q->size(2) : 0);
@@ -104,6 +105,50 @@ struct Call {
   }
 };
 
+/// A few queries for each sample, in one launch.
+SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
+  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
+  const int64_t width = x.q.size(3), D = kernel_width(width_of(x, o)), heads = H / G <= 16 ? 16 : 32;
+  const Kernel& kernel =
+      Kernels::get().find("selective_decode." + kernel_kind(x.q, width_of(x, o)) + "." + std::to_string(heads));
+  const auto [parts, part_rows] = few_parts(x, kernel.rows);
+  const auto floats = x.q.options().dtype(at::kFloat);
+  const auto type = x.q.scalar_type();
+  const bool own = o.select_q.has_value(), spares = o.first && !o.mask_first;
+  const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
+  const Tensor select_q = own ? widened(o.select_q->to(type), D) : q;
+  const Tensor select_k = own ? widened(o.select_k->to(type), D) : k;
+  const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);
+  const Tensor start = x.start.contiguous(), time = x.time.contiguous(), until = x.until ? x.until->contiguous() : time;
+  const Tensor first = spares ? o.first->contiguous().view(at::kByte) : at::empty({0}, floats.dtype(at::kByte));
+  const Tensor partial = at::empty({B, K, G, parts, heads * D + 3 * heads + 1}, floats);
+  const Tensor arrived = at::zeros({B, K, G}, floats.dtype(at::kInt));
+  const Tensor masking = as_floats(o.masking, partial), bias = as_floats(o.age_bias, partial);
+  const Tensor position = o.position ? widened(o.position->to(type), D) : q;
+  const auto* at_host = x.offsets.const_data_ptr<int64_t>();
+  const bool all = at_host[0] == 0 && at_host[B] == N;  // else F of the other rows is 0
+  SelectiveOutputs y{at::empty(q.sizes(), q.options()), at::empty({B, K}, floats),
+                     all ? at::empty({N}, floats) : at::zeros({N}, floats), at::empty({B, K, H}, floats)};
+  const double scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
+  const double select_scale = own ? 1 / std::sqrt(static_cast<double>(o.select_q->size(2))) : scale;
+  Arguments a;
+  a.set("q", q).set("k", k).set("v", v).set("select_q", select_q).set("select_k", select_k).set("offsets", offsets);
+  a.set("start", start).set("time", time).set("until", until).set("first", first).set("masking", masking);
+  a.set("position", position).set("bias", bias).set("partial", partial).set("arrived", arrived).set("out", y.out);
+  a.set("memory", y.memory).set("received", y.masking).set("stats", y.stats);
+  a.set("K", K).set("H", H).set("G", G).set("part_rows", part_rows);
+  a.set("select_stride_q", own ? D : H * D).set("select_stride_k", own ? D : G * D);
+  a.set("select_scale", select_scale * kLog2e).set("own", int64_t{own}).set("mask_self", int64_t{o.mask_self});
+  a.set("relu", int64_t{o.relu}).set("shift", int64_t{o.shift}).set("scale", scale * kLog2e).set("cap", o.cap * kLog2e);
+  a.set("max_age", std::min(o.max_age, kForEver)).set("has_until", int64_t{x.until.has_value()});
+  a.set("has_first", int64_t{spares}).set("has_masking", int64_t{o.masking.has_value()});
+  a.set("P", o.position ? o.position->size(0) : 0).set("A", o.age_bias ? o.age_bias->size(1) : 0);
+  a.set("bias_age", o.bias_age);
+  kernel.launch({parts, G, B * K}, a, q);
+  if (D != width) y.out = y.out.narrow(-1, 0, width).contiguous();
+  return y;
+}
+
 }  // namespace
 
 bool selective_attention_takes(const AttentionInputs& x, const SelectiveOptions& o) {
@@ -112,6 +157,7 @@ bool selective_attention_takes(const AttentionInputs& x, const SelectiveOptions&
 }
 
 SelectiveOutputs selective_attention(const AttentionInputs& x, const SelectiveOptions& o) {
+  if (few_queries(x) && o.dropout == 0) return decode(x, o);
   Call c(x, o);
   const Tensor after = c.sum_masking();
   c.list();

@@ -1,0 +1,97 @@
+"""selective_attention of a few queries per sample, before long rows: one launch (attention/cuda/parts.py). Each query reads
+the rows anew, and makes S of the queries before it again: of a few that costs less than a second launch."""
+
+import triton
+import triton.language as tl
+
+from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part
+from lapse.ops.attention.cuda.tiles import entry
+from lapse.ops.attention.ramp.cuda.tile import LOG2E
+
+
+@triton.jit
+def _by_age(position, near, age, D: tl.constexpr):
+    return tl.load(position + (age - 1)[:, None] * D + tl.arange(0, D)[None, :], mask=near[:, None], other=0.0)
+
+
+@entry
+def selective_decode(q, k, v, select_q, select_k, offsets, start, time, until, first, masking, position, bias, partial,
+                     arrived, out, memory, received, stats, K, H, G, part_rows, select_stride_q, select_stride_k,
+                     select_scale, own, mask_self, relu, shift, scale, cap, max_age, has_until, has_first, has_masking, P,
+                     A, bias_age, D: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, EXTRAS: tl.constexpr,
+                     PRECISION: tl.constexpr):  # fmt: skip
+    """As ramp_decode; S as scores_of. first [N]: rows that nobody masks; received [N]: F after the call; scales and cap in
+    units of log 2. Grid: parts, key heads, queries; `part_rows`, a multiple of ROWS, for each part."""
+    part, g, query = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    b, t = query // K, query % K
+    parts = tl.num_programs(0)
+    group = H // G
+    lane = tl.arange(0, HEADS)
+    heads = lane < group
+    h = g * group + lane
+    inner = tl.arange(0, D)
+    place = (query.to(tl.int64) * H + h)[:, None] * D + inner[None, :]
+    q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
+    from_row, end = tl.load(offsets + b), tl.load(offsets + b + 1)
+    begin = tl.load(start + b)
+    acc = tl.zeros([HEADS, D], tl.float32)
+    largest = tl.full([HEADS], float("-inf"), tl.float32)
+    total = tl.zeros([HEADS], tl.float32)
+    masked = tl.zeros([HEADS], tl.float32)
+    M = 0.0
+    for i in range(0, part_rows, ROWS):
+        rows = from_row + part * part_rows + i + tl.arange(0, ROWS)
+        valid = rows < end
+        stamp = tl.load(time + rows, mask=valid, other=0)
+        last = tl.load(until + rows, mask=valid & (has_until != 0), other=0)
+        open_row = valid & (tl.load(first + rows, mask=valid & (has_first != 0), other=0) == 0)
+        choosers = tl.load(select_k + rows[:, None] * select_stride_k + inner[None, :], mask=valid[:, None], other=0.0)
+        F = tl.load(masking + rows, mask=valid & (has_masking != 0), other=0.0) * LOG2E
+        S = tl.zeros([ROWS], tl.float32)
+        for j in range(0, t + 1):
+            F += S  # of the query before
+            age = begin + j - stamp
+            seen = valid & (age >= 0) & (age <= max_age) & ((has_until == 0) | (last > begin + j))
+            chooser = tl.load(select_q + (query - t + j).to(tl.int64) * select_stride_q + inner).to(tl.float32)[None, :]
+            choice = tl.sum(choosers.to(tl.float32) * chooser, 1)
+            if EXTRAS:
+                if (own == 0) & (P > 0):
+                    near = seen & (age >= 1) & (age <= P)
+                    choice += tl.sum(_by_age(position, near, age, D).to(tl.float32) * chooser, 1)
+            choice = choice * select_scale
+            if EXTRAS:
+                if (own == 0) & (A > 0):
+                    choice += tl.load(bias + tl.minimum(tl.maximum(age - bias_age, 0), A - 1)) * LOG2E
+            opens = open_row & seen & ((age > 0) | (mask_self != 0)) & ((relu == 0) | ((choice <= 0) == 0))
+            S = tl.where(opens, choice, 0.0)
+        if (g == 0) & (t == K - 1):
+            tl.store(received + rows, (F + S) / LOG2E, mask=valid)
+        F += tl.where(shift != 0, 0.0, S)
+
+        age = begin + t - stamp
+        seen = valid & (age >= 0) & (age <= max_age) & ((has_until == 0) | (last > begin + t))
+        M += tl.sum(tl.where(seen, 1 - tl.minimum(F, cap) / cap, 0.0), 0)
+        keys = tl.load(k + (rows * G + g)[:, None] * D + inner[None, :], mask=seen[:, None], other=0.0)
+        s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
+        if EXTRAS:
+            if P > 0:
+                by_age = _by_age(position, seen & (age >= 1) & (age <= P), age, D)
+                s += tl.dot(q_block, tl.trans(by_age), input_precision=PRECISION)
+        s = s * scale
+        if EXTRAS:
+            if A > 0:
+                column = tl.minimum(tl.maximum(age - bias_age, 0), A - 1)
+                s += tl.load(bias + h[:, None] * A + column[None, :], mask=heads[:, None], other=0.0) * LOG2E
+        s = tl.where(seen[None, :], s - F[None, :], float("-inf"))
+        values = tl.load(v + (rows * G + g)[:, None] * D + inner[None, :], mask=seen[:, None], other=0.0)
+        acc, largest, total, masked = add_rows(s, 1.0, values, acc, largest, total, masked, PRECISION)
+
+    line = query * G + g
+    if leave_part(partial, line, parts, part, acc, largest, total, masked, M, arrived, D, HEADS):
+        acc, largest, total, masked, M = join_parts(partial, line, parts, arrived, D, HEADS)
+        sees = total != 0
+        acc = tl.where(sees[:, None], acc / tl.where(sees, total, 1.0)[:, None], 0.0)
+        tl.store(out + place, acc.to(out.dtype.element_ty), mask=heads[:, None])
+        tl.store(stats + query * H + h, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=heads)
+        if g == 0:
+            tl.store(memory + query, M)
