@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The attention kernels on an NVIDIA GPU: one script, one table, a few minutes. Needs PyTorch with Triton alone.
 
-  bench/gpu.py [--out FILE] [--minutes 8] [--only ramp|selective|decode] [--tune]
+  bench/gpu.py [--out FILE] [--minutes 8] [--only ramp|selective|decode|step] [--tune]
 
 First are the kernels right: against the formulas written out in float64. Then times, ours beside compiled FlexAttention
 (Triton backend; spans are a captured buffer and get gradients), FlashAttention through scaled_dot_product_attention (no
-spans: where nothing expires), and the formulas in eager PyTorch where they fit. Every time is the median of several runs
+spans: where nothing expires), and the formulas in eager PyTorch where they fit; last whole training steps of the
+Expire-Span paper's enwik8 model, beside dense tensors in eager PyTorch. Every time is the median of several runs
 of a CUDA graph, of the whole call: plans and masks that a call makes are in it, unless the column says so. --tune tries
 other tiles for the forward and backward kernels first. The JSON names the card, the versions and the peaks measured in
 this run.
@@ -22,6 +23,7 @@ import time
 # Before torch: without a GPU it puts Triton's interpreter in its place.
 from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_masking, eager_ramp, eager_selective, flex, flex_ramp, ramp_inputs, selective_arguments  # isort: skip
 
+import gpu_step
 import torch
 import triton
 
@@ -256,11 +258,37 @@ def run_decode(deadline):
             args, spans, _ = ramp_inputs(B, 1, rows, H, D, 0.0, torch.bfloat16)
             size = 2 * B * rows * H * D * 2
             case = {"B": B, "rows": rows, "H": H, "D": D}
+            line = selective_arguments(B, rows) | {"start": torch.full((B,), rows - 1, device=DEVICE)}
+            record("decode, selective", case, lambda: selective.selective_attention(
+                args["q"], args["k"][: B * rows], args["v"][: B * rows], **line), size=size)  # fmt: skip
             ours = record("decode", case, lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP), size=size)
             both = torch.cat([args["k"].flatten(), args["v"].flatten()])
             read = record("read the rows", case, lambda: both.sum(dtype=torch.float32), size=size)
             if ours and read:
                 table.append({"what": "decode over reading", **case, "times": ours / read})
+
+
+def run_step(deadline):
+    """The largest batch first: what does not fit is a line that says so."""
+    for B in (2,) if SMOKE else (32, 16, 4):
+        if time.time() > deadline:
+            return table.append({"what": "step", "error": "out of time; the rest was left out"})
+        case = {"B": B, "layers": gpu_step.LAYERS, "block": gpu_step.BLOCK, "memory": gpu_step.MEMORY}
+        measured = []
+        for what, attend in (("step", gpu_step.by_kernels), ("step, eager", gpu_step.dense)):
+            step, loss = gpu_step.make(attend, B)
+            try:
+                first = loss().item()
+            except torch.cuda.OutOfMemoryError:
+                first = None
+            measured.append((record(what, case, step), first, table[-1]))
+            del step, loss
+        (ours, first, line), (theirs, other, other_line) = measured
+        if first is not None and other is not None:
+            assert abs(first - other) <= 0.02 * other, f"step: loss {first} by the kernels, {other} eager"
+        if ours and theirs:
+            ratios = {"times": theirs / ours, "memory": line["bytes"] / max(1, other_line["bytes"])}
+            table.append({"what": "step over eager", **case, **ratios})
 
 
 def tune():
@@ -296,7 +324,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "gpu.json")
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--only", choices=("ramp", "selective", "decode"))
+    parser.add_argument("--only", choices=("ramp", "selective", "decode", "step"))
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     if not SMOKE and not torch.cuda.is_available():
@@ -316,7 +344,7 @@ def main():
             print(f"dense bfloat16 products: {info['bf16_peak_tflops']:.0f} TFLOP/s", flush=True)
             if options.tune:
                 tune()
-        sections = {"ramp": run_ramp, "decode": run_decode, "selective": run_selective, "flex": run_flex}
+        sections = {"ramp": run_ramp, "decode": run_decode, "selective": run_selective, "step": run_step, "flex": run_flex}
         for name, section in sections.items():
             if options.only in (None, name) or (options.only == "ramp" and name == "flex"):
                 section(deadline)

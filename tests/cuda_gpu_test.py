@@ -60,6 +60,31 @@ class Compiled(unittest.TestCase):
                 self.check(torch.ops.lapse.selective_attention, selective.make(name, torch.float32),
                            8 * selective.TOLERANCE[torch.float32], ("out", "memory"))  # fmt: skip
 
+    def test_a_call_in_a_cuda_graph_gives_the_same_bits(self):
+        """Shapes stay, so a graph can hold both passes: nothing in them asks the device for a number."""
+        for operator, args in ((torch.ops.lapse.ramp_attention, ramp.make("row spans, positions", torch.float32)),
+                               (torch.ops.lapse.selective_attention, selective.make("own selection", torch.float32))):  # fmt: skip
+            given = with_gradients(ramp.there(args))
+            given["offsets"] = given["offsets"].pin_memory()  # a copy from other memory waits
+            leaves = [x for x in given.values() if torch.is_tensor(x) and x.requires_grad]
+
+            def both():
+                out = operator(**given)[0]
+                return out, *torch.autograd.grad(out.square().sum(), leaves, allow_unused=True)
+
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):  # loads the kernels
+                expected = [x if x is None else x.clone() for x in both()]
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                got = both()
+            graph.replay()
+            torch.cuda.synchronize()
+            for x, y in zip(got, expected, strict=True):
+                self.assertTrue(x is y is None or torch.equal(x, y))
+
     def test_opcheck(self):
         args = with_gradients(ramp.there(ramp.make("row spans, positions", torch.float32)))
         torch.library.opcheck(torch.ops.lapse.ramp_attention.default, (), args)
