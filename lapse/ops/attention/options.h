@@ -5,6 +5,8 @@
 
 namespace lapse {
 
+constexpr double kRenormalisation = 1e-8;  ///< added to the sum that weights with spans are divided by
+
 struct CoreOptions {
   std::optional<at::Tensor> row_span;   ///< [N]: span e_i of each row in timesteps
   std::optional<at::Tensor> head_span;  ///< [H]: span of each head; not together with row_span

@@ -73,7 +73,6 @@ RowPlan plan_rows(const AttentionInputs& x, const CoreOptions& o) {
       for (int64_t c = 0; c < chunks; ++c)
         plan.tasks.push_back({b, g, n * c / chunks * kTileRows, n * (c + 1) / chunks * kTileRows, c, chunks});
   }
-  for (const auto& task : plan.tasks) plan.largest = std::max(plan.largest, task.end - task.begin);
   return plan;
 }
 

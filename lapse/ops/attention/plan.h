@@ -35,7 +35,6 @@ struct RowTask {
 struct RowPlan {
   std::vector<PlannedRows> rows;  ///< of each sample
   std::vector<RowTask> tasks;     ///< the chunks of a sample and key head follow each other
-  int64_t largest = 0;            ///< most rows of a task
 };
 RowPlan plan_rows(const AttentionInputs& inputs, const CoreOptions& options);
 

@@ -1,6 +1,7 @@
 #include "lapse/ops/attention/work.h"
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse {
 namespace {
@@ -58,5 +59,9 @@ TiledCall<T>::TiledCall(const AttentionInputs& x, const CoreOptions& o)
 
 template struct TiledCall<float>;
 template struct TiledCall<at::BFloat16>;
+
+bool computes_bfloat16(const AttentionInputs& x) {
+  return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
+}
 
 }  // namespace lapse

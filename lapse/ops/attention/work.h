@@ -15,7 +15,6 @@
 namespace lapse {
 
 constexpr float kLog2e = 1.4426950408889634f;
-constexpr float kRampEpsilon = 1e-8f;  // of the renormalisation
 
 /// Inputs as contiguous memory of T, float or at::BFloat16, and the plan.
 template <class T>
@@ -246,17 +245,21 @@ class TiledWork {
   Bounds* bounds_ = nullptr;
 };
 
-/// lse2 of tile.h for block j of queries, from the forward pass's statistics [B, K, H, 2]: weights are 2^(s -
-/// lse2). So large where nothing is visible, and beyond the block, that they are 0.
+/// Elsewhere bfloat16 is computed in float32.
+bool computes_bfloat16(const AttentionInputs& inputs);
+
+/// lse2 of tile.h for block j of queries, from the forward pass's statistics, [B, K, H, 2] with spans or [B, K, H,
+/// `each`]: weights are 2^(s - lse2). So large where nothing is visible, and beyond the block, that they are 0.
 template <class T>
-void softmax_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t j, float* lse2) {
+void softmax_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t each, int64_t j,
+                  float* lse2) {
   for (int64_t t = 0; t < call.queries; ++t) {
     const int64_t query = j * call.queries + t;
     lse2[t] = 1e30f;
     if (query >= call.K) continue;
-    const float* at = stats + call.query_at(sample, query, head) / call.D * 2;
+    const float* at = stats + call.query_at(sample, query, head) / call.D * each;
     if (at[0] == -INFINITY) continue;
-    lse2[t] = at[0] * kLog2e + (call.spans() ? std::log2(at[1] + kRampEpsilon) : 0);
+    lse2[t] = at[0] * kLog2e + (call.spans() ? std::log2(at[1] + static_cast<float>(kRenormalisation)) : 0);
   }
 }
 

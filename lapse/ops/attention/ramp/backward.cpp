@@ -121,7 +121,7 @@ class Backward {
       dots[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, call_.D) : 0;
       if (lse != nullptr && t < work.valid()) dots[t] -= lse[t * call_.H];
     }
-    softmax_base(call_, task.sample, work.head(), stats_.const_data_ptr<float>(), j, lse2);
+    softmax_base(call_, task.sample, work.head(), stats_.const_data_ptr<float>(), 2, j, lse2);
     std::fill_n(m.dq, w * lanes, 0.f);
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
   }

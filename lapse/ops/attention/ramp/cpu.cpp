@@ -4,7 +4,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
-#include "lapse/ops/dense/linear.h"
+#include "lapse/ops/attention/work.h"
 
 namespace lapse {
 namespace {
@@ -16,11 +16,6 @@ using Optional = std::optional<Tensor>;
 bool tiled(const AttentionInputs& x) {
   const auto type = x.q.scalar_type();
   return x.q.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0;
-}
-
-/// Elsewhere bfloat16 is computed in float32.
-bool computes_bfloat16(const AttentionInputs& x) {
-  return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
 }
 
 Tensor as(const Tensor& x, const Optional& like) { return like ? x.to(like->scalar_type()) : x; }

@@ -17,7 +17,6 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kChunk = 128;
-constexpr float kEpsilon = 1e-8f;
 
 struct Chunk {
   int64_t sample, query, begin, end;  // rows of the packed table
@@ -109,7 +108,7 @@ class Decode {
     const int64_t H = call_.H, D = call_.D;
     float* out = y_.out.mutable_data_ptr<float>() + query * H * D;
     float* stats = y_.stats.mutable_data_ptr<float>() + query * H * 2;
-    const float epsilon = o_.row_span ? kEpsilon : 0;
+    const float epsilon = o_.row_span ? static_cast<float>(kRenormalisation) : 0;
     const auto sums = [&](int64_t c) { return call_.sums_at(all + (from + c) * line); };
     for (int64_t h = 0; h < H; ++h, out += D, stats += 2) {
       const auto softmax = call_.join(to - from, sums, h, out);

@@ -101,7 +101,7 @@ class Forward {
   /// that sees nothing, whatever stands in the rows that others see; NaN for a head whose span is NaN.
   void finish(int64_t sample, int64_t h, int64_t j, const RunningSoftmax& running, float* values, float* out) {
     const int64_t lanes = call_.queries, width = call_.width;
-    const float epsilon = call_.spans() ? kRampEpsilon : 0;
+    const float epsilon = call_.spans() ? static_cast<float>(kRenormalisation) : 0;
     const float scale = 1 / call_.unit;
     const bool diverged = !call_.head_span.empty() && std::isnan(call_.head_span[h]);
     alignas(64) float factor[kTileQueries];
@@ -182,7 +182,7 @@ class Forward {
     alignas(64) float lse2[kTileQueries];
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
       work.begin_queries(j * lanes);
-      softmax_base(call_, task.sample, work.head(), y_.stats.template const_data_ptr<float>(), j, lse2);
+      softmax_base(call_, task.sample, work.head(), y_.stats.template const_data_ptr<float>(), 2, j, lse2);
       for (int64_t i = 0; i < work.tiles(); ++i) {
         ScoreTile tile;
         if (!work.tile(i, tile)) continue;

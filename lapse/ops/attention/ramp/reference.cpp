@@ -11,8 +11,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kEpsilon = 1e-8;  // of the renormalisation
-
 at::ScalarType compute_type(const Tensor& x) { return at::toOpMathType(x.scalar_type()); }
 
 double scale_of(const RampOptions& o, const Tensor& q) {
@@ -167,7 +165,7 @@ RampOutputs ramp_attention_reference(const AttentionInputs& x, const RampOptions
     if (s.mask.defined()) {
       a.mul_(s.mask);
       Z = a.sum(2);
-      a.div_((Z + kEpsilon).unsqueeze(2));
+      a.div_((Z + kRenormalisation).unsqueeze(2));
       if (o.row_span) y.ramp_sum[b].copy_(at::where(s.on_ramp, s.remaining, 0).sum());
     }
     y.stats[b].select(2, 0).copy_(lse.t());
@@ -208,7 +206,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
   for_each_sample(x.q, [&](int64_t b) {
     const Sample s(x, o, b);
     if (s.n == 0) return;
-    const Tensor Ze = (y.stats[b].select(2, 1).t() + kEpsilon).unsqueeze(2);
+    const Tensor Ze = (y.stats[b].select(2, 1).t() + kRenormalisation).unsqueeze(2);
     const Tensor a = s.softmax(s.logits(o));
     const Tensor dO = grad_out[b].transpose(0, 1).to(type);
     Tensor c = (dO * y.out[b].transpose(0, 1)).sum(2, true);                // sum_j a'_j da'_j, with dropout too
@@ -230,7 +228,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
       } else {
         head_span[b].copy_(dspan.sum(at::IntArrayRef{1, 2}));
       }
-      d.mul_(s.mask).sub_(c * kEpsilon / Ze);  // of a, less sum_j a_j da_j
+      d.mul_(s.mask).sub_(c * kRenormalisation / Ze);  // of a, less sum_j a_j da_j
     }
     d.mul_(a);  // of the logits
     if (o.logit) s.rows(g.logit).copy_(d.sum(1).t());

@@ -204,7 +204,7 @@ class Backward {
       m.dot[t] = t < work.valid() ? dot_of(grad + t * stride, out + t * stride, heads_.D) : 0;
       m.memory[t] = t < work.valid() ? memory[t] : 0;
     }
-    selective_base(heads_, task.sample, h, stats_.template const_data_ptr<float>(), j, m.lse2);
+    softmax_base(heads_, task.sample, h, stats_.template const_data_ptr<float>(), 1, j, m.lse2);
     std::fill_n(m.dq, w * lanes, 0.f);
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
   }

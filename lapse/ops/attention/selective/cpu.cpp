@@ -6,7 +6,7 @@
 #include "lapse/ops/attention/selective/arguments.h"
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
-#include "lapse/ops/dense/linear.h"
+#include "lapse/ops/attention/work.h"
 
 namespace lapse {
 namespace {
@@ -22,11 +22,6 @@ bool tiled(const AttentionInputs& x, const SelectiveOptions& o) {
 
 bool decodes(const AttentionInputs& x, const SelectiveOptions& o) {
   return x.q.size(1) <= kFewQueries && o.dropout == 0;
-}
-
-/// Elsewhere bfloat16 is computed in float32.
-bool computes_bfloat16(const AttentionInputs& x) {
-  return has_bfloat16_products() && x.q.scalar_type() == at::kBFloat16;
 }
 
 SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {

@@ -57,18 +57,4 @@ class SelectiveCall {
   std::vector<std::vector<int32_t>> open_;  // [sample][row of the plan]: the first query that can mask the row
 };
 
-/// lse2 of tile.h for block j of queries, from the statistics [B, K, H]. So large where nothing is visible, and
-/// beyond the block, that weights are 0.
-template <class T>
-void selective_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t j,
-                    float* lse2) {
-  for (int64_t t = 0; t < call.queries; ++t) {
-    const int64_t query = j * call.queries + t;
-    lse2[t] = 1e30f;
-    if (query >= call.K) continue;
-    const float lse = stats[call.query_at(sample, query, head) / call.D];
-    if (lse != -INFINITY) lse2[t] = lse * kLog2e;
-  }
-}
-
 }  // namespace lapse

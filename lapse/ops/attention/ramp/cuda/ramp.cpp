@@ -11,7 +11,6 @@ namespace {
 
 using at::Tensor;
 
-constexpr double kEpsilon = 1e-8;  // of the renormalisation
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kForEver = int64_t{1} << 62;
 
@@ -50,7 +49,7 @@ struct Call {
     arguments.set("by_age", by_age).set("logit", logit).set("bias", bias).set("seed", seed);
     arguments.set("offsets", seen.offsets).set("count", seen.count);
     arguments.set("N", seen.stride()).set("K", K).set("H", H).set("G", G);
-    arguments.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", spans ? kEpsilon : 0.0);
+    arguments.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", spans ? kRenormalisation : 0.0);
     arguments.set("span_row", seen.span_row).set("span_head", seen.span_head).set("P", P).set("A", A);
     arguments.set("has_logit", int64_t{o.logit.has_value()}).set("bias_age", o.bias_age);
     arguments.set("threshold", drop_threshold(o.dropout)).set("kept_scale", kept_scale(o.dropout));
@@ -93,7 +92,7 @@ RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   a.set("until", until).set("spans", spans).set("position", position).set("logit", logit).set("bias", bias);
   a.set("partial", partial).set("arrived", arrived).set("out", y.out).set("ramp_sums", y.ramp_sum);
   a.set("stats", y.stats).set("N", N).set("K", K).set("H", H).set("G", G).set("part_rows", part_rows);
-  a.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", absent.defined() ? 0.0 : kEpsilon);
+  a.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", absent.defined() ? 0.0 : kRenormalisation);
   a.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
   a.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span.has_value()});
   a.set("span_row", int64_t{o.row_span.has_value()}).set("span_head", int64_t{o.head_span.has_value()});
