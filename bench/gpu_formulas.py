@@ -85,7 +85,8 @@ def selective_arguments(B, N):
 def flex():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    return torch.compile(flex_attention, dynamic=False), torch.compile(create_block_mask)
+    by_triton = functools.partial(flex_attention, kernel_options={"BACKEND": "TRITON"})
+    return torch.compile(by_triton, dynamic=False), torch.compile(create_block_mask)
 
 
 def flex_ramp(args, spans):

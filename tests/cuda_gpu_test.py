@@ -1,6 +1,7 @@
 """On a GPU: PyTorch's operators go to liblapse_cuda.so and its compiled kernels, right by the references on the CPU, by
 autograd's rules and by PyTorch's own opcheck."""
 
+import importlib.util
 import os
 import pathlib
 import sys
@@ -21,8 +22,11 @@ os.environ["LAPSE_OPS"] = str(LIBRARIES / "liblapse_ops.so")
 import ramp_triton_test as ramp  # noqa: E402
 import selective_triton_test as selective  # noqa: E402
 
-sys.path.insert(0, str(ROOT / "python"))
-import lapse  # noqa: E402, F401  registers shapes for torch.compile
+# Shapes for torch.compile; by its path, since `lapse` is the kernels' folder here.
+fake = importlib.util.spec_from_file_location("lapse_fake", ROOT / "python" / "lapse" / "_fake.py")
+module = importlib.util.module_from_spec(fake)
+fake.loader.exec_module(module)
+module.register()
 
 torch.ops.load_library(LIBRARIES / "liblapse_cuda.so")
 

@@ -153,6 +153,31 @@ class Library(unittest.TestCase):
                 self.assertEqual([name for name, _, _ in launches], ["selective_decode.bf16.64.16"])
                 self.compare(got, torch.ops.lapse.selective_attention(**ramp.doubled(args)), 3e-2, name)
 
+    def test_tensors_that_begin_anywhere(self):
+        """Slices, of which no kernel can read 16 bytes at a time."""
+
+        def sliced(x):
+            if not torch.is_tensor(x) or x.numel() == 0:
+                return x
+            flat = torch.empty(x.numel() + 1, dtype=x.dtype)
+            flat[1:] = x.flatten()
+            return flat[1:].view(x.shape)
+
+        for operator, args in (("ramp_attention", ramp.make("row spans, until", torch.float32)),
+                               ("ramp_attention", ramp.make("head spans", torch.float32)),
+                               ("selective_attention", selective.make("own selection", torch.float32))):  # fmt: skip
+            shape, draw = args["q"].shape, torch.Generator().manual_seed(1)
+            second = "grad_ramp_sum" if operator == "ramp_attention" else "grad_memory"
+            grads = {"grad_out": torch.randn(shape, generator=draw),
+                     second: torch.randn(shape[:1] if operator == "ramp_attention" else shape[:2], generator=draw)}  # fmt: skip
+            given = {n: x if n == "offsets" else sliced(x) for n, x in args.items()}
+            few = given | {"q": sliced(args["q"][:, -1:]), "start": sliced(args["start"] + shape[1] - 1)}
+            few |= {"select_q": sliced(args["select_q"][:, -1:])} if "select_q" in args else {}
+            with self.subTest(operator):
+                self.check(operator, given, {n: sliced(x) for n, x in grads.items()}, 8e-6)
+                self.compare(on_cuda(operator, few), getattr(torch.ops.lapse, operator)(**ramp.doubled(few)), 8e-6, "few")
+                self.assertEqual(len(launches), 1)
+
     def test_selective_prune(self):
         args = selective.make("ragged", torch.float32)
         got = on_cuda("selective_prune", args | {"budget": 11})

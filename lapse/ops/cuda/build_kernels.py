@@ -37,7 +37,9 @@ def compile_one(variant, arch):
     """The kernel with its code, and what the assembler says of it."""
     parameters = variant.parameters()
     place = {name: i for i, (name, _) in enumerate(parameters)}
-    aligned = {(i,): [["tt.divisibility", 16]] for i, (_, kind) in enumerate(parameters) if kind.startswith("*")}
+    # Tensors begin at multiples of 16 bytes, and rows of what selects are multiples of a head's 64 or 128 features.
+    whole = lambda name, kind: kind.startswith("*") or name.startswith("select_stride")
+    aligned = {(i,): [["tt.divisibility", 16]] for i, parameter in enumerate(parameters) if whole(*parameter)}
     source = ASTSource(variant.kernel, dict(parameters), {(place[n],): v for n, v in variant.constants}, aligned)
     options = {"num_warps": variant.warps, "num_stages": variant.stages}
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)

@@ -72,6 +72,8 @@ void Kernel::launch(Grid grid, const Arguments& arguments, const Tensor& like) c
       TORCH_CHECK(value.tensor->device() == like.device() || value.tensor->numel() == 0, "CUDA: kernel ", name_, ": ",
                   name, " is on ", value.tensor->device(), ", and the queries are on ", like.device());
       const void* data = value.tensor->const_data_ptr();
+      TORCH_CHECK(reinterpret_cast<uintptr_t>(data) % kAlignment == 0, "CUDA: kernel ", name_, ": ", name,
+                  " does not begin at a multiple of ", kAlignment, " bytes");
       std::memcpy(&words[i], &data, sizeof data);
     } else if (type == "fp32") {
       TORCH_CHECK(value.is_real, "CUDA: kernel ", name_, ": ", name, " must be a real number");

@@ -13,6 +13,8 @@
 
 namespace lapse::cuda {
 
+constexpr int64_t kAlignment = 16;  ///< bytes; kernels are compiled for tensors that begin at a multiple of them
+
 /// What a kernel is given, by the names of its parameters in Python. A kernel may leave names alone that others take;
 /// one that is missing, or a tensor whose elements are of another type, is a c10::Error.
 class Arguments {

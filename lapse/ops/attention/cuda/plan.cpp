@@ -15,8 +15,6 @@ constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
 constexpr int64_t kChunk = 1024;                // CHUNK of rows.py
 constexpr int64_t kLines = 6;                   // LINES
 
-Tensor as_floats(const Tensor& x) { return x.to(at::kFloat).contiguous(); }
-
 }  // namespace
 
 int64_t blocks_of(int64_t n, int64_t size) { return std::max<int64_t>(1, (n + size - 1) / size); }
@@ -29,17 +27,23 @@ std::string kernel_kind(const Tensor& q, int64_t width) {
   return *element == '\0' || padded == 0 ? "" : std::string(element) + "." + std::to_string(padded);
 }
 
-/// Kernels read 16 bytes at a time, from where a tensor begins.
+Tensor aligned(const Tensor& x) {
+  const Tensor y = x.contiguous();
+  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % kAlignment == 0 ? y : y.clone();
+}
+
+Tensor as_floats(const Tensor& x) { return aligned(x.to(at::kFloat)); }
+Tensor as_floats(const std::optional<Tensor>& x, const Tensor& absent) { return x ? as_floats(*x) : absent; }
+
 Tensor widened(const Tensor& x, int64_t width) {
   const int64_t more = width - x.size(-1);
-  const Tensor y = more > 0 ? at::constant_pad_nd(x, {0, more}) : x.contiguous();
-  return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : y.clone();
+  return more > 0 ? at::constant_pad_nd(x, {0, more}) : aligned(x);
 }
 
 double kept_scale(double dropout) { return 1 / (1 - dropout); }
 int64_t drop_threshold(double dropout) { return static_cast<int64_t>(std::ceil(dropout * (1 << 24))); }
 Tensor seed_on(const std::optional<Tensor>& seed, const Tensor& like) {
-  return seed ? seed->to(like.device()).contiguous() : at::zeros({1}, like.options().dtype(at::kLong));
+  return seed ? aligned(seed->to(like.device())) : at::zeros({1}, like.options().dtype(at::kLong));
 }
 
 SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
@@ -54,8 +58,8 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   Tensor span = o.row_span    ? as_floats(*o.row_span)
                 : o.head_span ? as_floats(*o.head_span).amin(0, /*keepdim=*/true)
                               : at::full({1}, INFINITY, floats);
-  const Tensor start = x.start.contiguous(), time = x.time.contiguous();
-  const Tensor until = x.until ? x.until->contiguous() : time;
+  const Tensor start = aligned(x.start), time = aligned(x.time);
+  const Tensor until = x.until ? aligned(*x.until) : time;
   const Tensor counts = at::empty({B, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
   seen.count = at::empty({B}, ints);
   seen.packed = at::empty({kLines, N}, ints);

@@ -41,6 +41,10 @@ FewParts few_parts(const AttentionInputs& inputs, int64_t size);
 std::string kernel_kind(const at::Tensor& q, int64_t width);
 int64_t kernel_width(int64_t width);  ///< that of the kernels, zeros behind; 0: none
 at::Tensor widened(const at::Tensor& x, int64_t width);
+/// x, contiguous, from an address that the kernels can begin at: they read 16 bytes at a time. A slice may not be so.
+at::Tensor aligned(const at::Tensor& x);
+at::Tensor as_floats(const at::Tensor& x);
+at::Tensor as_floats(const std::optional<at::Tensor>& x, const at::Tensor& absent);
 int64_t blocks_of(int64_t n, int64_t size);  ///< at least one
 double kept_scale(double dropout);
 int64_t drop_threshold(double dropout);

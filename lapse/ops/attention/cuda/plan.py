@@ -13,6 +13,11 @@ LIST_CHUNK = 256
 FEW_QUERIES = 4  # up to which each query reads the rows by itself, in one launch for all: kFewOnGpu of plan.h
 
 
+def widened(x, D):
+    """Heads of D features, zeros behind their own; x itself where it has so many."""
+    return (x if x.shape[-1] == D else torch.nn.functional.pad(x, (0, D - x.shape[-1]))).contiguous()
+
+
 @dataclasses.dataclass
 class Seen:
     """The rows that some query sees; tensors as rows.py says, on the device."""

@@ -73,7 +73,12 @@ struct Sample {
   }
 
   void add_mask(const AttentionInputs& x, const RampOptions& o, at::ScalarType type) {
-    const Tensor span = o.row_span ? rows(*o.row_span).to(type) : o.head_span->to(type).view({-1, 1, 1});
+    Tensor span = o.row_span ? rows(*o.row_span).to(type) : o.head_span->to(type).view({-1, 1, 1});
+    if (o.row_span) {  // nobody sees a row whose span is NaN
+      const Tensor number = span.eq(span);
+      span = at::where(number, span, -o.ramp);
+      visible = at::logical_and(visible, number);
+    }
     remaining = span - age;
     mask = (remaining / o.ramp + 1).clamp(0, 1);
     on_ramp = at::logical_and(at::logical_and(mask > 0, mask < 1), visible);

@@ -233,17 +233,20 @@ TEST(RampAttentionTiled, ShowsAHeadSpanOfNaN) {
 
 TEST(RampAttentionTiled, ARowSpanOfNaNIsSeenByNobody) {
   Random random(8, "NaN");
-  for (int64_t K : {1, 8, 70}) {
-    AttentionInputs x = one_stream(K, 100, random, at::kFloat);
-    RampOptions o;
-    o.row_span = at::full({100}, 200.f);
-    (*o.row_span)[40] = NAN;
-    x.until = at::full({100}, 1000, at::kLong);
-    o.received = true;
-    const auto y = ramp_attention(x, o);
-    EXPECT_EQ(y.received[40].item<float>(), 0) << K;
-    EXPECT_FALSE(y.out.isnan().any().item<bool>()) << K;
-  }
+  for (int64_t K : {1, 8, 70})
+    for (const auto type : {at::kFloat, at::kDouble})
+      for (const bool ends : {true, false}) {
+        AttentionInputs x = one_stream(K, 100, random, type);
+        RampOptions o;
+        o.row_span = at::full({100}, 200.f);
+        (*o.row_span)[40] = NAN;
+        if (ends) x.until = at::full({100}, 1000, at::kLong);
+        o.received = true;
+        const auto y = ramp_attention(x, o);
+        EXPECT_EQ(y.received[40].item<float>(), 0) << K << type << ends;
+        EXPECT_FALSE(y.out.isnan().any().item<bool>()) << K << type << ends;
+        EXPECT_FALSE(y.ramp_sum.isnan().any().item<bool>()) << K << type << ends;
+      }
 }
 
 // All bits set is a NaN too, which rounding to bfloat16 by an addition would make 0.

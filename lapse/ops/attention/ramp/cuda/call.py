@@ -8,7 +8,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda.backward import ramp_backward_queries, ramp_backward_rows
 from lapse.ops.attention.ramp.cuda.decode import ramp_decode
@@ -60,7 +60,7 @@ class Call:
             self.by_age = self.q.flatten(0, 2) @ self.widened(o.position).to(q.dtype).t()
 
     def widened(self, x):
-        return torch.nn.functional.pad(x, (0, self.D - self.width)).contiguous()
+        return widened(x, self.D)
 
     def narrowed(self, x):
         return x[..., : self.width]
@@ -99,7 +99,7 @@ def decode(q, k, v, offsets, start, time, o):
     """ramp_attention of a few queries per sample, in one launch."""
     D = max(16, triton.next_power_of_2(q.shape[3]))
     settings = tile("ramp_decode", q.dtype, D)
-    wide = lambda x: torch.nn.functional.pad(x, (0, D - x.shape[-1])).contiguous()
+    wide = lambda x: widened(x, D)
     new = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device=q.device)
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     heads = max(16, triton.next_power_of_2(H // G))

@@ -14,10 +14,6 @@ using at::Tensor;
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kForEver = int64_t{1} << 62;
 
-Tensor as_floats(const std::optional<Tensor>& x, const Tensor& absent) {
-  return x ? x->to(at::kFloat).contiguous() : absent;
-}
-
 double scale_of(const AttentionInputs& x, const RampOptions& o) {
   return o.scale.value_or(1 / std::sqrt(static_cast<double>(x.q.size(3))));
 }
@@ -78,7 +74,7 @@ RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   const auto floats = x.q.options().dtype(at::kFloat);
   const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
   const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);
-  const Tensor start = x.start.contiguous(), time = x.time.contiguous(), until = x.until ? x.until->contiguous() : time;
+  const Tensor start = aligned(x.start), time = aligned(x.time), until = x.until ? aligned(*x.until) : time;
   const Tensor absent = o.row_span || o.head_span ? Tensor() : at::full({1}, INFINITY, floats);
   const Tensor spans = o.row_span ? as_floats(o.row_span, absent) : as_floats(o.head_span, absent);
   const Tensor logit = as_floats(o.logit, spans), bias = as_floats(o.age_bias, spans);
@@ -136,10 +132,10 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
                                       const RampOptions& o, const RampOutputs& y, const Tensor& grad_lse) {
   Call c(x, o);
   const auto type = c.q.scalar_type();
-  const Tensor dout = widened(grad_out.to(type), c.D), out = widened(y.out, c.D), stats = y.stats.contiguous();
-  const Tensor ramp_sum = grad_ramp_sum.to(at::kFloat).contiguous();
+  const Tensor dout = widened(grad_out.to(type), c.D), out = widened(y.out, c.D), stats = as_floats(y.stats);
+  const Tensor ramp_sum = as_floats(grad_ramp_sum);
   const Tensor sums = c.zeros({3, c.B, c.H, c.K});
-  const Tensor lse = grad_lse.defined() ? grad_lse.to(at::kFloat).contiguous() : sums;
+  const Tensor lse = grad_lse.defined() ? as_floats(grad_lse) : sums;
   Tensor dq = at::empty_like(c.q);
   const Tensor dk = c.zeros(c.k.sizes(), type), dv = c.zeros(c.v.sizes(), type);
   const int64_t lines = c.B * c.K * c.H;

@@ -6,7 +6,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.rows import CHUNK, FAR
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
@@ -74,7 +74,7 @@ class Call:
         return torch.zeros(shape, dtype=dtype, device=self.q.device)
 
     def widened(self, x):
-        return torch.nn.functional.pad(x, (0, self.D - x.shape[-1])).contiguous()
+        return widened(x, self.D)
 
     def constants(self):
         s = self.settings
@@ -139,7 +139,7 @@ def decode(q, k, v, offsets, start, time, o):
     settings = tile("selective_decode", q.dtype, D)
     heads = max(16, triton.next_power_of_2(H // G))
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
-    wide = lambda x: torch.nn.functional.pad(x.to(q.dtype), (0, D - x.shape[-1])).contiguous()
+    wide = lambda x: widened(x.to(q.dtype), D)
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
     out, memory, received, stats = torch.empty_like(wide(q)), new(B, K), new(N), new(B, K, H)
     arrived, scale = new(B, K, G, dtype=torch.int32), o.scale or 1 / math.sqrt(width)

@@ -21,10 +21,6 @@ int64_t width_of(const AttentionInputs& x, const SelectiveOptions& o) {
   return std::max(x.q.size(3), o.select_q ? o.select_q->size(2) : 0);
 }
 
-Tensor as_floats(const std::optional<Tensor>& x, const Tensor& absent) {
-  return x ? x->to(at::kFloat).contiguous() : absent;
-}
-
 struct Call {
   const AttentionInputs& x;
   const SelectiveOptions& o;
@@ -119,8 +115,8 @@ SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
   const Tensor select_q = own ? widened(o.select_q->to(type), D) : q;
   const Tensor select_k = own ? widened(o.select_k->to(type), D) : k;
   const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);
-  const Tensor start = x.start.contiguous(), time = x.time.contiguous(), until = x.until ? x.until->contiguous() : time;
-  const Tensor first = spares ? o.first->contiguous().view(at::kByte) : at::empty({0}, floats.dtype(at::kByte));
+  const Tensor start = aligned(x.start), time = aligned(x.time), until = x.until ? aligned(*x.until) : time;
+  const Tensor first = spares ? aligned(*o.first).view(at::kByte) : at::empty({0}, floats.dtype(at::kByte));
   const Tensor partial = at::empty({B, K, G, parts, heads * D + 3 * heads + 1}, floats);
   const Tensor arrived = at::zeros({B, K, G}, floats.dtype(at::kInt));
   const Tensor masking = as_floats(o.masking, partial), bias = as_floats(o.age_bias, partial);
@@ -176,7 +172,7 @@ SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Te
   const auto type = c.q.scalar_type();
   const int64_t lines = c.B * c.K;
   const Tensor dout = widened(grad_out.to(type), c.D), out = widened(y.out, c.D);
-  const Tensor stats = y.stats.to(at::kFloat).contiguous(), dmemory = grad_memory.to(at::kFloat).contiguous();
+  const Tensor stats = as_floats(y.stats), dmemory = as_floats(grad_memory);
   const Tensor sums = c.zeros({2, c.B, c.H, c.K});
   Tensor dq = at::empty_like(c.q), dk = at::zeros_like(c.k), dv = at::zeros_like(c.v);
   const Tensor dby_age = c.zeros({lines * c.H, c.P}, type), dbias = c.zeros({lines * c.H, c.A});
@@ -228,9 +224,9 @@ Tensor selective_prune(const AttentionInputs& x, const SelectiveOptions& options
   const Tensor until =
       x.until ? x.until->clone(at::MemoryFormat::Contiguous) : at::full(x.time.sizes(), kNoLimit, x.time.options());
   const auto floats = c.q.options().dtype(at::kFloat), ints = floats.dtype(at::kInt);
-  const Tensor spared = o.first ? o.first->to(at::kInt).contiguous() : at::zeros({c.N}, ints);
+  const Tensor spared = o.first ? aligned(o.first->to(at::kInt)) : at::zeros({c.N}, ints);
   const Tensor scores = at::empty({scoring.queries, c.seen.stride()}, floats), sums = c.zeros({c.seen.stride()});
-  const Tensor ends = at::full({c.seen.stride()}, kFar, ints), start = x.start.contiguous();
+  const Tensor ends = at::full({c.seen.stride()}, kFar, ints), start = aligned(x.start);
   auto& a = c.arguments;
   a.set("spared", spared).set("start", start).set("scores", scores).set("sums", sums).set("ends", ends);
   a.set("until", until).set("budget", std::min<int64_t>(budget, std::numeric_limits<int32_t>::max()));
