@@ -43,6 +43,8 @@ class DryRun(ProgramTest):
         told = self.dry_run(shared / "config.toml", "--seconds=0")
         self.assertEqual((told["updates_tried"], "ms_per_update" in told), (0, False))
         self.assertLess(self.dry_run(shared / "config.toml", "--seconds=1e-9", "--set=train.updates=99")["updates_tried"], 99)
+        before = self.dry_run("--set", "train.batch=2", shared / "config.toml", "--seconds=0")  # the option takes one value
+        self.assertLess(before["memory_least"], told["memory_least"])
         self.refuse("train", shared / "config.toml", "--dry-run", "--seconds=-1", says="--seconds")
         self.refuse("train", shared / "config.toml", "--dry-run", "--resume", says="leave out --resume")
         self.refuse("train", shared / "config.toml", says="--out is required")
@@ -85,10 +87,13 @@ class DryRun(ProgramTest):
 
     def test_what_cannot_fit_is_refused(self):
         for change, advice in {"model.width=65536": "model.width", "train.batch=1048576": "train.batch"}.items():
-            for arguments in (["--out", self.folder / "run"], ["--dry-run"]):
-                says = ["this run needs at least", "are free here", f"lower {advice}"]
-                more = ["--set=train.block=1024"] if "batch" in change else []
-                self.refuse("train", shared / "config.toml", *arguments, "--set", change, *more, says=says)
+            says = ["this run needs at least", "are free here", f"lower {advice}"]
+            arguments = ["--set", change] + (["--set=train.block=1024"] if "batch" in change else [])
+            self.refuse("train", shared / "config.toml", "--out", self.folder / "run", *arguments, says=says)
+            done = self.succeed("train", shared / "config.toml", "--dry-run", "--seconds=0", *arguments)
+            self.assertIn("parameters", done.stdout)
+            for words in ["warning: training would refuse this here", *says]:
+                self.assertIn(words, done.stderr)
         self.assertFalse((self.folder / "run").exists())
 
 
@@ -100,7 +105,7 @@ class Limits(ProgramTest):
             resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
         process = start(*arguments, preexec_fn=limit)
-        return process, process.communicate(timeout=120)[1]
+        return process, *process.communicate(timeout=120)
 
     def least(self):
         """The least limit, in MB, under which the program and its libraries start."""
@@ -112,12 +117,24 @@ class Limits(ProgramTest):
 
     def run_within(self, megabytes, *arguments):
         """Whether it ended well."""
-        process, stderr = self.limited(megabytes, *arguments)
+        process, _, stderr = self.limited(megabytes, *arguments)
         command = f"{megabytes} MB: lapse {' '.join(map(str, arguments))}\n{stderr}"
         self.assertIn(process.returncode, (0, 1), command)
         if process.returncode == 1:
             self.assertRegex(stderr.splitlines()[-1], "^lapse: error: .*memory", command)
         return process.returncode == 0
+
+    def test_of_a_batch_that_does_not_fit_a_part_is_tried(self):
+        limit, batch = self.least() + 900, 256
+        wide = self.config(self.write("long.txt", english(400000)), WIDE)
+        arguments = ("train", wide, "--dry-run", "--json", "--seconds=1e-9", f"--set=train.batch={batch}")
+        _, stdout, stderr = self.limited(limit, *arguments)
+        self.assertIn("warning: training would refuse this here", stderr)
+        told = json.loads(stdout)
+        self.assertGreater(told["memory_least"], told["memory_available"])
+        self.assertGreater(told["parts_tried"], 1)
+        self.assertEqual(batch % told["parts_tried"], 0)
+        self.assertAlmostEqual(told["tokens_per_update"], batch * WIDE["train"]["block"])
 
     def test_verbs(self):
         run, page, wide = shared / "run", self.folder / "page.html", self.config(shared / "text.txt", WIDE)
@@ -139,7 +156,7 @@ class Limits(ProgramTest):
         # Stacks have 8 MB each. Without a look before, OpenMP ends the program in words of its own, or libtorch waits for ever.
         least, threads = self.least(), 8 * os.cpu_count()
         for more in (40, 80, 8 * threads):
-            process, stderr = self.limited(least + more, "eval", shared / "run", "--threads", threads)
+            process, _, stderr = self.limited(least + more, "eval", shared / "run", "--threads", threads)
             self.assertEqual(process.returncode, 1)
             self.assertRegex(stderr, r"^lapse: error: there is no memory to start all threads[^\n]*\n$", more)
 

@@ -30,7 +30,7 @@ Argument Argument::check(const Check& check) const {
 }
 Argument Argument::type_name(const std::string& name) const { return option_->type_name(name), *this; }
 Argument Argument::shows_default() const { return option_->capture_default_str(), *this; }
-Argument Argument::repeats() const { return option_->expected(1)->take_all(), *this; }
+Argument Argument::repeats() const { return option_->expected(1)->allow_extra_args(false)->take_all(), *this; }
 Argument Argument::several() const { return option_->expected(1, 1 << 20), *this; }
 Argument Argument::needs(const Argument& other) const { return option_->needs(other.option_), *this; }
 Argument Argument::group(const std::string& title) const { return option_->group(title), *this; }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lapse/cli/verbs.h"
+#include "lapse/core/error.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/trial.h"
 
@@ -12,6 +13,10 @@ namespace lapse {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+std::string time_of(double seconds) {
+  return seconds < 60 ? fmt::format("{:.0f} ms", 1000 * seconds) : duration(seconds);
+}
 
 void print(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
@@ -25,14 +30,18 @@ void print(const Config& config, const Trial& trial) {
                    byte_size(trial.memory.least), byte_size(trial.memory.most),
                    byte_size(static_cast<double>(trial.available_memory)));
   if (trial.updates == 0) return;
-  std::cout
-      << fmt::format(
-             "tried       {} updates: {:.0f} ms each (median), {:.0f} {}s/s, peak memory {} with what was freed\n",
-             trial.updates, 1000 * trial.seconds_per_update, trial.steps_per_update / trial.seconds_per_update,
-             trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
-      << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n", trial.rows)
-      << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
-                     duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
+  if (trial.parts > 1)
+    std::cout << fmt::format(
+        "            too large, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
+        trial.parts);
+  std::cout << fmt::format(
+                   "tried       {} updates: {} each (median), {:.0f} {}s/s, peak memory {} with what was freed\n",
+                   trial.updates, time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
+                   trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
+            << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
+                           trial.rows)
+            << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
+                           duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
 }
 
 Json to_json(const Config& config, const Trial& trial) {
@@ -42,6 +51,7 @@ Json to_json(const Config& config, const Trial& trial) {
   if (!trial.refused.empty()) json["refused"] = trial.refused;
   if (trial.updates > 0)
     json.update({{trial.unit + "s_per_update", trial.steps_per_update},
+                 {"parts_tried", trial.parts},
                  {"ms_per_update", 1000 * trial.seconds_per_update},
                  {"peak_memory", trial.peak_memory},
                  {"rows_remembered", trial.rows},
@@ -59,7 +69,11 @@ int dry_run(const Config& config, double seconds, bool json) {
     print(config, trial);
   std::cout.flush();
   if (!trial.refused.empty()) std::cerr << "lapse: warning: training would refuse this: " << trial.refused << '\n';
-  require_memory(trial.memory, trial.available_memory);
+  try {
+    require_memory(trial.memory, trial.available_memory);
+  } catch (const Error& error) {
+    std::cerr << "lapse: warning: training would refuse this here: " << error.what() << '\n';
+  }
   return 0;
 }
 

@@ -40,12 +40,49 @@ std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double 
   return times;
 }
 
+/// One of so many parts of each batch, as a run of its own; of one part the run itself.
+Config part_of(Config config, int64_t parts) {
+  config.train.batch /= parts;
+  if (parts > 1) config.train.parts = 1;
+  return config;
+}
+
 /// Of the memory of one stream, mean of the layers.
 double rows_of(const Learner& learner, const Config& config) {
   double rows = 0;
   for (const auto& part : learner.memory())
     for (const auto& table : part.layers) rows += static_cast<double>(table.rows());
   return rows / static_cast<double>(config.train.batch * config.model.layers);
+}
+
+/// The smallest number of equal parts of the batch of which one fits by itself into a quarter of the memory, since all
+/// but the first update take more; 0: none.
+int64_t parts_that_fit(const Config& config, const Problem& problem, int64_t available) {
+  for (int64_t parts = 2; parts <= config.train.batch; ++parts)
+    if (config.train.batch % parts == 0 &&
+        estimate_memory(part_of(config, parts), problem).least <= static_cast<double>(available) / 4)
+      return parts;
+  return 0;
+}
+
+/// Times of updates; where the batch does not fit, of one part of it.
+void measure(Trial& trial, const Config& whole, std::unique_ptr<Problem> problem, std::optional<Checkpoint> tuned,
+             double seconds) {
+  if (!trial.fits()) trial.parts = parts_that_fit(whole, *problem, trial.available_memory);
+  if (trial.parts == 0) return;
+  const Config config = part_of(whole, trial.parts);
+  if (trial.parts > 1) problem = open_problem(config, tuned ? &*tuned : nullptr);
+  const auto learner = make_learner(config, *problem, tuned ? &*tuned : nullptr);
+  tuned.reset();  // a whole file, no longer needed
+  const auto feed = problem->feed(solo());
+  auto times = times_of(*learner, *feed, config.train.updates, seconds, trial.steps_per_update);
+  trial.updates = std::ssize(times);
+  trial.steps_per_update *= static_cast<double>(trial.parts) / static_cast<double>(trial.updates);
+  if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
+  std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
+  trial.seconds_per_update = static_cast<double>(trial.parts) * times.at(times.size() / 2);
+  trial.peak_memory = peak_memory();
+  trial.rows = rows_of(*learner, config);
 }
 
 }  // namespace
@@ -56,29 +93,17 @@ Trial try_out(const Config& config, double seconds) {
   std::optional<Checkpoint> tuned;
   if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
   const Checkpoint* from = tuned ? &*tuned : nullptr;
-  const auto problem = open_problem(config, from);
+  auto problem = open_problem(config, from);
   Trial trial{.source = problem->describe(),
               .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
               .available_memory = resident_memory() + available_memory()};
-  if (trial.memory.least > static_cast<double>(trial.available_memory)) return trial;
   try {
     require_validation(config, *problem);
   } catch (const Error& error) {  // what it would take can be told all the same
     trial.refused = error.what();
   }
-  if (seconds == 0) return trial;
-  const auto learner = make_learner(config, *problem, from);
-  tuned.reset();  // a whole file, no longer needed
-  const auto feed = problem->feed(solo());
-  auto times = times_of(*learner, *feed, config.train.updates, seconds, trial.steps_per_update);
-  trial.updates = std::ssize(times);
-  trial.steps_per_update /= static_cast<double>(trial.updates);
-  if (times.size() > 1) times.erase(times.begin());  // the first compiles kernels
-  std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
-  trial.seconds_per_update = times.at(times.size() / 2);
-  trial.peak_memory = peak_memory();
-  trial.rows = rows_of(*learner, config);
+  if (seconds > 0) measure(trial, config, std::move(problem), std::move(tuned), seconds);
   return trial;
 }
 

@@ -14,14 +14,18 @@ struct Trial {
   std::string refused;  ///< what training would refuse of the validation part; empty: nothing
   MemoryEstimate memory;
   int64_t available_memory = 0;   ///< bytes, with what the process has already
-  int64_t updates = 0;            ///< that were tried; 0: none was wanted, or none would fit into memory
-  double seconds_per_update = 0;  ///< median
+  int64_t updates = 0;            ///< that were tried; 0: none was wanted, or not even one stream would fit into memory
+  int64_t parts = 1;              ///< where the batch does not fit: one of so many parts of it was tried; 0: none fits
+  double seconds_per_update = 0;  ///< median; where parts were tried, of all of them
   double steps_per_update = 0;    ///< mean of Update::steps
   double rows = 0;                ///< of a stream's memory after them, mean of the layers
   int64_t peak_memory = 0;        ///< bytes, of this process
+
+  bool fits() const { return memory.least <= static_cast<double>(available_memory); }
 };
 
-/// The first updates of the run that `config` describes, for some seconds; 0: none. Errors as `train`.
+/// The first updates of the run that `config` describes, for some seconds; 0: none. Errors as `train`, but for a run
+/// that is too large for the memory.
 Trial try_out(const Config& config, double seconds);
 
 }  // namespace lapse
