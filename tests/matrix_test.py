@@ -93,13 +93,14 @@ class Matrix(ProgramTest):
         out = ("-o", self.folder / "matrix.json")
         refuse = lambda run, *arguments, says: self.refuse("inspect", shared / run, *arguments, *out, says=says, status=1)
         refuse("streams", "--matrix", "masking", says="the method tells no masking")
+        refuse("selective", "--matrix", "maskng", says="tells no maskng of queries and rows (did you mean 'masking'?)")
         refuse("selective", "--matrix", "kept", "--method", "h2o", "--budget", "4", says="token by token")
         refuse("corridor", "--matrix", "kept", says="corridor")
         refuse("selective", "--matrix", "kept", "--layer", "7", says="the layers 0 to 1")
         refuse("selective", "--layer", "1", says="--layer goes with --matrix")
         refuse("selective", "--matrix", "kept", "--title", "x", says="--title is for the page")
         refuse("streams", "--matrix", "attention", "--tokens", "100000", says="million numbers")
-        self.refuse("inspect", shared / "streams", "--matrix", "maskin", *out, says="did you mean 'masking'?")
+        self.refuse("inspect", shared / "streams", "--matrix", "kpt", *out, says="did you mean 'kept'?")
         self.assertEqual(list(self.folder.iterdir()), [])
 
 

@@ -7,6 +7,7 @@
 
 #include "lapse/core/testing.h"
 #include "lapse/model/transformer_testing.h"
+#include "lapse/observe/matrix.h"
 #include "lapse/observe/recorder.h"
 #include "lapse/ops/aten.h"
 #include "lapse/read/generator.h"
@@ -216,6 +217,14 @@ TEST_P(SecondDeviceModel, IsObservedAsOnTheCpu) {
   for (size_t l = 0; l < got.layers.size(); ++l) {
     EXPECT_EQ(got.layers[l].held, expected.layers[l].held);
     EXPECT_EQ(got.layers[l].sizes, expected.layers[l].sizes);
+  }
+  for (const std::string what : {"kept", "attention"}) {
+    if (there.layers()[0].attention().method().one_by_one()) break;
+    EvaluationStreams block(tokens, 1, kBlock, false), copy(tokens, 1, kBlock, false);
+    const MatrixRecord matrix = record_matrix(there, block, {.what = what});
+    const MatrixRecord wanted = record_matrix(here, copy, {.what = what});
+    for (size_t l = 0; l < wanted.layers.size(); ++l)
+      EXPECT_LT(difference(matrix.layers[l].mean, wanted.layers[l].mean), 1e-5) << what;
   }
   EvaluationStreams whole(tokens, 2, kBlock, false), again(tokens, 2, kBlock, false);
   const EvaluationResult read = evaluate(there, whole), other = evaluate(here, again);

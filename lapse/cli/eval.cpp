@@ -41,6 +41,9 @@ std::unique_ptr<Other> other_reading(const Arguments& arguments, const Reader& f
   Reader reader =
       open_reader({.run = arguments.against, .device = arguments.reading.device, .threads = arguments.reading.threads});
   reader.require_text("--against");
+  if (reader.config().data.in_windows() != first.config().data.in_windows())
+    fail(fmt::format("--against {}: one of the two runs reads windows that begin with BOS, and the other streams",
+                     arguments.against));
   if (reader.vocabulary().to_json() != first.vocabulary().to_json())
     fail(fmt::format("--against {}: its vocabulary is not that of {}; give a run that was trained with the same one",
                      arguments.against, arguments.reading.run));

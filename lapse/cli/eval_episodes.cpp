@@ -82,7 +82,8 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
                                      .group = group});
   progress.finish();
   if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
-  if (result.episodes.empty()) fail("interrupted before the first episodes ended");
+  if (result.episodes.empty())
+    fail("interrupted before episode 0 ended, and means are of the first ones; with fewer --streams they end sooner");
   const EnvironmentShape shape = environment.shape();
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},

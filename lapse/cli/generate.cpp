@@ -131,7 +131,10 @@ int run(const Command& verb, Arguments arguments) {
          {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = use_colour(arguments.color)});
     return 0;
   }
-  auto prompt = encode_prompt(vocabulary, arguments.prompt, origin);
+  // A text that begins with BOS begins with nothing else by itself; others with a line end.
+  if (!given && vocabulary.bos() >= 0) arguments.prompt.clear();
+  std::vector<int32_t> prompt;
+  if (given || vocabulary.bos() < 0) prompt = encode_prompt(vocabulary, arguments.prompt, origin);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
   if (prompt.empty()) fail(origin + " has no token; give at least one character or word");
   const int64_t tokens = tokens_to_write(verb, arguments, std::ssize(prompt), model->context());
@@ -143,7 +146,7 @@ int run(const Command& verb, Arguments arguments) {
   std::string text;
   if (!arguments.json) std::cout << arguments.prompt;
   // Words and tasks' tokens are decoded with the space after them, which a prompt need not end with.
-  const bool spaced = vocabulary.decode(prompt.back()).ends_with(' ');
+  const bool spaced = prompt.back() != vocabulary.bos() && vocabulary.decode(prompt.back()).ends_with(' ');
   if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
   std::cout << std::flush;
   const auto start = std::chrono::steady_clock::now();
@@ -183,10 +186,10 @@ void add_generate(const Command& program, Action& action) {
       program.add_verb("generate", "Write text with a trained model, one token at a time, without end if asked");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
-  verb.add_option(
-      "--prompt", arguments->prompt,
-      "text to continue; default: a line end. '-': standard input, without its last line end. Of a model with an "
-      "encoder the text whose gaps <extra_id_0>, <extra_id_1>, ... are filled in");
+  verb.add_option("--prompt", arguments->prompt,
+                  "text to continue; default: a line end, or nothing after BOS. '-': standard input, without its last "
+                  "line end. Of a model with an "
+                  "encoder the text whose gaps <extra_id_0>, <extra_id_1>, ... are filled in");
   verb.add_option("--prompt-file", arguments->prompt_file,
                   "the text to continue is in this file, plain or gzip; its last line end is left out")
       .type_name("FILE");

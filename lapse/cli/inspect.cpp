@@ -18,7 +18,7 @@ namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, compare, split = "test", out = "report.html", title;
+  std::string data, compare, split, out = "report.html", title;
   MatrixArguments matrix;
   int64_t tokens = 2000, offset = 0;
   EpisodeArguments episodes{.episodes = 10};
@@ -27,7 +27,8 @@ struct Arguments {
 /// What is read, of a text the part that was asked for, and how many tokens at most.
 struct Part {
   std::unique_ptr<Source> source;
-  int64_t tokens;
+  int64_t tokens = 0;
+  std::string split = {};
 };
 
 /// Where the part of a text ends that is read, and how many tokens of it are: of a document no more than fits a window.
@@ -50,22 +51,28 @@ End end_of(const Tokens& all, const Arguments& arguments, int64_t unpredicted, i
   return found;
 }
 
+/// The part that was asked for; else test, or all of a text that is given to be compared.
+std::string split_of(const Arguments& arguments, const std::string& data) {
+  if (!arguments.split.empty()) return arguments.split;
+  return arguments.compare.empty() || data.empty() ? "test" : "all";
+}
+
 Part part_of(const Reader& reader, const Arguments& arguments, const std::string& data) {
+  const std::string split = split_of(arguments, data);
   if (reader.task) {
     if (arguments.offset > 0)
       fail("the run's task, " + reader.config().task_name + ", is read from its start; leave out --offset");
-    return {reader.source(data, arguments.split), arguments.tokens};
+    return {reader.source(data, split), arguments.tokens, split};
   }
-  const Tokens all = reader.text(data, arguments.split);
+  const Tokens all = reader.text(data, split);
   // A stream's first token is predicted by nothing; a window's by BOS.
   const int64_t unpredicted = reader.config().data.in_windows() ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
-    fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", arguments.split,
+    fail(fmt::format("split '{}' of the text has {} tokens; nothing is left to read after --offset {}", split,
                      all.size(), arguments.offset));
   const auto [end, read] = end_of(all, arguments, unpredicted, reader.config().train.block);
   Tokens part = all.slice(arguments.offset, end);
-  return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), arguments.split, std::move(part)),
-          read};
+  return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), split, std::move(part)), read, split};
 }
 
 /// What is said beside any page.
@@ -85,9 +92,10 @@ struct ReadText {
   ReportOptions::Facts facts;
 };
 
-ReadText read_text(const Reader& reader, Transformer& model, const Arguments& arguments, const std::string& data) {
-  const auto [source, tokens] = part_of(reader, arguments, data);
-  const auto blocks = source->evaluation(arguments.split, 1, reader.config().train.block, /*drop_partial=*/false);
+ReadText read_text(const Reader& reader, Transformer& model, const Part& part) {
+  const auto& source = part.source;
+  const int64_t tokens = part.tokens;
+  const auto blocks = source->evaluation(part.split, 1, reader.config().train.block, /*drop_partial=*/false);
   Progress progress("inspect", "token", tokens);
   ReadText read = {
       record_memory(model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }})};
@@ -103,10 +111,25 @@ ReadText read_text(const Reader& reader, Transformer& model, const Arguments& ar
   return read;
 }
 
+/// What two texts have in common; where tokens are smaller than words, an edit is of whole words.
+Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  Alignment alignment = aligned(a, b);
+  if (reader.config().data.unit == "word") return alignment;
+  const auto words = [&](const std::vector<int32_t>& tokens) {
+    std::vector<std::string> texts;
+    for (const int32_t token : tokens) texts.push_back(reader.vocabulary().decode(token));
+    return word_numbers(texts);
+  };
+  widen_to_words(alignment, words(a), words(b));
+  return alignment;
+}
+
 std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
   if (!arguments.compare.empty() && reader.task)
     fail("--compare is for runs that read a text, and this one has the task " + reader.task->name() + "; leave it out");
-  const ReadText first = read_text(reader, model, arguments, arguments.data);
+  const Part one = part_of(reader, arguments, arguments.data);  // both, before either is read
+  const auto other_part = arguments.compare.empty() ? Part() : part_of(reader, arguments, arguments.compare);
+  const ReadText first = read_text(reader, model, one);
   if (first.record.stopped) return "";
   ReportOptions report = describe(arguments, reader);
   auto& facts = report.facts;
@@ -114,15 +137,15 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
     facts.emplace_back("task", reader.task->name());
   else
     facts.emplace_back("text", !arguments.data.empty() ? arguments.data : "the run's own");
-  facts.emplace_back("split", arguments.split);
+  facts.emplace_back("split", one.split);
   if (arguments.offset > 0) facts.emplace_back("offset", fmt::format("{} tokens", arguments.offset));
   facts.insert(facts.end(), first.facts.begin(), first.facts.end());
   if (arguments.compare.empty()) return html_report(first.record, first.contents, report);
-  const ReadText second = read_text(reader, model, arguments, arguments.compare);
+  const ReadText second = read_text(reader, model, other_part);
   if (second.record.stopped) return "";
   facts.emplace_back("compared with", arguments.compare);
   facts.insert(facts.end(), second.facts.begin(), second.facts.end());
-  const Alignment alignment = aligned(first.record.tokens, second.record.tokens);
+  const Alignment alignment = aligned_by_words(reader, first.record.tokens, second.record.tokens);
   if (!alignment.whole) {
     const std::string why = fmt::format("more than {} edits: only beginnings and ends are compared", kMostEdits);
     facts.emplace_back("alignment", why);
@@ -157,7 +180,8 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
 int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
   refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
   const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
-  const std::string file = matrix_file(reader, model, arguments.matrix, arguments.data, arguments.split, tokens);
+  const std::string file =
+      matrix_file(reader, model, arguments.matrix, arguments.data, split_of(arguments, arguments.data), tokens);
   if (file.empty()) fail("interrupted; no file was written");
   write_file(arguments.out, file);
   std::cout << arguments.out << '\n';
@@ -198,9 +222,9 @@ void add_inspect(const Command& program, Action& action) {
   verb.add_option("--compare", arguments->compare,
                   "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
       .type_name("FILE");
-  verb.add_option("--split", arguments->split, "which part of it, cut as in training")
-      .check(one_of({"train", "valid", "test", "all"}))
-      .shows_default();
+  verb.add_option("--split", arguments->split,
+                  "which part of it, cut as in training; default: test, with --compare all of a text that is given")
+      .check(one_of({"train", "valid", "test", "all"}));
   verb.add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
       .check(whole_number(1, 200000))
       .shows_default();

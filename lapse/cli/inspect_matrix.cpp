@@ -35,8 +35,8 @@ void check_size(const Transformer& model, const MatrixArguments& arguments, int6
 void add_matrix(const Command& verb, MatrixArguments& arguments) {
   verb.add_option("--matrix", arguments.what,
                   "instead of the page a JSON file for `lapse plot`: of each query (line) and row (column) the "
-                  "attention of each head, whether it is kept, or, with selective attention, its masking F")
-      .check(one_of({"attention", "kept", "masking"}));
+                  "attention of each head, whether it is kept, or what else the method tells of pairs: selective "
+                  "attention its masking F");
   verb.add_option("--documents", arguments.documents,
                   "with --matrix: the mean over so many documents, windows or blocks of --tokens tokens")
       .check(whole_number(1, 100'000'000))

@@ -166,6 +166,14 @@ const char* script_of(const Command& verb, const Arguments& arguments) {
   return script;
 }
 
+std::string last_folder(const fs::path& path) { return path.parent_path().filename().string(); }
+
+/// A file's name; where others are called the same, its folder's, which is a run's.
+std::string label_of_file(const fs::path& path, const std::vector<std::string>& all) {
+  const auto same = [&](const std::string& other) { return fs::path(other).stem() == path.stem(); };
+  return std::ranges::count_if(all, same) > 1 ? last_folder(fs::absolute(path)) : path.stem().string();
+}
+
 int run(const Command& verb, const Arguments& arguments) {
   std::string suffix = fs::path(arguments.out).extension().string();
   std::ranges::transform(suffix, suffix.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -180,8 +188,7 @@ int run(const Command& verb, const Arguments& arguments) {
     const std::string& run = arguments.runs[i];
     const bool reads_file = script != kCurves && is_file(run);
     const fs::path path = reads_file ? fs::path(run) : metrics_of(run);
-    const fs::path name = reads_file ? path.stem() : fs::path(fs::path(run) / "").parent_path().filename();
-    Json label = name.string();
+    Json label = reads_file ? label_of_file(path, arguments.runs) : last_folder(fs::path(run) / "");
     if (script == kMemory) label = nullptr;
     if (!arguments.labels.empty()) label = arguments.labels[i];
     inputs.push_back({label, script == kMemory ? run : path.string()});

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-POINTS = 2000  # that a curve has, or less than twice as many
+POINTS = 2000  # parts of a curve, each with its least and its largest value
 plt.rcParams["path.simplify"] = False
 
 
@@ -44,10 +44,20 @@ def window_means(values, n):
     return (sums[n:] - sums[:-n]) / n
 
 
+def extremes(values, step):
+    """Where the least and the largest of each `step` values are, in order: a curve of them shows what a part of the values would miss."""
+    whole = values[: len(values) // step * step].reshape(-1, step)
+    places = np.stack([whole.argmin(1), whole.argmax(1)], 1) + np.arange(len(whole))[:, None] * step
+    return np.unique(np.append(places, len(values) - 1))
+
+
 def draw(axes, reading, values, n, colour, label):
-    step = max(1, (len(values) - n) // POINTS)
-    x, y = (window_means(of, n)[::step] for of in (reading.at, values))
-    axes.plot(x, y, color=colour, linewidth=1.2, label=label)
+    x, y = (window_means(of, n) for of in (reading.at, values))
+    step = len(y) // POINTS
+    if step > 1:
+        some = extremes(y, step)
+        x, y = x[some], y[some]
+    axes.plot(x, y, color=colour, linewidth=1.2, label=label, marker="o" if len(x) == 1 else None)
 
 
 def picture():

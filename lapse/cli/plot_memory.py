@@ -14,13 +14,15 @@ class Point:
 
 
 def run(path):
-    """The last validation of a run, or the last line of training where there is none; and the method."""
+    """The last validation of a run, or the last line of training where that alone has the wanted figure; and the method."""
     lines = [line for line in json_lines(os.path.join(path, "metrics.jsonl")) if is_metrics(line)]
     valid = [line for line in lines if line.get("split") == "valid"]
     if not lines:
         stop(f"{path}: has no line of training or validation")
     with open(os.path.join(path, "config.toml"), "rb") as file:
-        return (valid or lines)[-1], tomllib.load(file)["forgetting"]["method"]
+        method = tomllib.load(file)["forgetting"]["method"]
+    only_trained = not valid or (settings["metric"] in lines[-1] and settings["metric"] not in valid[-1])
+    return (lines if only_trained else valid)[-1], method
 
 
 def evaluation(path):
@@ -41,7 +43,14 @@ def picture():
     for point in points:
         if not point.series:
             stop(f"{point.path}: does not say its method; name the series, --label once for each input")
+    trained = [point.path for point in points if point.line.get("split") == "train"]
+    if trained and len(trained) < len(points):
+        stop(f"{trained[0]}: has figures of training alone, and the others of validation; plot them apart")
     metric = common_figure([(point.path, point.line) for point in points], settings["metric"])
+    mains = {point.path: figures_of(point.line)[0] for point in points}
+    if not settings["metric"] and metric == "loss" and len(set(mains.values())) > 1:
+        stop(f"these have different figures ({', '.join(dict.fromkeys(mains.values()))}), and nats of what they read are no common measure; "
+             "plot them apart, or name a --metric")  # fmt: skip
     figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
     for i, series in enumerate(dict.fromkeys(point.series for point in points)):
         pairs = sorted((point.memory, point.line[metric]) for point in points if point.series == series)

@@ -19,7 +19,7 @@ std::string one_line(const std::string& message);
 /// Throws Error, with one line. Use as fail(fmt::format("{}: ...", path)).
 [[noreturn]] void fail(const std::string& message);
 
-/// " (did you mean 'x'?)" for the candidate nearest to `name` in edit distance, "" where none is near.
+/// " (did you mean 'x'?)" for a candidate that contains `name`, or the nearest in edit distance; "" where none is near.
 template <class Names>
 std::string did_you_mean(const std::string& name, const Names& candidates);
 
@@ -32,6 +32,10 @@ template <class Names>
 std::string did_you_mean(const std::string& name, const Names& candidates) {
   std::string nearest;
   size_t best = name.size() / 2 + 1;  // further away than this is another word, not a slip
+  constexpr size_t kLeast = 4;        // letters; a shorter name is found in many others
+  for (const std::string& candidate : candidates)
+    if (name.size() >= kLeast && candidate.find(name) != std::string::npos)
+      return " (did you mean '" + candidate + "'?)";
   for (const std::string& candidate : candidates) {
     const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});
     if (longer - shorter >= best) continue;  // each character more is an edit

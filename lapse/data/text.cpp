@@ -15,7 +15,6 @@ namespace lapse {
 namespace {
 
 constexpr char kWhiteSpace[] = " \t\n\v\f\r";
-constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";  // some editors put it before a file's first line
 
 /// Moves documents to the front of a text, one after the other.
 class Gathered {
@@ -74,7 +73,7 @@ Text find_documents(std::string bytes, const std::string& documents, const std::
   std::vector<bool> seen(markers.size());
   Gathered gathered(std::move(bytes));
   const std::string& text = gathered.bytes();
-  size_t begin = text.starts_with(kByteOrderMark) ? sizeof(kByteOrderMark) - 1 : 0;
+  size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   for (size_t at = begin, end; at < text.size(); at = end + 1) {
     end = text.find('\n', at);
     const auto marker =

@@ -110,6 +110,7 @@ Json t5_config_json(const T5Config& config) {
   ModelConfig ours = config.model, form = config.model;
   set_form(form);
   form.norm_epsilon = ours.norm_epsilon;
+  form.initialisation = ours.initialisation;  // of which trained weights know nothing
   form.embedding_dropout = form.residual_dropout = form.output_dropout = ours.dropout;
   const Fields is = ours.fields(), should = form.fields();
   for (size_t i = 0; i < is.size(); ++i)

@@ -45,4 +45,37 @@ Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, 
   return {partner, true};
 }
 
+void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  const auto words = [](const std::vector<int64_t>& of) { return of.empty() ? 0 : of.back() + 1; };
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::vector<bool> edited_a(words(a)), edited_b(words(b)), taken(b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (alignment.partner[i] < 0)
+        edited_a[a[i]] = true;
+      else
+        taken[alignment.partner[i]] = true;
+    }
+    for (size_t j = 0; j < b.size(); ++j)
+      if (!taken[j]) edited_b[b[j]] = true;
+    for (size_t i = 0; i < a.size(); ++i) {
+      int64_t& partner = alignment.partner[i];
+      if (partner >= 0 && (edited_a[a[i]] || edited_b[b[partner]])) partner = -1, changed = true;
+    }
+  }
+}
+
+std::vector<int64_t> word_numbers(const std::vector<std::string>& texts) {
+  const auto space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  std::vector<int64_t> words;
+  int64_t word = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const bool parted = !texts[i].empty() && space(texts[i].front());
+    const bool behind = i > 0 && !texts[i - 1].empty() && space(texts[i - 1].back());
+    if (i > 0 && (parted || behind)) ++word;
+    words.push_back(word);
+  }
+  return words;
+}
+
 }  // namespace lapse

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lapse {
@@ -16,5 +17,12 @@ constexpr int64_t kMostEdits = 2000;
 /// A longest common subsequence of `a` and `b`; not whole where more than `most_edits` tokens would have to be deleted
 /// or inserted.
 Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits = kMostEdits);
+
+/// An edit is of whole words: a token has no partner where another token of its word, or of its partner's, has none.
+/// `a`, `b`: of each token the number of its word.
+void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b);
+
+/// The numbers of the words that tokens with these texts belong to; white space parts words, and belongs to none.
+std::vector<int64_t> word_numbers(const std::vector<std::string>& texts);
 
 }  // namespace lapse

@@ -61,5 +61,26 @@ TEST(Aligned, OfTooManyEditsOnlyTheEndsAreCommon) {
   EXPECT_EQ(aligned(a, b, 6).partner, (std::vector<int64_t>{0, -1, 2, -1, -1, 5}));
 }
 
+std::vector<std::string> letters(const std::string& text) {
+  std::vector<std::string> all;
+  for (const char c : text) all.push_back({c});
+  return all;
+}
+
+TEST(Aligned, EditsOfWordsAreWhole) {
+  const std::string a = "to Egypt, and back", b = "to Humpty Dumpty, and back";
+  Alignment found = aligned({a.begin(), a.end()}, {b.begin(), b.end()});
+  EXPECT_GE(found.partner[5], 0);  // y of Egypt, as a letter
+  widen_to_words(found, word_numbers(letters(a)), word_numbers(letters(b)));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(found.partner[i] < 0, i >= 3 && i < 9) << i;  // "Egypt,"
+  EXPECT_EQ(found.partner[10], 18);
+}
+
+TEST(Aligned, WordsOfSubwords) {
+  EXPECT_EQ(word_numbers({" to", " Eg", "ypt", ",", "\n", "a", "b", " "}),
+            (std::vector<int64_t>{0, 1, 1, 1, 2, 3, 3, 4}));
+  EXPECT_TRUE(word_numbers({}).empty());
+}
+
 }  // namespace
 }  // namespace lapse

@@ -29,8 +29,12 @@ Tensor kept(const LayerReport& report, int64_t B, int64_t K) {
 Tensor matrix_of(const LayerReport& report, const std::string& what, int64_t B, int64_t K) {
   if (what == "kept") return kept(report, B, K);
   const auto found = report.pairs.find(what == "attention" ? "weights" : what);
-  if (found == report.pairs.end())
-    fail(fmt::format("the method tells no {} of queries and rows; every method tells attention and kept", what));
+  if (found == report.pairs.end()) {
+    std::vector<std::string> told = {"attention", "kept"};
+    for (const auto& pair : report.pairs) told.push_back(pair.first);
+    fail(fmt::format("the method tells no {} of queries and rows{}; it tells {}", what, did_you_mean(what, told),
+                     fmt::join(told, ", ")));
+  }
   return found->second;
 }
 
@@ -75,14 +79,6 @@ class Sums {
   std::vector<Tensor> sums_;  // [layer]: [H, N, N]
 };
 
-/// The first samples of a block.
-TokenBlock first_of(TokenBlock block, int64_t samples) {
-  block.batch = std::min(block.batch, samples);
-  for (auto* all : {&block.input, &block.target}) all->resize(block.batch * block.length);
-  if (!block.lengths.empty()) block.lengths.resize(block.batch);
-  return block;
-}
-
 }  // namespace
 
 MatrixRecord record_matrix(Transformer& model, EvaluationBlocks& blocks, const MatrixOptions& options) {
@@ -95,12 +91,12 @@ MatrixRecord record_matrix(Transformer& model, EvaluationBlocks& blocks, const M
   const Pairs pairs = options.what == "kept" ? Pairs::none : options.what == "attention" ? Pairs::weights : Pairs::told;
   TokenBlock block;
   while (record.documents < options.documents && !record.stopped && blocks.next(block)) {
-    block = first_of(std::move(block), options.documents - record.documents);
+    block = block.part(0, std::min(block.batch, options.documents - record.documents));
     const Batch batch = Batch(block).to(model.device());
     ModelMemory memory = model.begin(block.batch, Stored::projections);
+    const Tensor none = at::empty({0}, batch.input.options());  // logits are not needed
     const auto y =
-        model.forward(batch.input, memory,
-                      {.observe = true, .pairs = pairs, .lengths = batch.lengths, .places = at::empty({0}, at::kLong)});
+        model.forward(batch.input, memory, {.observe = true, .pairs = pairs, .lengths = batch.lengths, .places = none});
     sums.add(y.reports, options, block.batch, block.length, batch.lengths);
     if (options.documents == 1) {
       const int64_t n = block.lengths.empty() ? block.length : block.lengths[0];

@@ -77,6 +77,18 @@ function readAddress() {
   if (Number.isInteger(at) && at >= 0 && at < count) state.at = at;
 }
 
+// How much longer B's cell was held than A's, mean of the layers. A cell that is there at the end was held for as long as the
+// text went on: nothing is known of two such cells, nor of one that was held for less than the other.
+function changeOfHeld([a, b], pane) {
+  if (!a || !b || !a.read || !b.read) return null;
+  const known = shownLayers(pane).map((l) => {
+    const stays = [there(a, l), there(b, l)], change = held(b, l) - held(a, l);
+    if (stays[0] && stays[1]) return 0;
+    return (stays[0] && change > 0) || (stays[1] && change < 0) ? null : change;
+  }).filter((x) => x !== null);
+  return known.length ? mean(known) : null;
+}
+
 // The number that a cell is shaded by, in one pane; null: none. A change is B's number less A's, for both partners.
 function value(cell, pane, by = state.by) {
   if (!cell.read && by !== "surprise") return null;
@@ -84,7 +96,9 @@ function value(cell, pane, by = state.by) {
   const [kind, name] = by.split(":");
   if (kind === "number") return over(cell, cell.of.numbers[name], larger);
   if (kind === "change") {
-    const [a, b] = (cell.of === data ? [cell, cell.partner] : [cell.partner, cell]).map((one) => one && value(one, pane, by.slice(7)));
+    const pair = cell.of === data ? [cell, cell.partner] : [cell.partner, cell];
+    if (by === "change:held") return changeOfHeld(pair, pane);
+    const [a, b] = pair.map((one) => one && value(one, pane, by.slice(7)));
     return a === null || b === null ? null : b - a;
   }
   const all = shownLayers(pane).map((l) => (by === "held" ? held(cell, l) : over(cell, cell.of.layers[l].told[name], larger)));
@@ -291,18 +305,21 @@ for (const record of records) record.layers.forEach((layer, l) => {
   key.style.backgroundColor = colourOf(l);
   element("sizes").lastChild.firstChild.prepend(key);
 });
-// The first edits: what stands in A and in B, and for how long its cell that was held longest was held, mean of the layers.
+// The first edits: what stands in A and in B, for how long its cell that was held longest was held, with a + where one is still
+// there, and the largest span or other number that the method tells; means of the layers.
 function edits() {
   const [a, b] = records.map((record) => cells.filter((cell) => cell.of === record && cell.read)), table = make("table");
-  const place = new Map(b.map((cell, i) => [cell, i])), longest = (of) => Math.max(...of.map((cell) => mean(layers.map((_, l) => held(cell, l)))));
-  const told = (of) => (of.length ? [visible(of.map((cell) => cell.text).join("")).replace(/\n/g, "↵"), write(longest(of))] : ["–", ""]);
+  const place = new Map(b.map((cell, i) => [cell, i])), largest = (of, number) => Math.max(...of.map((cell) => mean(layers.map((_, l) => number(cell, l)))));
+  const stays = (of) => (of.some((cell) => layers.some((_, l) => there(cell, l))) ? "+" : "");
+  const numbersOf = (of) => told.map((name) => write(largest(of, (cell, l) => over(cell, cell.of.layers[l].told[name], larger) ?? 0)));
+  const said = (of) => (of.length ? [visible(of.map((cell) => cell.text).join("")).replace(/\n/g, "↵"), write(largest(of, held)) + stays(of), ...numbersOf(of)] : ["–", "", ...told.map(() => "")]);
   let edited = [], next = 0;
-  row(table, ["A", "held for", "B", "held for"]);
+  row(table, ["A", "held for", ...told, "B", "held for", ...told]);
   for (const cell of [...a, null]) {
     if (cell && !cell.partner) edited.push(cell);
     else {
       const end = cell ? place.get(cell.partner) : b.length, inserted = b.slice(next, end);
-      if ((edited.length || inserted.length) && table.rows.length <= 30) row(table, [...told(edited), ...told(inserted)], "td");
+      if ((edited.length || inserted.length) && table.rows.length <= 30) row(table, [...said(edited), ...said(inserted)], "td");
       (edited = []), (next = end + 1);
     }
   }

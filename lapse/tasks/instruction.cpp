@@ -215,8 +215,14 @@ class Instruction : public TaskOptions {
           fmt::format("instruction.{}: there is no file {}; `scripts/data.sh --list` says where LIGHT's world comes "
                       "from, and any text will do for chatter",
                       option, path));
-    std::string text = read_text_file(path);
-    require_utf8(text, path);
+    std::string text;
+    try {
+      text = read_text_file(path);
+      require_utf8(text, path);
+    } catch (const Error& error) {
+      fail(fmt::format("instruction.{}: {}", option, error.what()));
+    }
+    if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
     if (text.find_first_not_of(" \t\r\n") == text.npos) fail(fmt::format("instruction.{}: {} is empty", option, path));
     return text;
   }

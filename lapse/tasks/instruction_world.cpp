@@ -15,13 +15,9 @@ namespace {
 /// The file, whose values are checked as they are taken.
 class WorldFile {
  public:
-  WorldFile(const std::string& text, std::string origin)
-      : origin_(std::move(origin)), json_(parse_json(text, origin_)) {}
+  WorldFile(const std::string& text, std::string origin) : origin_(std::move(origin)), json_(parsed(text)) {}
 
-  [[noreturn]] void refuse(const std::string& what) const {
-    fail(fmt::format("{}: {}; instruction.world wants the world of a LIGHT game, as complex_world_2020-09.json",
-                     origin_, what));
-  }
+  [[noreturn]] void refuse(const std::string& what) const { refuse_all(fmt::format("{}: {}", origin_, what)); }
 
   const Json& root() const { return json_; }
   std::vector<std::string> ids(const char* kind) const {
@@ -57,6 +53,17 @@ class WorldFile {
   }
 
  private:
+  [[noreturn]] static void refuse_all(const std::string& what) {
+    fail(what + "; instruction.world wants the world of a LIGHT game, as complex_world_2020-09.json");
+  }
+  Json parsed(const std::string& text) const {
+    try {
+      return parse_json(text, origin_);
+    } catch (const Error& error) {
+      refuse_all(error.what());
+    }
+  }
+
   std::string origin_;
   Json json_;
 };
