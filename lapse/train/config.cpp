@@ -227,6 +227,11 @@ bool limits_rows(const Config& config) {
   return method->make(shape_of(config.model, config.train.block), 0, none)->one_by_one();
 }
 
+bool draws_in_training(const ModelConfig& model) {
+  return std::max({model.dropout, model.layer_drop, model.embedding_dropout, model.residual_dropout,
+                   model.output_dropout}) > 0;
+}
+
 /// A checkpoint keeps the configuration, and its file holds UTF-8 alone.
 void require_utf8(const Config& config) {
   const std::string text = config.to_toml();
@@ -248,12 +253,18 @@ void require_new_run(const Config& config) {
                      config.data.unit));
   require_utf8(config);
   const bool banded = config.model.input == "adaptive" || config.model.output == "adaptive";
-  if (banded && !config.model.adaptive.cutoffs.empty() && !config.generates() &&
-      (config.data.unit == "byte" || config.data.unit == "character"))
+  const std::string what = config.generates() ? fmt::format("data.task = \"{}\"", config.task_name)
+                                              : fmt::format("data.unit = \"{}\"", config.data.unit);
+  if (banded && !config.model.adaptive.cutoffs.empty() &&
+      (config.generates() || config.data.unit == "byte" || config.data.unit == "character"))
     fail(fmt::format(
         "adaptive.cutoffs are for data.unit = \"word\", whose tokens are numbered by how frequent they are; "
-        "those of \"{}\" are not. Leave out model.input and model.output = \"adaptive\"",
-        config.data.unit));
+        "those of {} are not. Leave out model.input and model.output = \"adaptive\"",
+        what));
+  if (config.environment() && draws_in_training(config.model))
+    fail(
+        "an agent learns from what it did: with model.dropout, layer_drop, embedding_dropout, residual_dropout or "
+        "output_dropout the model that learns is not the one that acted; set them to 0");
   if (config.environment() && limits_rows(config))
     fail(
         fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "

@@ -127,8 +127,8 @@ class Run {
     sums_.score += made.score;
     sums_.seconds += std::chrono::duration<double>(Clock::now() - start).count(), ++sums_.timed;
     sums_.steps += made.steps, sums_.exchange += made.exchange_seconds;
+    const auto figures = problem_->figures(sums_.score);  // since the last line
     if (log) record(made.rate, layers_of(made.reports));
-    const auto figures = problem_->figures(made.score);
     note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);
   }
 
