@@ -43,8 +43,8 @@ class DryRun(ProgramTest):
         told = self.dry_run(shared / "config.toml", "--seconds=0")
         self.assertEqual((told["updates_tried"], "ms_per_update" in told), (0, False))
         self.assertLess(self.dry_run(shared / "config.toml", "--seconds=1e-9", "--set=train.updates=99")["updates_tried"], 99)
-        before = self.dry_run("--set", "train.batch=2", shared / "config.toml", "--seconds=0")  # the option takes one value
-        self.assertLess(before["memory_least"], told["memory_least"])
+        before = self.succeed("train", "--set", "train.batch=1", shared / "config.toml", "--dry-run", "--json", "--seconds=0")
+        self.assertLess(json.loads(before.stdout)["memory_least"], told["memory_least"])  # --set took one value
         self.refuse("train", shared / "config.toml", "--dry-run", "--seconds=-1", says="--seconds")
         self.refuse("train", shared / "config.toml", "--dry-run", "--resume", says="leave out --resume")
         self.refuse("train", shared / "config.toml", says="--out is required")

@@ -7,6 +7,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
+#include "lapse/ops/second_device_testing.h"
 
 namespace lapse {
 namespace {
@@ -50,6 +51,18 @@ TEST(RampUntil, IsTheFirstQueryWithNothingLeft) {
                                                 ? ramp_until(at, wide[i].item<double>(), ramp)
                                                 : ramp_until(at, wide[i].item<float>(), static_cast<float>(ramp)));
       }
+    }
+}
+
+TEST(RampUntil, IsTheSameOnEveryDevice) {
+  for (auto type : {at::kFloat, at::kDouble})
+    for (double ramp : {1., 0.1, 3.3, 32., 1000.7, 65536.}) {
+      Tensor span = awkward_spans(ramp, type);
+      span = at::cat({span, at::rand({500}, span.options()) * 2e9 - 1e9, at::rand({500}, span.options()) * 4e3 - 2e3});
+      const Tensor time = at::arange(span.numel(), at::kLong) * 11 - 100;
+      const Tensor there = ramp_until(time.to(second_device()), span.to(second_device()), ramp);
+      EXPECT_EQ(there.device(), second_device());
+      EXPECT_TRUE(there.to(at::kCPU).equal(ramp_until(time, span, ramp))) << at::toString(type) << ", R " << ramp;
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lapse/core/random.h"
@@ -27,17 +28,46 @@ void draw(T* factors, int64_t n, double p, uint64_t seed) {
   });
 }
 
+/// The same factors, [n] in x's type, drawn on x's device: some at a time, for their 64 bits take more room than x.
+at::Tensor drawn_there(const at::Tensor& x, double p, uint64_t seed) {
+  constexpr int64_t kPairs = 1 << 22;
+  const int64_t pairs = (x.numel() + 1) / 2;
+  const auto key = static_cast<int64_t>(mix64(seed)), least = static_cast<int64_t>(std::ldexp(p, 32));
+  const at::Tensor factors = at::empty({pairs, 2}, x.options());
+  for (int64_t at = 0; at < pairs; at += kPairs) {
+    const int64_t some = std::min(kPairs, pairs - at);
+    const at::Tensor bits = mix64(at::arange(at, at + some, x.options().dtype(at::kLong)) + key);
+    for (const int half : {0, 1}) {
+      const at::Tensor draw = at::bitwise_and(half == 0 ? bits : at::bitwise_right_shift(bits, 32), 0xFFFFFFFF);
+      factors.narrow(0, at, some).select(1, half).copy_(draw >= least);
+    }
+  }
+  return factors.flatten().narrow(0, 0, x.numel()).mul_(1 / (1 - p));
+}
+
 }  // namespace
 
-// Drawn on the CPU, so that every device has the same.
+// Products wrap, and a logical shift is an arithmetic one with its sign bits cleared.
+at::Tensor mix64(at::Tensor x) {
+  auto shifted = [](const at::Tensor& y, int n) {
+    return at::bitwise_and(at::bitwise_right_shift(y, n), (int64_t{1} << (64 - n)) - 1);
+  };
+  x = x + static_cast<int64_t>(0x9E3779B97F4A7C15u);
+  x = at::bitwise_xor(x, shifted(x, 30)) * static_cast<int64_t>(0xBF58476D1CE4E5B9u);
+  x = at::bitwise_xor(x, shifted(x, 27)) * static_cast<int64_t>(0x94D049BB133111EBu);
+  return at::bitwise_xor(x, shifted(x, 31));
+}
+
+// Every device has the same.
 at::Tensor dropped(const at::Tensor& x, double p, uint64_t seed) {
+  if (!x.device().is_cpu()) return x * drawn_there(x.detach(), p, seed).view(x.sizes());
   const bool wide = x.scalar_type() == at::kDouble;
   const at::Tensor factors = at::empty(x.sizes(), wide ? at::kDouble : at::kFloat);
   if (wide)
     draw(factors.mutable_data_ptr<double>(), x.numel(), p, seed);
   else
     draw(factors.mutable_data_ptr<float>(), x.numel(), p, seed);
-  return x * factors.to(x.device(), x.scalar_type());
+  return x * factors.to(x.scalar_type());
 }
 
 }  // namespace lapse

@@ -5,6 +5,7 @@
 #include "lapse/core/random.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
+#include "lapse/ops/dense/dropout.h"
 
 namespace lapse {
 namespace {
@@ -15,18 +16,6 @@ at::ScalarType compute_type(const Tensor& x) { return at::toOpMathType(x.scalar_
 
 double scale_of(const RampOptions& o, const Tensor& q) {
   return o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
-}
-
-/// mix64 of core/random.h on int64 tensors: products wrap, and a logical shift is an arithmetic one with its sign bits
-/// cleared.
-Tensor mix64(Tensor x) {
-  auto shifted = [](const Tensor& y, int n) {
-    return at::bitwise_and(at::bitwise_right_shift(y, n), (int64_t{1} << (64 - n)) - 1);
-  };
-  x = x + static_cast<int64_t>(0x9E3779B97F4A7C15u);
-  x = at::bitwise_xor(x, shifted(x, 30)) * static_cast<int64_t>(0xBF58476D1CE4E5B9u);
-  x = at::bitwise_xor(x, shifted(x, 27)) * static_cast<int64_t>(0x94D049BB133111EBu);
-  return at::bitwise_xor(x, shifted(x, 31));
 }
 
 /// One sample's share of the call: what forward and backward both need.
