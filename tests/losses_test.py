@@ -201,7 +201,7 @@ class Against(LossesTest):
 
         file = self.folder / "losses.jsonl"
         refused("its vocabulary is not that of", "fixed", "--against", "words")
-        refused("its vocabulary is not that of", "fixed", "--against", "windows")
+        refused("windows that begin with BOS", "fixed", "--against", "windows")
         refused("its vocabulary is not that of", "fixed", "--against", "copy")
         refused("nowhere: no such run", "fixed", "--against", "nowhere")
         refused("--against windows: it reads windows of at most 32 tokens, not of 40; give --block 32", "longer", "--against", "windows")
