@@ -14,7 +14,13 @@ matplotlib.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numb
 import matplotlib.pyplot as plt  # noqa: E402
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-METHODS = {"expire_span": ("Expire-Span", "C1", "o"), "fixed_span": ("fixed span (Transformer-XL)", "C0", "s")}
+METHODS = {  # how the runs' names begin: label, colour, marker
+    "expire_span": ("Expire-Span", "C1", "o"),
+    "short_beginning": ("Expire-Span, spans begin at 0.1 L", "C1", "x"),
+    "fixed_span": ("fixed span (Transformer-XL)", "C0", "s"),
+    "often_expire_span": ("Expire-Span, 64 environments", "C3", "o"),
+    "often_fixed_span": ("fixed span, 64 environments", "C2", "s"),
+}
 FIGURES = {  # score and its label
     "corridor": ("success", "success rate in training"),
     "portal": ("rooms", "rooms reached in training"),
@@ -38,7 +44,7 @@ def draw(name):
     figure, axes = plt.subplots(figsize=(5, 3.4))
     for method, (label, colour, marker) in METHODS.items():
         if some := found[method]:
-            line = "" if method == "expire_span" else "-"  # seeds, or growing spans
+            line = "-" if method == "fixed_span" else ""  # growing spans, one seed; else several seeds
             axes.plot([x for x, _ in some], [y for _, y in some], marker + line, color=colour, label=label)
     axes.set_xlabel("mean memory size, rows of a layer")
     axes.set_ylabel(FIGURES[name][1])
