@@ -85,6 +85,8 @@ class Evaluation(AgentTest):
         long = self.evaluate("--set", "corridor.shortest=90", "--set", "corridor.longest=90")
         self.assertGreater(long["episode_steps"], 89)
         evaluate = ("eval", self.run_folder, "--set")
+        again = ("train", shared / "corridor" / "config.toml", "--out", self.folder / "again", "--set=model.dropout=0.1")
+        self.refuse(*again, says="is not the one that acted", status=1)
         self.refuse(*evaluate, "corridor.longst=9", says="did you mean 'longest'", status=1)
         self.refuse(*evaluate, "corridor.longest=2", says="corridor.longest", status=1)
         self.refuse(*evaluate, "train.batch=2", says="train", status=1)

@@ -14,7 +14,7 @@ SHARED = {80: 163 << 10, 90: 227 << 10}  # bytes a program can ask for
 SHARED_OF_86 = 99 << 10  # sm_86 and sm_89 run sm_80's code
 # Bytes that a thread may keep in memory for want of registers. In half precision few; float32's products of three parts
 # need many more.
-SPILLED = {"bf16": 448, "fp16": 448, "fp32": 1300}
+SPILLED = {"bf16": 384, "fp16": 384, "fp32": 1300}
 NAMES = ["rows_pack", "block_lists.64", "ramp_forward.bf16.64", "ramp_backward_rows.bf16.128.spans",
          "ramp_decode.bf16.64.16", "selective_decode.bf16.64.16", "selective_forward.fp16.128.extras",
          "ramp_backward_queries.fp32.64.spans"]  # fmt: skip

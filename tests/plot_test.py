@@ -199,6 +199,22 @@ class Plot(ProgramTest):
         self.assertNotIn("fixed_span", svg)
         self.assertEqual((svg.count(">a<"), svg.count(">b<")), (1, 1))
 
+        self.assertIn("ms per update", self.plot("expire", "fixed", "--against", "memory", "--metric", "ms_per_update").decode().replace("_", " "))
+        self.refused("no common measure", "parity", "expire", "--against", "memory", "-o", self.folder / "a.png")
+
+    def test_a_spike_is_drawn_though_it_is_narrow(self):
+        lines = [{"at": i, "nats": 20.0 if 20_002 <= i < 20_012 else 1.0, "memory": [3]} for i in range(30_000)]
+        files = []
+        for name in ("one", "two"):  # called the same, in folders of their own
+            folder = shared / name
+            folder.mkdir()
+            self.addCleanup(shutil.rmtree, folder)
+            files.append(folder / "losses.jsonl")
+            files[-1].write_text("".join(json.dumps(line) + "\n" for line in lines))
+        svg = self.plot(*files, "--smooth", 10).decode()
+        self.assertRegex(svg, r">20(\.0)?<")
+        self.assertTrue(">one<" in svg and ">two<" in svg)
+
     def test_agents(self):
         name, result = self.evaluated("agent", "corridor", "--episodes", 20)
         for arguments in (("corridor",), ("corridor", name, "--against", "memory")):

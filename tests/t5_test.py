@@ -161,6 +161,12 @@ class Exchange(ProgramTest):
         self.succeed("train", config, "--out", run, "--quiet", "--set", "model.residual_dropout=0.5")
         self.refuse("export", run, "--out", self.folder / "x", says="model.residual_dropout")
 
+    def test_how_weights_began_is_no_reason_to_refuse_them(self):
+        run, text = self.folder / "run", self.write("text.txt", english(3000))
+        config = self.config(text, SPANS, {"model": {"initialisation": "glorot"}, "train": {"updates": 2}})
+        self.succeed("train", config, "--out", run, "--quiet")
+        self.succeed("export", run, "--out", self.folder / "t5")
+
     def test_generates_what_transformers_does(self):
         run = self.imported()
         prompt = "The <extra_id_0> of the <extra_id_1>."

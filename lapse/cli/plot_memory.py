@@ -21,8 +21,9 @@ def run(path):
         stop(f"{path}: has no line of training or validation")
     with open(os.path.join(path, "config.toml"), "rb") as file:
         method = tomllib.load(file)["forgetting"]["method"]
-    only_trained = not valid or (settings["metric"] in lines[-1] and settings["metric"] not in valid[-1])
-    return (lines if only_trained else valid)[-1], method
+    last = [line for line in lines if line.get("split") == "train"][-1:]
+    only_trained = not valid or (last and settings["metric"] in last[0] and settings["metric"] not in valid[-1])
+    return (last or lines if only_trained else valid)[-1], method
 
 
 def evaluation(path):

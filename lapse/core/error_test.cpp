@@ -46,6 +46,8 @@ TEST(Error, DidYouMeanNamesTheNearest) {
   EXPECT_EQ(did_you_mean("warm", names), " (did you mean 'warmup'?)");
   EXPECT_EQ(did_you_mean("warmupped", names), " (did you mean 'warmup'?)");
   EXPECT_EQ(did_you_mean("war", names), "");
+  const std::vector<std::string> presets = {"local", "paper-portal"};
+  EXPECT_EQ(did_you_mean("portal", presets), " (did you mean 'paper-portal'?)");  // though `local` is nearer
 }
 
 TEST(Error, DidYouMeanIsSilentWhereNothingIsNear) {

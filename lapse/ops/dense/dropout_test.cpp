@@ -34,6 +34,11 @@ TEST(Dropout, DrawsEachElementOnItsOwn) {
   EXPECT_EQ(dropped(at::ones({n}, at::kBFloat16), 0.3, 7).scalar_type(), at::kBFloat16);
 }
 
+TEST(Dropout, DrawsManyAtATimeOnEveryDevice) {
+  const at::Tensor x = at::ones({(int64_t{1} << 23) + 3});  // more than are drawn at once
+  EXPECT_TRUE(dropped(x.to(second_device()), 0.3, 9).to(at::kCPU).equal(dropped(x, 0.3, 9)));
+}
+
 TEST(Dropout, DrawsTheSameOnEveryDevice) {
   const at::Tensor x = at::arange(60, at::kFloat).view({3, 20}).t();
   const at::Tensor there = dropped(x.to(second_device()), 0.5, 5);

@@ -8,6 +8,13 @@ import triton.language as tl
 
 
 @triton.jit
+def no_rows(D: tl.constexpr, HEADS: tl.constexpr):
+    """The sums before any row."""
+    acc, total = tl.zeros([HEADS, D], tl.float32), tl.zeros([HEADS], tl.float32)
+    return acc, tl.full([HEADS], float("-inf"), tl.float32), total, total
+
+
+@triton.jit
 def add_rows(s, fade, values, acc, largest, total, masked, PRECISION: tl.constexpr):
     """The sums with some more rows: logits s [HEADS, rows] in units of log 2, -inf where a row is not seen; m is `fade`."""
     most = tl.maximum(largest, tl.max(s, 1))
@@ -40,10 +47,7 @@ def leave_part(partial, line, parts, part, acc, largest, total, masked, number, 
 def join_parts(partial, line, parts, arrived, D: tl.constexpr, HEADS: tl.constexpr):
     """The sums of all parts, in their order."""
     lane = tl.arange(0, HEADS)
-    acc = tl.zeros([HEADS, D], tl.float32)
-    largest = tl.full([HEADS], float("-inf"), tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
-    masked = tl.zeros([HEADS], tl.float32)
+    acc, largest, total, masked = no_rows(D, HEADS)
     number = 0.0
     for i in range(0, parts):
         of = partial + (line.to(tl.int64) * parts + i) * (HEADS * D + 3 * HEADS + 1)

@@ -69,5 +69,8 @@ def tile(kernel, dtype, D, extras=False):
         return Tile(32, 16, 4, 1)
     if kernel not in _TILES:
         t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
-        return dataclasses.replace(t, stages=1) if extras else t  # else the tables by age are buffered too
+        if not extras:
+            return t
+        # The tables by age would be buffered too, and with 128 features there are too few registers for 32 rows.
+        return dataclasses.replace(t, stages=1, rows=min(t.rows, 16 if D > 64 else 32))
     return _TILES[kernel][bool(extras)][2 * (dtype == torch.float32) + (D > 64)]

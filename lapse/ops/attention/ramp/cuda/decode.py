@@ -4,7 +4,7 @@ rows anew, the later ones from the cache."""
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part
+from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part, no_rows
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E, clamped
 
@@ -63,10 +63,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
     q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
     first, end = tl.load(offsets + b), tl.load(offsets + b + 1)
     begin = tl.load(start + b) + query % K
-    acc = tl.zeros([HEADS, D], tl.float32)
-    largest = tl.full([HEADS], float("-inf"), tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
-    masked = tl.zeros([HEADS], tl.float32)
+    acc, largest, total, masked = no_rows(D, HEADS)
     ramp_sum = 0.0
     for i in range(0, part_rows, ROWS):
         rows = first + part * part_rows + i + tl.arange(0, ROWS)

@@ -4,7 +4,7 @@ the rows anew, and makes S of the queries before it again: of a few that costs l
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part
+from lapse.ops.attention.cuda.parts import add_rows, join_parts, leave_part, no_rows
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E
 
@@ -34,10 +34,7 @@ def selective_decode(q, k, v, select_q, select_k, offsets, start, time, until, f
     q_block = tl.load(q + place, mask=heads[:, None], other=0.0)
     from_row, end = tl.load(offsets + b), tl.load(offsets + b + 1)
     begin = tl.load(start + b)
-    acc = tl.zeros([HEADS, D], tl.float32)
-    largest = tl.full([HEADS], float("-inf"), tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
-    masked = tl.zeros([HEADS], tl.float32)
+    acc, largest, total, masked = no_rows(D, HEADS)
     M = 0.0
     for i in range(0, part_rows, ROWS):
         rows = from_row + part * part_rows + i + tl.arange(0, ROWS)
