@@ -128,7 +128,7 @@ class Library(unittest.TestCase):
     def test_ramp_attention_of_a_few_queries_is_one_launch(self):
         for few in (1, 4):
             args = ramp.make("row spans, positions", torch.bfloat16)
-            args["q"], args["start"] = args["q"][:, -few:], args["start"] + args["q"].shape[1] - few
+            args = ramp.last_queries(args, few)
             got = on_cuda("ramp_attention", args)
             self.assertEqual([name for name, _, _ in launches], ["ramp_decode.bf16.64.16"])
             self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, f"{few} queries")
@@ -147,8 +147,7 @@ class Library(unittest.TestCase):
         for name, few in (("from a stream's beginning", 1), ("from a stream's beginning", 4), ("own selection", 1)):
             with self.subTest(name, queries=few):
                 args = selective.make(name, torch.bfloat16)
-                args["start"] = args["start"] + args["q"].shape[1] - few
-                args |= {n: args[n][:, -few:] for n in ("q", "select_q") if n in args}
+                args = ramp.last_queries(args, few)
                 got = on_cuda("selective_attention", args)
                 self.assertEqual([name for name, _, _ in launches], ["selective_decode.bf16.64.16"])
                 self.compare(got, torch.ops.lapse.selective_attention(**ramp.doubled(args)), 3e-2, name)
@@ -171,8 +170,7 @@ class Library(unittest.TestCase):
             grads = {"grad_out": torch.randn(shape, generator=draw),
                      second: torch.randn(shape[:1] if operator == "ramp_attention" else shape[:2], generator=draw)}  # fmt: skip
             given = {n: x if n == "offsets" else sliced(x) for n, x in args.items()}
-            few = given | {"q": sliced(args["q"][:, -1:]), "start": sliced(args["start"] + shape[1] - 1)}
-            few |= {"select_q": sliced(args["select_q"][:, -1:])} if "select_q" in args else {}
+            few = {n: x if n == "offsets" else sliced(x) for n, x in ramp.last_queries(args, 1).items()}
             with self.subTest(operator):
                 self.check(operator, given, {n: sliced(x) for n, x in grads.items()}, 8e-6)
                 self.compare(on_cuda(operator, few), getattr(torch.ops.lapse, operator)(**ramp.doubled(few)), 8e-6, "few")

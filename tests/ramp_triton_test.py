@@ -77,6 +77,12 @@ def make(name, dtype):
     return args | {n: c[n] for n in ("min_age", "max_age", "scale") if n in c}
 
 
+def last_queries(args, few):
+    """The arguments with the last queries alone."""
+    own = {n: args[n][:, -few:] for n in ("q", "select_q") if n in args}
+    return args | own | {"start": args["start"] + args["q"].shape[1] - few}
+
+
 def gradients_of(args, dtype):
     draw = torch.Generator().manual_seed(3)
     grad = torch.randn(args["q"].shape, generator=draw).to(dtype)
@@ -140,7 +146,7 @@ class Kernels(unittest.TestCase):
                     K = args["q"].shape[1]
                     if "dropout" in args or K < few:
                         continue
-                    args["q"], args["start"] = args["q"][:, -few:], args["start"] + K - few
+                    args = last_queries(args, few)
                     with self.subTest(name, dtype=dtype, queries=few):
                         expected = torch.ops.lapse.ramp_attention(**doubled(args))
                         for which, x, y in zip("out ramp_sum received stats".split(), call.ramp_attention(**there(args)),
@@ -152,7 +158,7 @@ class Kernels(unittest.TestCase):
             for name in ("head spans", "row spans, until"):
                 args = make(name, torch.float32)
                 if few:
-                    args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+                    args = last_queries(args, 1)
                 spans = args["head_span"] if "head_span" in args else args["row_span"]
                 spans[1] = math.nan
                 expected = torch.ops.lapse.ramp_attention(**args)[0].isnan()

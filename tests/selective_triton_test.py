@@ -13,6 +13,7 @@ else:
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
+from ramp_triton_test import last_queries  # noqa: E402
 
 from lapse.ops.attention.selective.cuda import call  # noqa: E402
 
@@ -114,9 +115,7 @@ class Kernels(unittest.TestCase):
                     K = args["q"].shape[1]
                     if "dropout" in args or K < few:
                         continue
-                    args["q"], args["start"] = args["q"][:, -few:], args["start"] + K - few
-                    if "select_q" in args:
-                        args["select_q"] = args["select_q"][:, -few:]
+                    args = last_queries(args, few)
                     with self.subTest(name, dtype=dtype, queries=few):
                         expected = torch.ops.lapse.selective_attention(**doubled(args))
                         names = "out memory masking stats".split()
@@ -128,7 +127,7 @@ class Kernels(unittest.TestCase):
             args = make("ragged", torch.float32)
             args["k"][70] = float("nan")  # a row of the second sample
             if few:
-                args["q"], args["start"] = args["q"][:, -1:], args["start"] + args["q"].shape[1] - 1
+                args = last_queries(args, 1)
             out, _, masking, _ = call.selective_attention(**there(args))
             self.assertTrue(bool(out[1, -1].isnan().all()), few)
             self.assertFalse(bool(out[0].isnan().any()), few)
