@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import signal
@@ -76,6 +77,12 @@ class Evaluation(AgentTest):
         self.assertEqual(kept(self.evaluate("--greedy")), kept(self.evaluate("--greedy")))
         self.assertLessEqual(first["success_low"], first["success"])
         self.assertEqual(len(first["layers"]), 2)
+        self.assertAlmostEqual(first["memory_mean"], numpy.mean([layer["memory_mean"] for layer in first["layers"]]))
+
+    def test_more_environments_than_fit_are_refused(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        many = ("--episodes", 10_000_000, "--streams", 1 << 20)
+        self.refuse("eval", self.run_folder, *many, says="1048576 environments at a time may need", status=1, preexec_fn=limit)
 
     def test_another_world(self):
         short = self.evaluate("--set", "corridor.longest=3", "--greedy")
@@ -96,6 +103,10 @@ class Evaluation(AgentTest):
         self.assertIn('task = "corridor"', info["config"])
         self.assertEqual(info["update"], 12)
         self.assertIn("success", info["history"][-1])
+        self.assertEqual(info["environment"]["actions"], ["up", "down", "left", "right"])
+        self.assertEqual(info["environment"]["most_steps"], 4 * 5 + 50)
+        self.assertEqual(info["training"], [line for line in metrics(self.run_folder) if line["split"] == "train"][-1])
+        self.assertIn("acts in corridor: 9 cells of 6 words are seen, actions up, down, left, right", self.succeed("info", self.run_folder).stdout)
         lines = [line for line in metrics(self.run_folder) if line["split"] == "train"]
         self.assertIn("steps_per_second", lines[-1])
 
@@ -136,6 +147,8 @@ class Inspect(AgentTest):
             self.assertEqual(len(shaded) == len(steps), view != "#at=2")
             self.assertEqual(dom.count('class="window"'), 3 * panes)
             self.assertIn("object</div>", dom)
+            if view != "#at=2":
+                self.assertIn("b: block, d: door, o: object", dom)
 
 
 class Play(AgentTest):
@@ -183,6 +196,22 @@ class Play(AgentTest):
             sum(strip.count("#") for strip in strips) / len(strips), played["layers"][0]["memory_mean"], places=6
         )
         self.assertRegex(text, r"0 \(↑ (red|blue) object\)")
+
+    def test_no_step_is_cut_away(self):
+        world = ("--set", "corridor.longest=50", "--set", "corridor.shortest=50")
+        text = self.succeed("play", "corridor", self.run_folder, "--episodes", 1, *world, input_text="").stdout
+        step = None
+        for line in text.splitlines():
+            if found := re.search(r"^corridor, episode 0, step (\d+)$", line):
+                step = int(found[1])
+            if found := re.match(r"  layer \d  (.*)@$", line):
+                self.assertLessEqual(len(line), 100)
+                numbers = [int(number) for number in re.findall(r"\d+", found[1])]
+                marks = re.sub(r"([#.])\d+\1", "", found[1])
+                self.assertEqual(set(marks) - set("#."), set(), line)
+                self.assertEqual(sum(numbers) + len(marks), step, line)
+        self.assertGreaterEqual(step, 49)
+        self.assertRegex(text, r"\.\d+\.")
 
 
 class OnATerminal(AgentTest):
@@ -282,6 +311,11 @@ class Refusals(AgentTest):
         refused("corridor.longest=99999999999", "corridor.longest")
         refused("corridor.shortest=9", "corridor.longest = 5")
         refused("train.batch=1000000000", "train.batch")
+        unused = ("--set", "portal.rooms=9", "--set", "train.updates=2", "--set", "train.validate_every=0")
+        done = self.succeed("train", shared / "corridor.toml", "--out", self.folder / "unused", *unused)
+        self.assertIn("lapse: note: --set portal.rooms=9 has no effect: this run does not use [portal]", done.stderr)
+        self.assertEqual(done.stderr.count("note:"), 1)
+        self.assertRegex(done.stderr, r"memory \d|updates|return")
         refused("model.input=adaptive", "leave out model.input and model.output")
         self.refuse(
             *("train", shared / "corridor.toml", "--out", self.folder / "run", "--set", "forgetting.method=selective_attention"),

@@ -287,7 +287,7 @@ class Eval(ProgramTest):
         self.assertEqual(result["tokens"], 3 * (1001 // 3 - 1))
         done = self.succeed("eval", checkpoints(shared / "expire")[1], "--data", zipped, "--threads", 1)
         self.assertIn("bits per byte", done.stdout)
-        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()[-2:]], ["0", "1"])
+        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()[-3:]], ["0", "1", "all"])
         self.assertRegex(done.stderr, r"^eval 100%  (\d+)/\1 block.*\d bpb\n$")
 
 

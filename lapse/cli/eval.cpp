@@ -6,6 +6,7 @@
 
 #include "lapse/cli/eval_choices.h"
 #include "lapse/cli/eval_episodes.h"
+#include "lapse/cli/memory_sizes.h"
 #include "lapse/cli/token_report.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
@@ -70,9 +71,7 @@ Json to_json(const Reader& reader, const EvaluationResult& result, const std::ve
   Json json = {{"run", reader.checkpoint.path().string()}, {"method", reader.method->name()}, {"loss", result.nats}};
   for (const auto& figure : figures) json[figure.tag] = figure.value;
   if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
-  json["layers"] = Json::array();
-  for (const auto& layer : result.layers)
-    json["layers"].push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  json.update(memory_of(result.layers));
   return json;
 }
 
@@ -97,12 +96,9 @@ void print(const Json& result, const std::vector<Figure>& figures) {
                              result["scored"].get<int64_t>());
   if (result.contains("documents"))
     std::cout << fmt::format("{:<20}{}\n", "documents", result["documents"].get<int64_t>());
-  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "tokens",
-                           result["tokens"].get<int64_t>(), "tokens/s", result["tokens_per_second"].get<double>(),
-                           "peak memory", byte_size(result["peak_memory"].get<double>()));
-  for (size_t l = 0; l < result["layers"].size(); ++l)
-    std::cout << fmt::format("{:<9}{:>11.1f}{:>7.0f}\n", l, result["layers"][l]["memory_mean"].get<double>(),
-                             result["layers"][l]["memory_max"].get<double>());
+  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\n{}", "tokens", result["tokens"].get<int64_t>(),
+                           "tokens/s", result["tokens_per_second"].get<double>(), "peak memory",
+                           byte_size(result["peak_memory"].get<double>()), table_of_memory(result));
 }
 
 void print_comparison(const Json& result, const std::vector<Figure>& figures) {

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lapse/cli/memory_sizes.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/episodes.h"
+#include "lapse/train/memory_estimate.h"
 
 namespace lapse {
 namespace {
@@ -33,12 +36,12 @@ Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   Json json;
   for (const auto& [name, values] : {std::pair{shape.score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
     const Interval interval = is_share(name, values, shape) ? interval_of_share(values) : interval_of_mean(values);
-    json[name] = interval.mean, json[name + "_low"] = interval.low, json[name + "_high"] = interval.high;
+    const double most = name == shape.score ? shape.best_score : std::numeric_limits<double>::infinity();
+    json[name] = interval.mean, json[name + "_low"] = interval.low,
+    json[name + "_high"] = std::min(interval.high, most);
   }
   json["steps"] = result.steps;
-  json["layers"] = Json::array();
-  for (const auto& layer : result.layers)
-    json["layers"].push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  json.update(memory_of(result.layers));
   json["seconds"] = result.seconds;
   json["steps_per_second"] = static_cast<double>(result.steps) / result.seconds;
   json["peak_memory"] = peak_memory();
@@ -55,12 +58,9 @@ void print(const Json& json, const std::string& score) {
   for (const std::string& name : {score, std::string("return"), std::string("episode_steps")})
     std::cout << fmt::format("{:<20}{:.4f}{}\n", name == "episode_steps" ? "steps of an episode" : name,
                              json[name].get<double>(), ends_of(json[name + "_low"], json[name + "_high"]));
-  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\nlayer    memory mean    max\n", "episodes",
-                           json["episodes"].get<int64_t>(), "steps/s", json["steps_per_second"].get<double>(),
-                           "peak memory", byte_size(json["peak_memory"].get<double>()));
-  for (size_t l = 0; l < json["layers"].size(); ++l)
-    std::cout << fmt::format("{:<9}{:>11.1f}{:>7.0f}\n", l, json["layers"][l]["memory_mean"].get<double>(),
-                             json["layers"][l]["memory_max"].get<double>());
+  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\n{}", "episodes", json["episodes"].get<int64_t>(),
+                           "steps/s", json["steps_per_second"].get<double>(), "peak memory",
+                           byte_size(json["peak_memory"].get<double>()), table_of_memory(json));
 }
 
 }  // namespace
@@ -70,6 +70,11 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   reader.checkpoint.close();
   const Config config = elsewhere(reader.config(), arguments.set);
   const EnvironmentOptions& environment = *config.environment();
+  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.batch, arguments.episodes);
+  const auto free = static_cast<double>(available_memory());
+  if (const double needed = acting_bytes(config, *reader.method, at_a_time); needed > free)
+    fail(fmt::format("{} environments at a time may need {} of memory, and {} are free here; lower --streams",
+                     at_a_time, byte_size(needed), byte_size(free)));
   Group& group = join_group(kPatience);
   catch_interrupts();
   Progress progress("eval", "episode", share_of(arguments.episodes, 0, group.size()).count, 0, json || !group.first());
@@ -77,7 +82,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
                                     {.episodes = arguments.episodes,
                                      .greedy = arguments.greedy,
                                      .seed = static_cast<uint64_t>(arguments.seed),
-                                     .streams = streams > 0 ? streams : reader.config().train.batch,
+                                     .streams = at_a_time,
                                      .progress = [&](int64_t done) { progress.update(done); },
                                      .group = group});
   progress.finish();

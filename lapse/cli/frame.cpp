@@ -7,6 +7,8 @@
 #include <map>
 #include <sstream>
 
+#include "lapse/data/utf8.h"
+
 namespace lapse {
 namespace {
 
@@ -21,6 +23,53 @@ std::string coloured(const std::vector<std::string>& words, const std::string& t
   for (const auto& word : words)
     if (const auto code = codes.find(word); code != codes.end()) return "\033[" + code->second + "m" + text + "\033[0m";
   return text;
+}
+
+/// Characters of UTF-8.
+size_t length_of(const std::string& text) {
+  return std::ranges::count_if(text, [](char c) { return !continues_character(c); });
+}
+
+constexpr int kBeside = 12;  // columns left of a layer's strip
+
+/// Steps, one after the other, that are remembered or forgotten alike.
+struct Stretch {
+  int64_t steps;
+  bool remembered;
+};
+
+/// "##....###" in at most `room` characters: of long stretches a number, ".312." or "#90#", forgotten ones first.
+std::string fitted(const std::vector<Stretch>& strip, size_t room) {
+  std::string text;
+  for (const auto& [forgotten, all] : {std::pair(false, false), {true, false}, {true, true}}) {
+    text.clear();
+    for (const auto& [steps, remembered] : strip) {
+      const char mark = remembered ? '#' : '.';
+      const std::string number = fmt::format("{0}{1}{0}", mark, steps);
+      const bool shorten = (remembered ? all : forgotten) && std::ssize(number) < steps;
+      text += shorten ? number : std::string(steps, mark);
+    }
+    if (text.size() <= room) return text;
+  }
+  text.erase(0, text.size() - room);  // the beginning has no place
+  text.front() = '<';
+  return text;
+}
+
+/// Names with commas between them, in lines of at most `width` where a name fits; the newest, if there are too many.
+std::vector<std::string> listed(const std::vector<std::string>& names, size_t width, int64_t most_lines) {
+  if (names.empty()) return {"nothing"};
+  std::vector<std::string> lines(1);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string next = names[i] + (i + 1 < names.size() ? "," : "");
+    if (!lines.back().empty() && length_of(lines.back()) + 1 + length_of(next) > width) lines.emplace_back();
+    lines.back() += (lines.back().empty() ? "" : " ") + next;
+  }
+  if (const int64_t more = std::ssize(lines) - most_lines; more > 0) {
+    lines.erase(lines.begin(), lines.begin() + more + 1);
+    lines.insert(lines.begin(), "earlier ones, and:");
+  }
+  return lines;
 }
 
 /// "3", "3-7".
@@ -67,7 +116,7 @@ std::string StepFrame::draw(int64_t step) const {
   text += fmt::format("  takes {:<10}", shape.actions[now.action]);
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
-  text += "  steps that are remembered (#), forgotten (.), now (@)\n";
+  text += "  steps that are remembered (#), forgotten (.; .99. are 99), now (@)\n";
   for (size_t l = 0; l < record.layers.size(); ++l)
     text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step));
   if (now.result.end)
@@ -77,22 +126,21 @@ std::string StepFrame::draw(int64_t step) const {
 }
 
 std::string StepFrame::draw_memory(const LayerRecord& layer, int64_t begin, int64_t step) const {
-  std::string strip;
+  std::vector<Stretch> strip;
   std::vector<std::string> names;
   const auto remembered = [&](int64_t i) { return layer.held[i] >= step - i; };
   for (int64_t i = begin, last = begin; i < step; i = last + 1) {
     last = i;
     while (last + 1 < step && remembered(last + 1) == remembered(i) && labels[last + 1] == labels[i]) ++last;
-    strip.append(last + 1 - i, remembered(i) ? '#' : '.');
+    if (strip.empty() || strip.back().remembered != remembered(i)) strip.push_back({0, remembered(i)});
+    strip.back().steps += last + 1 - i;
     if (remembered(i))
       names.push_back(range(i - begin, last - begin) + (labels[i].empty() ? "" : " (" + labels[i] + ")"));
   }
-  strip += '@';
-  constexpr int kBeside = 12;
   const auto room = static_cast<size_t>(std::max(columns - kBeside, 10));
-  if (strip.size() > room) strip.erase(0, strip.size() - room);
-  return fmt::format("{}\n           {}\n", strip,
-                     names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
+  std::string text = fitted(strip, room - 1) + "@\n";
+  for (const auto& line : listed(names, room, most_lines)) text += std::string(kBeside - 1, ' ') + line + '\n';
+  return text;
 }
 
 }  // namespace lapse

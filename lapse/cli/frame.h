@@ -1,6 +1,7 @@
 // What `lapse play` shows: of a world, what an agent sees of it, and what it remembers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct StepFrame {
   std::string map;  ///< may be empty
   int columns;
   bool colour;
+  int64_t most_lines;  ///< of a layer's list of remembered steps
 
   std::string draw(int64_t step) const;
 

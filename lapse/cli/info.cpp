@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <iostream>
 
@@ -7,7 +8,9 @@
 #include "lapse/core/json.h"
 #include "lapse/core/progress.h"
 #include "lapse/ops/aten.h"
+#include "lapse/train/checkpoint_files.h"
 #include "lapse/train/history.h"
+#include "lapse/train/metrics.h"
 
 namespace lapse {
 namespace {
@@ -48,23 +51,38 @@ void print_layers(const Json& info) {
   }
 }
 
+/// "  update 250  loss 2.31": the numbers of an object.
+std::string numbers_of(const Json& line) {
+  std::string text;
+  for (const auto& [name, value] : line.items()) {
+    if (value.is_number_integer()) text += fmt::format("  {} {:<8}", name, value.get<int64_t>());
+    if (value.is_number_float()) text += fmt::format("  {} {:<8.5g}", name, value.get<double>());
+  }
+  return text;
+}
+
+/// What the model reads.
+std::string read_by(const Json& info) {
+  if (!info.contains("environment"))
+    return fmt::format("vocabulary of {} ({})", info["vocabulary"].get<int64_t>(), info["unit"].get<std::string>());
+  const Json& e = info["environment"];
+  return fmt::format("acts in {}: {} cells of {} words are seen, actions {}, an episode's score is \"{}\"",
+                     e["name"].get<std::string>(), e["cells"].get<int64_t>(), info["vocabulary"].get<int64_t>(),
+                     fmt::join(e["actions"].get<std::vector<std::string>>(), ", "), e["score"].get<std::string>());
+}
+
 void print(const Json& info, const std::string& config) {
-  std::cout << fmt::format("{}\n{} parameters; {}; vocabulary of {} ({}); {} updates\n",
-                           info["checkpoint"].get<std::string>(), info["parameters"].get<int64_t>(),
-                           info["method"].get<std::string>(), info["vocabulary"].get<int64_t>(),
-                           info["unit"].get<std::string>(), info["update"].get<int64_t>())
+  std::cout << fmt::format("{}\n{} parameters; {}; {}; {} updates\n", info["checkpoint"].get<std::string>(),
+                           info["parameters"].get<int64_t>(), info["method"].get<std::string>(), read_by(info),
+                           info["update"].get<int64_t>())
             << fmt::format("memory carried by the streams: {}\n", byte_size(info["memory_bytes"].get<double>()));
   if (info["memory_bytes"] == 0)
     std::cout << "nothing is carried between blocks; `lapse eval` says how much is held while they are read\n";
   else
     print_layers(info);
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
-  for (const auto& entry : info["history"]) {
-    for (const auto& [name, value] : entry.items())
-      std::cout << (value.is_number_integer() ? fmt::format("  {} {:<8}", name, value.get<int64_t>())
-                                              : fmt::format("  {} {:<8.5g}", name, value.get<double>()));
-    std::cout << '\n';
-  }
+  for (const auto& entry : info["history"]) std::cout << numbers_of(entry) << '\n';
+  if (!info["training"].is_null()) std::cout << "\ntraining, last line\n" << numbers_of(info["training"]) << '\n';
   std::cout << "\nconfiguration\n" << config;
 }
 
@@ -78,16 +96,23 @@ int run(const std::string& path, bool json) {
   int64_t bytes = 0;
   for (const auto& part : memory) bytes += part.bytes();
   const std::string config = checkpoint.config().to_toml();
-  const Json info = {{"checkpoint", checkpoint.path().string()},
-                     {"parameters", model->parameter_count()},
-                     {"method", checkpoint.config().method_name},
-                     {"unit", checkpoint.vocabulary().unit()},
-                     {"vocabulary", checkpoint.vocabulary().size()},
-                     {"update", history.update},
-                     {"memory_bytes", bytes},
-                     {"layers", describe_memory(*model, memory)},
-                     {"history", history.validations},
-                     {"config", config}};
+  Json info = {{"checkpoint", checkpoint.path().string()},
+               {"parameters", model->parameter_count()},
+               {"method", checkpoint.config().method_name},
+               {"unit", checkpoint.vocabulary().unit()},
+               {"vocabulary", checkpoint.vocabulary().size()},
+               {"update", history.update},
+               {"memory_bytes", bytes},
+               {"layers", describe_memory(*model, memory)},
+               {"history", history.validations},
+               {"training", newest_of_training(run_folder(path), history.update)},
+               {"config", config}};
+  if (const EnvironmentOptions* environment = checkpoint.config().environment()) {
+    const EnvironmentShape shape = environment->shape();
+    info["environment"] = {{"name", environment->name()},    {"cells", shape.cells},
+                           {"actions", shape.actions},       {"score", shape.score},
+                           {"best_score", shape.best_score}, {"most_steps", shape.most_steps}};
+  }
   if (json)
     std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   else

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "lapse/cli/frame.h"
 #include "lapse/cli/play.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int kColumns = 100;  // where there is no terminal
 constexpr double kFaster = 1.5;
+constexpr int64_t kListed = 4;  // lines of a layer's remembered steps, on a terminal
 
 /// An agent's episodes, one step after the other, and back.
 class Watch {
@@ -31,7 +33,8 @@ class Watch {
   void back() { at_ = std::max<int64_t>(at_ - 1, 0); }
 
   std::string frame(int columns, bool colour) const {
-    const StepFrame frame{recorder_.record, shape_, labels_, maps_[at_], columns, colour};
+    const int64_t lines = colour ? kListed : std::numeric_limits<int64_t>::max();
+    const StepFrame frame{recorder_.record, shape_, labels_, maps_[at_], columns, colour, lines};
     return name_ + ", " + frame.draw(at_);
   }
 

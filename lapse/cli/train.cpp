@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 
 #include "lapse/cli/help.h"
 #include "lapse/cli/verbs.h"
@@ -38,11 +39,19 @@ std::string footer() {
          section_list();
 }
 
+/// A value that nothing depends on is hardly meant. Files may have several methods' sections, to choose from.
+void tell_unused(const Config& config, const std::vector<std::string>& set) {
+  for (const auto& assignment : set)
+    if (const std::string section = assignment.substr(0, assignment.find('.')); !config.uses(section))
+      fmt::print(stderr, "lapse: note: --set {} has no effect: this run does not use [{}]\n", assignment, section);
+}
+
 int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}});
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
+  tell_unused(config, arguments.set);
   if (!arguments.data.empty()) {  // in place of the configuration's texts
     config.data.path = fs::absolute(arguments.data).string();
     config.data.train_path = config.data.valid_path = config.data.test_path = "";

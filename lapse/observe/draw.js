@@ -38,6 +38,19 @@ function fillSight(span, sight, label) {
   span.append(make("div", label === "" ? "·" : label, "label"));
 }
 
+// The letter of each thing that was seen, "b: block"; the places of a square alone have letters.
+function lettersOf(sights) {
+  const things = new Set(sights.filter((sight) => sight.length > 1).flat().map((words) => words.find((word) => !CSS.supports("color", word))));
+  return [...things].filter((thing) => thing && thing !== "agent").sort().map((thing) => `${thing[0]}: ${thing}`);
+}
+
+// The words of each place that was seen, as a table.
+function sightTable(sight) {
+  const side = Number.isInteger(Math.sqrt(sight.length)) ? Math.sqrt(sight.length) : sight.length, table = make("table", "", "sight");
+  for (let i = 0; i < sight.length; i += side) row(table, sight.slice(i, i + side).map((words) => words.join(" ")), "td");
+  return table;
+}
+
 // ---- the chart of sizes ----
 const colours = ["#2f81f7", "#d6409f", "#2da44e", "#bf8700", "#a371f7", "#f0503c", "#7d8590", "#0aa5c2"];
 const colourOf = (l) => colours[l % colours.length];

@@ -149,9 +149,12 @@ function paint() {
   legend(scale);
 }
 
+const letters = lettersOf(cells.filter((cell) => cell.step).map((cell) => cell.step.sight));
+
 function legend(scale) {
   const box = element("legend");
   box.replaceChildren();
+  if (letters.length) box.append(make("span", `●: the agent, ${letters.join(", ")}; on the colour that it has ·`));
   const patch = (colour, text) => {
     const made = make("span", "", "box");
     made.style.backgroundColor = colour;
@@ -257,7 +260,7 @@ function tip(cell, event) {
   head.append(make("b", cell.text === "" ? (cell.step ? "nothing of note" : "no text") : visible(cell.text).replace(/\n/g, "↵")), ` ${place}${cell.read ? times : "predicted, not read"}`,
     bits === null ? "" : `, ${cell.of.answers ? "answered" : "predicted"} with ${write(bits)} bits`);
   box.replaceChildren(head);
-  if (cell.step) head.append(make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(cell.of.numbers[name][cell.first])}`).join(", ")));
+  if (cell.step) head.append(sightTable(cell.step.sight), make("div", `action ${cell.step.act}`), make("div", numbers.map((name) => `${name} ${write(cell.of.numbers[name][cell.first])}`).join(", ")));
   if (cell.read) {
     row(table, ["layer", "held for", ...told], "th");
     for (const one of cell.partner ? [cell, cell.partner] : [cell]) one.of.layers.forEach((layer, l) => row(table, [one === cell ? `${l}` : `${l} in ${letter(one.of)}`, there(one, l) ? `${held(one, l)}, still there` : `${held(one, l)}`,

@@ -8,6 +8,12 @@ namespace {
 
 enum Word : int32_t { kAgent, kBlock, kObject, kDoor, kRed, kBlue };
 
+/// Of an episode in a corridor of this length.
+template <class Int>
+Int most_steps(Int length) {
+  return 4 * length + 50;
+}
+
 struct CorridorWorld {
   struct Rules {
     int64_t shortest = 3, longest = 200;
@@ -23,7 +29,6 @@ struct CorridorWorld {
     column = steps = 0;
   }
 
-  int32_t most_steps() const { return 4 * length + 50; }
   int32_t door(int32_t row) const { return row < 0 ? upper_door : 1 - upper_door; }
 
   StepResult step(const Rules&, int32_t action) {
@@ -33,7 +38,7 @@ struct CorridorWorld {
       return {success, true, success};
     }
     column = std::clamp(column + move.right, 0, length - 1);
-    return {0, ++steps == most_steps(), 0};
+    return {0, ++steps == most_steps(length), 0};
   }
 
   void observe(const Rules&, WordWriter& writer) const {
@@ -60,7 +65,7 @@ struct CorridorWorld {
     value("the length", length, rules.shortest, rules.longest);
     value("the object's colour", object, 0, 1);
     value("the upper door's colour", upper_door, 0, 1);
-    value("the number of steps", steps, 0, most_steps() - 1);
+    value("the number of steps", steps, 0, most_steps(length) - 1);
     value("the column", column, 0, std::min(length - 1, steps));
   }
 
@@ -98,7 +103,8 @@ class Corridor : public EnvironmentOptions {
             .actions = grid_actions(),
             .most_words = 10,  // at the right end: agent, 5 blocks, 2 doors with their colours
             .score = "success",
-            .best_score = 1};
+            .best_score = 1,
+            .most_steps = most_steps(rules_.longest)};
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
     return std::make_unique<WorldBatch<CorridorWorld>>(*this, rules_, count, seed);

@@ -19,6 +19,7 @@ struct EnvironmentShape {
   int64_t most_words;                ///< of one observation, over all cells
   std::string score;                 ///< what an episode is judged by, for instance "success"
   double best_score;                 ///< the largest that an episode can reach
+  int64_t most_steps;                ///< that an episode can have
 
   /// Bits of an observation: word w in cell c is number c * words.size() + w.
   int64_t bits() const { return cells * static_cast<int64_t>(words.size()); }

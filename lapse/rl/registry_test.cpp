@@ -5,12 +5,27 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <sstream>
 #include <thread>
 
 #include "lapse/core/testing.h"
 #include "lapse/rl/slow_testing.h"
+
+// Every allocation of this program is counted.
+namespace {
+thread_local int64_t allocations = 0;
+}
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lapse {
 namespace {
@@ -94,7 +109,7 @@ TEST_P(EveryEnvironment, DoesWhatASlowSecondImplementationDoes) {
   const auto slow = slow_world(GetParam(), stream(1));
   ASSERT_NE(slow, nullptr) << "write one, in slow_testing.h";
   Actions choose(3);
-  int64_t ends = 0;
+  int64_t ends = 0, steps = 0;
   for (int64_t step = 0; step < 10'000; ++step) {
     ASSERT_EQ(sight_of(*environments, 1), slow->see()) << "step " << step;
     const int32_t action = choose.next();
@@ -105,9 +120,28 @@ TEST_P(EveryEnvironment, DoesWhatASlowSecondImplementationDoes) {
     ASSERT_EQ(result.end, expected.end) << "step " << step;
     ASSERT_EQ(result.score, expected.score) << "step " << step;
     ASSERT_LE(result.score, environments->shape().best_score);
-    ends += result.end;
+    ASSERT_LE(++steps, environments->shape().most_steps);
+    if (result.end) ++ends, steps = 0;
   }
   EXPECT_GE(ends, 5);
+}
+
+TEST_P(EveryEnvironment, StepsWithoutAllocation) {
+  const auto environments = make(4);
+  std::vector<int32_t> bits(4 * environments->shape().most_words), actions(4);
+  std::vector<StepResult> results(4);
+  Actions choose(5);
+  int64_t ends = 0;
+  const int64_t before = allocations;
+  for (int64_t step = 0; step < 3000; ++step) {
+    environments->observe(0, 4, bits.data());
+    for (auto& action : actions) action = choose.next();
+    environments->step(0, 4, actions.data(), results.data());
+    ends += results[0].end;
+  }
+  EXPECT_EQ(allocations, before);
+  EXPECT_GT(ends, 0);
+  EXPECT_GT((make(1), allocations), before) << "nothing is counted";
 }
 
 TEST_P(EveryEnvironment, SaysAtMostAsManyWordsAsItsShapeAndTheyAscend) {

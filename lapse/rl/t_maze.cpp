@@ -100,7 +100,8 @@ class TMaze : public EnvironmentOptions {
             .actions = {"right", "up", "left", "down"},
             .most_words = 2,
             .score = "success",
-            .best_score = 1};
+            .best_score = 1,
+            .most_steps = rules_.length + 1};
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
     return std::make_unique<WorldBatch<TMazeWorld>>(*this, rules_, count, seed);

@@ -77,7 +77,7 @@ class ScriptedOptions : public EnvironmentOptions {
   std::string name() const override { return "scripted"; }
   Fields fields() override { return {}; }
   EnvironmentShape shape() const override {
-    return {kCells, {"a", "b", "c"}, {"x", "y", "z"}, kCells * kWords, "success", 1};
+    return {kCells, {"a", "b", "c"}, {"x", "y", "z"}, kCells * kWords, "success", 1, 20};
   }
   std::unique_ptr<Environments> make(int64_t count, uint64_t) const override {
     std::vector<Script> scripts;

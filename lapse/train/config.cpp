@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lapse/core/error.h"
 #include "lapse/data/utf8.h"
 #include "lapse/forgetting/budgets.h"
@@ -154,6 +156,16 @@ std::unique_ptr<TaskOptions> Config::copy_task() const {
       return copy;
     }
   return nullptr;
+}
+
+bool Config::uses(const std::string& section) const {
+  const auto named = [&](const auto& all) {
+    return std::ranges::any_of(all, [&](const auto& options) { return options->name() == section; });
+  };
+  if (named(methods_)) return section == method_name;
+  if (named(tasks_) || named(environments_)) return section == task_name;
+  if (section == "adaptive") return model.input == "adaptive" || model.output == "adaptive";
+  return section != "actor_critic" || environment();
 }
 
 bool Config::windows() const { return task() ? task()->window() > 0 : data.in_windows() || data.corrupts_spans(); }

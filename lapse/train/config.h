@@ -88,6 +88,8 @@ class Config {
   /// Options of the chosen task or of any method, as this configuration has them, to be changed for reading.
   std::unique_ptr<TaskOptions> copy_task() const;
   std::unique_ptr<MethodOptions> copy_method(const std::string& name) const;
+  /// Whether anything depends on this section: those of other methods, tasks and environments stand by.
+  bool uses(const std::string& section) const;
   /// Whether sequences are independent windows rather than streams.
   bool windows() const;
   /// Error if fields contradict each other. Of a single field core/config.h checks the value.

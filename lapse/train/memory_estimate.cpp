@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lapse/core/error.h"
 #include "lapse/core/progress.h"
 #include "lapse/model/transformer.h"
@@ -73,6 +75,14 @@ MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, cons
   estimate.least = fixed + update_bytes(config, group, outputs, first);
   estimate.most = fixed + update_bytes(config, group, outputs, std::max(first, longest));
   return estimate;
+}
+
+double acting_bytes(const Config& config, const MethodOptions& method, int64_t streams) {
+  const ModelConfig& m = config.model;
+  const int64_t longest = method.longest(shape_of(m, config.train.block));
+  const int64_t rows = std::min(longest + 1, config.environment()->shape().most_steps);
+  const int64_t keys_values = 2 * m.heads * m.head_width(), activations = 4 * m.width + m.inner_width();
+  return kFloat * static_cast<double>(streams) * static_cast<double>(m.layers * rows * keys_values + activations);
 }
 
 void require_memory(const MemoryEstimate& estimate, int64_t available) {

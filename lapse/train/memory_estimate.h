@@ -20,6 +20,10 @@ struct MemoryEstimate {
 /// Of a run whose model has these ends; of one process where several share the batch.
 MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, const Group& group = solo());
 
+/// Bytes, beside the weights, for acting in so many environments at a time with a trained model, when every row is kept
+/// for as long as it could be read, or for the longest episode.
+double acting_bytes(const Config& config, const MethodOptions& method, int64_t streams);
+
 /// Error, saying what would have to be smaller, if even the least is more than `available` bytes, those that the
 /// process has already included.
 void require_memory(const MemoryEstimate& estimate, int64_t available);

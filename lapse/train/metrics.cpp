@@ -61,6 +61,17 @@ void Metrics::record(int64_t update, const std::string& split, const Json& value
   board_.flush();
 }
 
+Json newest_of_training(const fs::path& run, int64_t update) {
+  const fs::path path = run / "metrics.jsonl";
+  Json newest;
+  if (!is_file(path)) return newest;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);)
+    if (is_kept(line, update, /*validates=*/false))
+      if (Json values = parse_json(line, "a line"); values.value("split", "") == "train") newest = std::move(values);
+  return newest;
+}
+
 Json summaries(const std::vector<std::vector<LayerReport>>& parts) {
   Json all = Json::array();
   for (const auto& part : parts) {

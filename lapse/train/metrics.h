@@ -25,6 +25,9 @@ class Metrics {
   TensorBoard board_;
 };
 
+/// The run's newest line of training up to this update; null: there is none.
+nlohmann::ordered_json newest_of_training(const fs::path& run, int64_t update);
+
 /// Of one block, the last before the line (losses are means over all updates since the line before): for each part of
 /// the batch, for each layer, sums, means and largest numbers of the memory and of what the method tells.
 nlohmann::ordered_json summaries(const std::vector<std::vector<LayerReport>>& parts);

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -129,7 +130,15 @@ class Run {
     sums_.steps += made.steps, sums_.exchange += made.exchange_seconds;
     const auto figures = problem_->figures(sums_.score);  // since the last line
     if (log) record(made.rate, layers_of(made.reports));
-    note_ = figures.empty() ? "nothing scored" : fmt::format("{:.3f} {}", figures[0].value, figures[0].tag);
+    note_ = figures.empty() ? "nothing scored" : said(figures, 3);
+  }
+
+  /// The main ones: "2.341 bpb", "9.125 rooms  4.310 return".
+  std::string said(const std::vector<Figure>& figures, int digits) const {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < std::min(problem_->shown(), figures.size()); ++i)
+      parts.push_back(fmt::format("{:.{}f} {}", figures[i].value, digits, figures[i].tag));
+    return fmt::format("{}", fmt::join(parts, "  "));
   }
 
   /// Of all ranks' parts, on rank 0.
@@ -208,7 +217,7 @@ class Run {
     if (metrics_) metrics_->record(update(), "valid", line);
     history_.push_back(entry);
     valid_note_ = fmt::format("  valid {:.3f}", value);
-    progress_->print(fmt::format("update {}: valid {:.4f} {}", update(), value, tag));
+    progress_->print(fmt::format("update {}: valid {}", update(), said(figures, 4)));
     return true;
   }
 
