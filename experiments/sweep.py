@@ -24,6 +24,7 @@ class Run(NamedTuple):
     readings: dict = {"test": []}  # name: the options of a `lapse eval`
     budgets: dict = {}  # name: the run whose loss is to be reached, and further options of a `lapse prune`
     files: dict = {}  # further values, which say where this machine has its texts: no part of the result
+    begins_from: str = ""  # the run whose last weights it begins with (train.from)
 
 
 def lines_of(run, split):
@@ -42,7 +43,8 @@ def as_toml(value):
 
 def train(run, wanted):
     """Of a run that is complete this checks that it has these settings: `lapse train --resume` refuses others."""
-    options = [f"--set={name}={as_toml(value)}" for name, value in (wanted.values | wanted.files).items()]
+    first = {"train.from": str(run.parent / wanted.begins_from)} if wanted.begins_from else {}
+    options = [f"--set={name}={as_toml(value)}" for name, value in (wanted.values | wanted.files | first).items()]
     if subprocess.run([LAPSE, "train", wanted.config, "--out", run, "--resume", *options], cwd=ROOT, check=False).returncode != 0:
         sys.exit(f"{run}: not trained to its end; run this again to go on, or mend what lapse says above")
 
@@ -95,6 +97,7 @@ def summarise(run, wanted):
     return {
         "config": wanted.config,
         "values": wanted.values,
+        **({"begins_from": wanted.begins_from} if wanted.begins_from else {}),
         "updates": train_lines[-1]["update"],
         "training": [point(line) for line in thinned(train_lines)],
         "validation": [point(line) for line in valid_lines if "layers" in line],
@@ -127,6 +130,9 @@ def main(here, runs, description):
         out = here / "results" / f"{wanted.name}.json"
         if not run.exists() and measured_already(out, wanted):
             print(f"{wanted.name}: its result is there, but not the run; remove {out.relative_to(ROOT)} to make both anew")
+            continue
+        if wanted.begins_from and not trained(arguments.runs / wanted.begins_from):
+            print(f"{wanted.name} begins from {wanted.begins_from}, and waits until that is trained; run this again then")
             continue
         train(run, wanted)
         out.parent.mkdir(exist_ok=True)

@@ -9,6 +9,10 @@ import sweep  # noqa: E402
 
 CONFIG = "examples/long_copy.toml"
 SPANS = {500: 512, 2000: 2048, 8000: 8192}  # T: L
+# Growing: a model of one T goes on with four times the T and L. Spans are shares of L, so that they grow with it. An update has fewer
+# answers, and alpha presses as much less.
+GROWN = {500: {"train.updates": 3000}, 2000: {"expire_span.loss": 2.5e-6, "train.updates": 2000, "optimiser.rate": 3e-4},
+         8000: {"expire_span.loss": 6e-7, "train.updates": 2000, "optimiser.rate": 3e-4}}
 # What distinguishes the preset from settings that did not learn, and the loss that the paper rejects: one at a time, in shorter runs.
 CHANGED = {
     "short": {"train.updates": 3000},  # all as in the preset
@@ -36,6 +40,14 @@ def runs():
             fixed = {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
             updates = {} if gap == 500 else {"train.updates": 13000}
             yield sweep.Run(f"T{gap}-fixed_span_{span}", CONFIG, task | fixed | updates)
+
+
+    for seed in range(1, 4):
+        before = ""
+        for gap, reach in SPANS.items():
+            values = {"long_copy.gap": gap, "expire_span.max_span": reach, "train.seed": seed} | GROWN[gap]
+            yield sweep.Run(f"grown-T{gap}-expire_span-{seed}", CONFIG, values, begins_from=before)
+            before = f"grown-T{gap}-expire_span-{seed}"
 
 
 def main():

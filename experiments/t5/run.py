@@ -12,7 +12,7 @@ sys.path.insert(0, str(HERE.parent))
 import sweep  # noqa: E402
 
 LENGTH = {"train.block": 512, "train.batch": 8, "train.updates": 6000, "train.validate_every": 1000, "train.checkpoint_every": 500,
-          "train.validation_blocks": 50, "train.log_every": 100, "data.split": [0.98, 0.01, 0.01], "data.unit": "subword"}  # fmt: skip
+          "train.validation_blocks": 50, "train.log_every": 100, "data.split": [0.98, 0.01, 0.01], "data.unit": "subword", "data.documents": "<doc </doc>"}  # fmt: skip
 
 
 def runs():

@@ -19,8 +19,8 @@ struct DataConfig {
   double noise_density = 0.15, noise_span = 3;
   int64_t sentinels = 100;
 
-  /// Whether the text is read in windows, which begin with BOS.
-  bool in_windows() const { return windows || documents != "none"; }
+  /// Whether the text is read in windows, which begin with BOS. Spans are cut out of stretches across documents.
+  bool in_windows() const { return windows || (documents != "none" && !corrupts_spans()); }
 
   bool corrupts_spans() const { return objective == "span_corruption"; }
   Fields fields();

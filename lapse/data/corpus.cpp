@@ -49,7 +49,9 @@ Text read_corpus_file(const fs::path& path, const DataConfig& config, const std:
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
   if (unit == "character" || unit == "word") require_utf8(text, path.string());
-  return find_documents(std::move(text), config.documents, path.string());
+  Text found = find_documents(std::move(text), config.documents, path.string());
+  if (config.corrupts_spans()) found.ends.clear();  // between documents only a line end stays
+  return found;
 }
 
 /// Document by document, else piece by piece: the ids of a whole text would take four times its size.

@@ -52,14 +52,15 @@ void require_stretch(const Tokens& tokens, int64_t least) {
 constexpr std::string_view kGapBegin = "<extra_id_";
 std::string gap(int64_t span) { return fmt::format("{}{}>", kGapBegin, span); }
 
-/// Visits the texts around the gaps 0, 1, ...: text(TEXT), then gap(0), and so on; returns how many gaps there are.
+/// Visits the texts around the gaps 0, 1, ...: text(TEXT, whether it is the last), then gap(0), and so on; returns how
+/// many gaps there are.
 template <class Text, class Gap>
 int64_t for_each_gap(std::string_view text, Text visit_text, Gap visit_gap) {
   int64_t spans = 0;
   for (size_t at = 0;; ++spans) {
     const std::string sign = gap(spans);
     const size_t end = text.find(sign, at);
-    visit_text(text.substr(at, end == text.npos ? end : end - at));
+    visit_text(text.substr(at, end == text.npos ? end : end - at), end == text.npos);
     if (end == text.npos) return spans;
     visit_gap(spans);
     at = end + sign.size();
@@ -160,10 +161,12 @@ int64_t EvaluationSpans::blocks() const {
 
 std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view text) {
   std::vector<int32_t> ids;
-  const auto add = [&](std::string_view part) {
+  const auto add = [&](std::string_view part, bool last) {
     if (part.find(kGapBegin) != part.npos)
       fail(fmt::format("what is to be filled in must be marked {}, {}, ..., each once and in this order", gap(0),
                        gap(1)));
+    // A subword begins with the space before it: the one before a gap belongs to the span.
+    if (vocabulary.unit() == "subword" && !last && part.ends_with(' ')) part.remove_suffix(1);
     const auto more = vocabulary.encode(part);
     ids.insert(ids.end(), more.begin(), more.end());
   };
@@ -193,8 +196,12 @@ Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& tar
 std::string fill_gaps(std::string_view text, const Spans& spans) {
   std::string filled;
   for_each_gap(
-      text, [&](std::string_view part) { filled += part; },
-      [&](int64_t span) { filled += span < std::ssize(spans) && spans[span] ? *spans[span] : gap(span); });
+      text, [&](std::string_view part, bool) { filled += part; },
+      [&](int64_t span) {
+        const bool known = span < std::ssize(spans) && spans[span];
+        if (known && spans[span]->starts_with(' ') && filled.ends_with(' ')) filled.pop_back();
+        filled += known ? *spans[span] : gap(span);
+      });
   return filled;
 }
 

@@ -73,12 +73,13 @@ class EvaluationSpans : public EvaluationBlocks {
 };
 
 /// A text in which <extra_id_0>, <extra_id_1>, ... stand for the spans that are to be filled in: its tokens, and EOS.
-/// Error unless they are there, each once and in this order.
+/// Error unless they are there, each once and in this order. Of subwords the space before a gap is left to the span.
 std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view text);
 /// The texts of the spans that a target gives, by the number of their sentinel; none for those that it leaves out.
 using Spans = std::vector<std::optional<std::string>>;
 Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans);
-/// The text with spans in the places of their sentinels, which stay where there is none.
+/// The text with spans in the places of their sentinels, which stay where there is none. A space before a sentinel and
+/// one that its span begins with are one.
 std::string fill_gaps(std::string_view text, const Spans& spans);
 
 }  // namespace lapse

@@ -8,6 +8,8 @@
 
 #include "lapse/core/testing.h"
 #include "lapse/data/blocks.h"
+#include "lapse/data/source.h"
+#include "lapse/data/subword.h"
 
 namespace lapse {
 namespace {
@@ -199,6 +201,43 @@ TEST(Gaps, AreReadAndFilled) {
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "no gap"); }), HasSubstr("<extra_id_0>"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_1> <extra_id_0>"); }), HasSubstr("in this order"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_0> <extra_id_0>"); }), HasSubstr("each once"));
+}
+
+// A subword begins with its space: a span that is cut out takes that along.
+TEST(Gaps, OfSubwordsAreReadAsInTraining) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "the king of the land and the king of the sea " + std::to_string(i) + "\n";
+  const TestFolder folder;
+  write_file(folder / "pieces.model", train_subwords({text}, {.size = 300}));
+  DataConfig config = corruption();
+  config.unit = "subword", config.tokenizer = (folder / "pieces.model").string();
+  const Vocabulary subwords = Vocabulary::build(config, text);
+  const auto ids = encode_gaps(subwords, "the <extra_id_0> of the sea");
+  const auto gap = std::ranges::find(ids, subwords.sentinel(0));
+  ASSERT_NE(gap, ids.end());
+  EXPECT_EQ(std::vector(ids.begin(), gap), subwords.encode("the"));
+  EXPECT_EQ(std::vector(gap + 1, ids.end() - 1), subwords.encode(" of the sea"));
+  EXPECT_EQ(fill_gaps("the <extra_id_0> of the sea", {" king"}), "the king of the sea");
+  EXPECT_EQ(fill_gaps("the <extra_id_0>", {"king"}), "the king");
+  EXPECT_EQ(fill_gaps("the <extra_id_0>", {}), "the <extra_id_0>");
+}
+
+TEST(Spans, ReachAcrossDocumentsWithoutTheirMarkers) {
+  const TestFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "<doc id=" + std::to_string(i) + ">\nnumber " + std::to_string(i) + "\n</doc>\n";
+  write_file(folder / "text.txt", text);
+  DataConfig config = corruption();
+  config.path = (folder / "text.txt").string(), config.documents = "<doc </doc>";
+  TextSource source(config, nullptr);
+  const Tokens& tokens = source.tokens("train");
+  EXPECT_TRUE(tokens.documents().empty());
+  std::string read;
+  for (int64_t i = 0; i < tokens.size(); ++i) read += source.vocabulary().decode(tokens[i]);
+  EXPECT_THAT(read, testing::StartsWith("number 0\nnumber 1\nnumber 2\n"));
+  EXPECT_EQ(read.find("doc"), read.npos);
+  const TokenBlock block = source.training(2, 40, Random(1, "spans"))->next();
+  EXPECT_EQ(block.source.size(), 80u);
 }
 
 }  // namespace

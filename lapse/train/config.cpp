@@ -214,8 +214,8 @@ void Config::check() const {
     fail(
         "data.objective = \"span_corruption\" needs an encoder, which reads what is left of the text: "
         "model.encoder_layers");
-  if (data.corrupts_spans() && data.in_windows())
-    fail("data.objective = \"span_corruption\" cuts the text itself; leave out data.windows and data.documents");
+  if (data.corrupts_spans() && data.windows)
+    fail("data.objective = \"span_corruption\" cuts the text itself; leave out data.windows");
   if (model.positions == "absolute" && !windows())
     fail(generates()
              ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "
