@@ -137,6 +137,8 @@ class Exchange(ProgramTest):
         self.assertEqual(before.keys(), after.keys())
         for name in before:
             self.assertTrue(torch.equal(before[name], after[name]), name)
+        config = lambda folder: json.loads((folder / "config.json").read_text())
+        self.assertEqual(config(self.theirs), config(out))
         again = T5ForConditionalGeneration.from_pretrained(out).eval()
         source, target = batch(1, [9], [5])
         with torch.no_grad():
@@ -144,6 +146,26 @@ class Exchange(ProgramTest):
         self.refuse("export", run, "--out", out, says="config.json")
         (out / "config.json").unlink()
         self.refuse("export", run, "--out", out, says="model.safetensors")
+
+    def test_weights_are_written_in_the_type_that_they_had(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            theirs, run, out = (self.folder / f"{name}-{dtype}" for name in ("theirs", "run", "back"))
+            self.model.to(dtype).save_pretrained(theirs)
+            self.succeed("import", theirs, "--config", self.toml, "--out", run)
+            self.succeed("export", run, "--out", out)
+            before, after = (load_file(folder / "model.safetensors") for folder in (theirs, out))
+            self.assertEqual({tensor.dtype for tensor in after.values()}, {dtype})
+            for name in before:
+                self.assertTrue(torch.equal(before[name], after[name]), name)
+
+    def test_weights_of_another_format(self):
+        arguments = ("import", self.theirs, "--config", self.toml, "--out", self.folder / "run")
+        (self.theirs / "model.safetensors").rename(self.theirs / "model.safetensors.index.json")
+        self.refuse(*arguments, says="in several files")
+        (self.theirs / "model.safetensors.index.json").rename(self.theirs / "pytorch_model.bin")
+        self.refuse(*arguments, says="save them as safetensors")
+        (self.theirs / "pytorch_model.bin").unlink()
+        self.refuse(*arguments, says="there is no model.safetensors")
 
     def test_published_checkpoints_hold_more(self):
         """Those of T5 1.0 have a table of buckets for cross-attention, which nobody reads."""

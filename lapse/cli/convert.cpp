@@ -6,6 +6,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/interop/t5.h"
+#include "lapse/train/checkpoint_files.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -16,9 +17,13 @@ struct Arguments {
   std::vector<std::string> set;
 };
 
+constexpr const char* kTheirs = "t5.json";  // in a run's folder: the config.json of the checkpoint that it was made of
+
 int import_run(const Arguments& arguments) {
   const fs::path folder = arguments.from;
-  const T5Config t5 = read_t5_config(read_file(folder / "config.json"), (folder / "config.json").string());
+  const std::string theirs = read_file(folder / "config.json");
+  const T5Config t5 = read_t5_config(theirs, (folder / "config.json").string());
+  const SafetensorsFile weights(t5_weights(folder));
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) {
@@ -37,7 +42,8 @@ int import_run(const Arguments& arguments) {
           config.data.sentinels + more > 0
               ? fmt::format("set data.sentinels = {} if the tokens are the same", config.data.sentinels + more)
               : "it is another vocabulary"));
-    load_t5(model, SafetensorsFile(folder / "model.safetensors"));
+    load_t5(model, weights);
+    write_file(fs::path(arguments.out) / kTheirs, theirs);
     std::cout << fmt::format("{} parameters; run in {}\n", model.parameter_count(), arguments.out);
   });
   return 0;
@@ -52,7 +58,9 @@ int export_run(const Arguments& arguments) {
     fail(fmt::format("{}: only models with an encoder can be written as a T5; in Python lapse.load reads the others",
                      arguments.from));
   const auto model = checkpoint.model();
-  write_t5(*model, {checkpoint.vocabulary().size(), checkpoint.config().model}, folder);
+  const fs::path theirs = run_folder(arguments.from) / kTheirs;
+  const Json known = is_file(theirs) ? parse_json(read_file(theirs), theirs.string()) : Json();
+  write_t5(*model, t5_config_json({checkpoint.vocabulary().size(), checkpoint.config().model}, known), folder);
   std::cout << folder.string() << '\n';
   return 0;
 }

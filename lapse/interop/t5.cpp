@@ -58,6 +58,16 @@ bool is_shared_copy(const std::string& name) {
   return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" || name == "lm_head.weight";
 }
 
+/// Of the weights, which newer versions call "dtype".
+at::ScalarType type_of(const Json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto name = config.value(key, Json());
+    if (name == "bfloat16") return at::kBFloat16;
+    if (name == "float16") return at::kHalf;
+  }
+  return at::kFloat;
+}
+
 /// In the published checkpoints of T5 1.0, and read by nobody: cross-attention has no positions.
 constexpr const char* kUnused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 
@@ -106,7 +116,7 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   return config;
 }
 
-Json t5_config_json(const T5Config& config) {
+Json t5_config_json(const T5Config& config, const Json& theirs) {
   ModelConfig ours = config.model, form = config.model;
   set_form(form);
   form.norm_epsilon = ours.norm_epsilon;
@@ -118,25 +128,34 @@ Json t5_config_json(const T5Config& config) {
       fail(fmt::format("a T5 has model.{} = {}, and this model {}", is[i].name, field_to_toml(should[i]),
                        field_to_toml(is[i])));
   if (ours.encoder_layers == 0) fail("a T5 has an encoder, and this model has none (model.encoder_layers)");
-  return {{"architectures", {"T5ForConditionalGeneration"}},
-          {"model_type", "t5"},
-          {"is_encoder_decoder", true},
-          {"vocab_size", config.vocabulary},
-          {"d_model", ours.width},
-          {"d_kv", ours.head_width()},
-          {"num_heads", ours.heads},
-          {"d_ff", ours.inner_width()},
-          {"num_layers", ours.encoder_layers},
-          {"num_decoder_layers", ours.layers},
-          {"relative_attention_num_buckets", kBuckets},
-          {"relative_attention_max_distance", kFarthest},
-          {"feed_forward_proj", "relu"},
-          {"layer_norm_epsilon", ours.norm_epsilon},
-          {"dropout_rate", ours.dropout},
-          {"tie_word_embeddings", true},
-          {"pad_token_id", 0},
-          {"eos_token_id", 1},
-          {"decoder_start_token_id", 0}};
+  const Json sizes = {{"vocab_size", config.vocabulary},   {"d_model", ours.width},
+                      {"d_kv", ours.head_width()},         {"num_heads", ours.heads},
+                      {"d_ff", ours.inner_width()},        {"num_layers", ours.encoder_layers},
+                      {"num_decoder_layers", ours.layers}, {"layer_norm_epsilon", ours.norm_epsilon},
+                      {"dropout_rate", ours.dropout}};
+  Json all = {{"architectures", {"T5ForConditionalGeneration"}},
+              {"model_type", "t5"},
+              {"is_encoder_decoder", true},
+              {"relative_attention_num_buckets", kBuckets},
+              {"relative_attention_max_distance", kFarthest},
+              {"feed_forward_proj", "relu"},
+              {"tie_word_embeddings", true},
+              {"pad_token_id", 0},
+              {"eos_token_id", 1},
+              {"decoder_start_token_id", 0}};
+  if (theirs.is_object()) all.update(theirs);
+  all.update(sizes);
+  return all;
+}
+
+fs::path t5_weights(const fs::path& folder) {
+  const fs::path file = folder / "model.safetensors";
+  if (is_there(file)) return file;
+  if (is_there(folder / "model.safetensors.index.json"))
+    fail(folder.string() + ": its weights are in several files; save them in one (save_pretrained, max_shard_size)");
+  if (is_there(folder / "pytorch_model.bin"))
+    fail(folder.string() + ": its weights are in pytorch_model.bin; save them as safetensors (save_pretrained)");
+  fail(folder.string() + ": there is no model.safetensors");
 }
 
 void load_t5(Transformer& model, const SafetensorsFile& file) {
@@ -157,14 +176,15 @@ void load_t5(Transformer& model, const SafetensorsFile& file) {
       fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path, name));
 }
 
-void write_t5(Transformer& model, const T5Config& config, const fs::path& folder) {
-  const std::string json = t5_config_json(config).dump(2) + "\n";
+void write_t5(Transformer& model, const Json& config, const fs::path& folder) {
+  const std::string json = config.dump(2) + "\n";
+  const at::ScalarType type = type_of(config);
   std::vector<Tensor> kept;  // what the entries view
   std::map<std::string, TensorEntry> entries;
   for (auto& [name, tensor] : model.parameters()) {
     const std::string theirs = t5_name(name);
     if (theirs.empty()) fail("a T5 has no place for the parameter '" + name + "', which the forgetting method learned");
-    kept.push_back(tensor->detach().to(at::kCPU).contiguous());
+    kept.push_back(tensor->detach().to(at::kCPU, type).contiguous());
     entries[theirs] = to_entry(kept.back());
   }
   make_folder(folder);

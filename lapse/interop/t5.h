@@ -21,13 +21,18 @@ struct T5Config {
 /// From a config.json. Error, which begins with `origin`, if it is of another model, or of a T5 of another form than
 /// version 1.0's: gated, untied, or with other buckets.
 T5Config read_t5_config(const std::string& json, const std::string& origin);
-/// Error, naming the option, if the model is of another form than T5's.
-Json t5_config_json(const T5Config& config);
+/// The config.json of a model. What `theirs`, that of the checkpoint that was imported (null: none), says beside its
+/// sizes stays. Error, naming the option, if the model is of another form than T5's.
+Json t5_config_json(const T5Config& config, const Json& theirs = {});
 
 /// Copies a checkpoint's weights into a model of its shape; what T5 does not have (a forgetting method's) stays as it
 /// is. Error if a tensor is missing, of another shape, or has no place.
 void load_t5(Transformer& model, const SafetensorsFile& file);
-/// Writes the folder's two files. Error if the model has parameters that T5 has not.
-void write_t5(Transformer& model, const T5Config& config, const fs::path& folder);
+/// Writes the folder's two files, with `config` as t5_config_json made it: weights are of its dtype ("torch_dtype" or
+/// "dtype"; float32 if it has none). Error if the model has parameters that T5 has not.
+void write_t5(Transformer& model, const Json& config, const fs::path& folder);
+
+/// The file of a folder's weights. Error, which says what to do, where there is none: they may be in another format.
+fs::path t5_weights(const fs::path& folder);
 
 }  // namespace lapse
