@@ -64,6 +64,7 @@ else
   run rl
   run choices
   .venv/bin/python bench/t5.py --updates 2 --json bench/results/t5.json
+  .venv/bin/python bench/matrix.py --json bench/results/matrix.json
   .venv/bin/python bench/parallel.py --json bench/results/parallel.json
   PYTHONPATH=python LAPSE_OPS=$(realpath "$build/liblapse_ops.so") .venv/bin/python bench/python/decode.py \
     --out bench/results/python_decode.json

@@ -127,6 +127,11 @@ def python_decode(data: dict) -> str:
     return table([f"rows of context, budget {data['budget']}", "cache", "ms", "of DynamicCache", "of the cache", "resident"], rows)
 
 
+def matrix(data: dict) -> str:
+    row = [f"{data['documents']:,} of {data['model']['window']} tokens", f"{data['eval_seconds']:.1f}", f"{data['matrix_seconds']:.1f}", f"{data['readings']:.2f}"]
+    return table(["documents", "s to read them", "s for the mean F", "readings"], [row])
+
+
 def serve(data: dict) -> str:
     runs, long = data["watched"], data.get("long", {"points": []})
     rows = [
@@ -150,7 +155,7 @@ def baselines(data: dict) -> str:
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "parallel": parallel, "python_decode": python_decode, "serve": serve}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve}
 
 
 def main() -> int:

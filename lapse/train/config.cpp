@@ -12,11 +12,16 @@
 #include "lapse/rl/registry.h"
 #include "lapse/tasks/registry.h"
 #include "lapse/train/device.h"
+#include "lapse/train/objectives.h"
 
 namespace lapse {
 
 Fields TrainConfig::fields() {
   constexpr double kMany = kMostUpdates;
+  std::vector<std::string> objectives = {"usual"};
+  std::string what = "what an update minimises. usual: what the run reads decides";
+  for (const auto& entry : objective_table())
+    objectives.push_back(entry.name), what += fmt::format("; {}: {}", entry.name, entry.help);
   return {
       field("batch", batch, "parallel streams of text").in(1, 1 << 20).unit("streams"),
       field("block", block, "K: timesteps processed at once, and back-propagated through")
@@ -34,6 +39,7 @@ Fields TrainConfig::fields() {
             "bf16: products of the training step in bfloat16 with float32 sums; weights, gradients, moments and "
             "evaluation stay float32. On a CPU: with AVX-512 BF16")
           .one_of({"float32", "bf16"}),
+      field("objective", objective, what).one_of(objectives),
       field("from", from,
             "fine-tune: begin with the weights and optimiser moments of this run or checkpoint, without "
             "warm-up, memory restarted")
@@ -225,6 +231,10 @@ void Config::check() const {
                "with the window, "
                "streams do not");
   method().check(shape_of(model, train.block));
+  if (objective_of(*this).acts != (environment() != nullptr))
+    fail(fmt::format("train.objective = \"{}\" is for {}; leave it out", train.objective,
+                     environment() ? "what is predicted, and this run acts in an environment"
+                                   : "agents in environments, and this run acts in none"));
   if (train.batch % train.parts != 0)
     fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
 }

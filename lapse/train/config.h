@@ -24,6 +24,7 @@ struct TrainConfig {
   int64_t threads = 0;
   std::string device = "cpu";
   std::string precision = "float32";
+  std::string objective = "usual";
   std::string from;
   int64_t log_every = 10;
   int64_t validate_every = 250;

@@ -5,9 +5,9 @@
 #include <array>
 #include <limits>
 
-#include "lapse/train/actor_critic.h"
 #include "lapse/train/ends.h"
 #include "lapse/train/episodes.h"
+#include "lapse/train/objectives.h"
 
 namespace lapse {
 namespace {
@@ -54,7 +54,7 @@ class ControlProblem : public Problem {
                        shape_.bits(), shape_.actions.size());
   }
   const char* unit() const override { return "step"; }
-  std::unique_ptr<Objective> objective() const override { return actor_critic(config_.actor_critic); }
+  std::unique_ptr<Objective> objective() const override { return objective_of(config_).make(config_); }
   std::unique_ptr<Feed> feed(Group& group) override { return std::make_unique<AgentsFeed>(config_, group); }
   bool validates() const override { return true; }
   void require_validation() const override {}

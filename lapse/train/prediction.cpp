@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lapse/core/error.h"
+#include "lapse/train/objectives.h"
 #include "lapse/train/shares.h"
 
 namespace lapse {
@@ -52,9 +53,7 @@ class PredictionProblem : public Problem {
   const Vocabulary& vocabulary() const override { return source_->vocabulary(); }
   std::string describe() const override { return source_->describe(); }
   const char* unit() const override { return "token"; }
-  std::unique_ptr<Objective> objective() const override {
-    return config_.task() ? scored_task() : language_modelling();
-  }
+  std::unique_ptr<Objective> objective() const override { return objective_of(config_).make(config_); }
   std::unique_ptr<Feed> feed(Group&) override { return std::make_unique<BlockFeed>(*source_, config_.train); }
   bool validates() const override { return source_->has("valid"); }
 

@@ -1,0 +1,37 @@
+"""Figure 10's form at reduced size: perplexity per word against mean memory size on WikiText-2, with adaptive input and softmax
+(experiments/wikitext2/run.sh)."""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import sweep  # noqa: E402
+
+CONFIG = "examples/wikitext2.toml"
+
+
+def runs():
+    texts = pathlib.Path(os.environ["LAPSE_DATA"]) / "wikitext-2"
+    files = {f"data.{part}": str(texts / f"wiki.{part}.tokens") for part in ("train", "valid", "test")}
+    length = {"train.updates": 2000, "train.log_every": 50, "train.validate_every": 500, "train.checkpoint_every": 250}  # a pass over the text
+    run = lambda name, values: sweep.Run(name, CONFIG, length | values, {"test": ["--streams=1"]}, files=files)
+    fixed = lambda span: {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
+    # The longest and the shortest first: does memory matter at this size?
+    yield run("fixed_span_512-1", fixed(512))
+    yield run("fixed_span_16-1", fixed(16))
+    yield run("expire_span_1e-5-1", {"expire_span.loss": 1e-5})
+    yield run("fixed_span_64-1", fixed(64))
+    yield run("expire_span_1e-6-1", {})
+    yield run("fixed_span_32-1", fixed(32))
+    yield run("expire_span_1e-4-1", {"expire_span.loss": 1e-4})
+
+
+def main():
+    words = {"perplexity per word, test": sweep.measured("ppl", "{:.1f}")}
+    sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), words | sweep.MEMORY)
+
+
+if __name__ == "__main__":
+    main()
