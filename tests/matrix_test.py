@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import unittest
 
@@ -83,6 +84,14 @@ class Matrix(ProgramTest):
             text = picture.read_text()
             self.assertIn("layer 1", text)
             self.assertEqual(text.count("layer 0"), len(inputs))
+        attention = self.matrix("selective", "attention")
+        self.succeed("plot", first, first, "-o", picture)
+        text = picture.read_text()
+        heads = len(attention["layers"][0]["heads"])
+        self.assertEqual(text.count("head 1"), 2 * len(attention["layers"]))
+        width, height = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text).groups())
+        self.assertAlmostEqual(width / height, heads / (2 * len(attention["layers"])), delta=0.4, msg="a line of panels for each layer of each file")
+        self.matrix("selective", "masking")
         self.matrix("streams", "kept")
         self.refuse("plot", first, self.folder / "streams.json", "-o", picture, says="masking and kept", status=1)
         self.refuse("plot", first, "-o", picture, "--smooth", "3", says="--smooth", status=1)

@@ -191,6 +191,13 @@ class AnotherRun(ProgramTest):
         self.assertAlmostEqual(measured["loss"], self.loss("p.safetensors", "test"), delta=rounding)
         self.assertAlmostEqual(measured["loss_full"], self.loss("copying", "test"), delta=rounding)
         self.assertAlmostEqual(measured["loss_standard"], self.loss("early", "test"), delta=rounding)
+        self.assertNotIn("note:", done.stderr)
+        self.assertIn("at_own_loss", result)
+        self.succeed("plot", "p.json", "-o", "p.svg", cwd=self.folder)
+        for words in ("at the loss to reach", "own loss", "on other text"):
+            self.assertIn(words, (self.folder / "p.svg").read_text())
+        same = self.succeed("prune", "copying", *search, *part[:-4], "--measure", "train", "--tokens", 4096, "--out", "same.safetensors", cwd=self.folder)
+        self.assertIn("note: --measure train has the text on which budgets are chosen", same.stderr)
 
 
 class Streams(ProgramTest):

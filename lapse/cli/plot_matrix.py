@@ -31,14 +31,15 @@ def picture():
         stop(f"these files show different things; plot {' and '.join(dict.fromkeys(found['matrix'] for _, found, _ in files))} apart")
     most = max(len(panels) for _, _, panels in files)
     heads = len(files[0][1]["layers"][0]["heads"])
-    across = most if len(files) > 1 else heads if heads > 1 else min(most, 4)
-    down = len(files) if len(files) > 1 else -(-most // across)
+    across = heads if heads > 1 else most if len(files) > 1 else min(most, 4)
+    each = -(-most // across)  # lines of panels of a file: of several heads one for each layer
+    down = each * len(files)
     figure, all_axes = plt.subplots(down, across, figsize=(2.6 * across + 1, 2.6 * down + 0.4), layout="constrained", squeeze=False)
     high = max(np.nanquantile(values, 0.99) for _, _, panels in files for _, values in panels)
     places = [(label, found, title, values, i, j) for i, (label, found, panels) in enumerate(files) for j, (title, values) in enumerate(panels)]
     used = set()
     for label, found, title, values, i, j in places:
-        row, column = (i, j) if len(files) > 1 else divmod(j, across)
+        row, column = i * each + j // across, j % across
         axes = all_axes[row][column]
         used.add((row, column))
         image = axes.imshow(values, vmin=0, vmax=high or 1, cmap="viridis", interpolation="nearest", aspect="equal")

@@ -227,6 +227,9 @@ int run(const Command& verb, const Arguments& arguments) {
                      arguments.reading.run, reader.method->name(), fmt::join(methods_with_budgets(), ", ")));
   if (!arguments.standard.empty() && arguments.threshold >= 0)
     fail("--standard and --threshold both set the loss to reach; give one");
+  if (arguments.measure == arguments.split || arguments.measure == "all" || arguments.split == "all")
+    std::cerr << fmt::format("lapse: note: --measure {} has the text on which budgets are chosen (--split {})\n",
+                             arguments.measure, arguments.split);
   catch_interrupts();
   const auto model = reader.model();
   require_budgets(*model);
