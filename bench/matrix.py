@@ -4,7 +4,7 @@
     .venv/bin/python bench/matrix.py [--documents N] [--repeats N] [--threads N] [--json FILE] [--quick]
 
 The model is that of the paper's section 6 at d = 4 (4 layers of width 256, windows of 512), with random weights; each document is random
-bytes and fills its window. Both commands read the same documents and take turns. Times are of the whole processes, medians of the
+letters and spaces and fills its window. Both commands read the same documents and take turns. Times are of the whole processes, medians of the
 repeats. LAPSE_BUILD: the build folder.
 """
 

@@ -109,7 +109,8 @@ def summarise(run, wanted):
 
 def measured_already(out, wanted):
     known = json.loads(out.read_text()) if out.exists() else {}
-    return (known.get("config"), known.get("values")) == (wanted.config, wanted.values) and known["updates"] == wanted_updates(wanted)
+    same = [known.get(key, "") for key in ("config", "values", "begins_from")] == [wanted.config, wanted.values, wanted.begins_from]
+    return same and known["updates"] == wanted_updates(wanted)
 
 
 def main(here, runs, description):
@@ -132,7 +133,9 @@ def main(here, runs, description):
             print(f"{wanted.name}: its result is there, but not the run; remove {out.relative_to(ROOT)} to make both anew")
             continue
         if wanted.begins_from and not trained(arguments.runs / wanted.begins_from):
-            print(f"{wanted.name} begins from {wanted.begins_from}, and waits until that is trained; run this again then")
+            known = (here / "results" / f"{wanted.begins_from}.json").exists()
+            advice = f"remove results/{wanted.begins_from}.json to train that anew" if known else "run this again then"
+            print(f"{wanted.name} begins from {wanted.begins_from}, and waits until that is trained; {advice}")
             continue
         train(run, wanted)
         out.parent.mkdir(exist_ok=True)

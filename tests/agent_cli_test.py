@@ -315,7 +315,6 @@ class Refusals(AgentTest):
         done = self.succeed("train", shared / "corridor.toml", "--out", self.folder / "unused", *unused)
         self.assertIn("lapse: note: --set portal.rooms=9 has no effect: this run does not use [portal]", done.stderr)
         self.assertEqual(done.stderr.count("note:"), 1)
-        self.assertRegex(done.stderr, r"memory \d|updates|return")
         refused("model.input=adaptive", "leave out model.input and model.output")
         self.refuse(
             *("train", shared / "corridor.toml", "--out", self.folder / "run", "--set", "forgetting.method=selective_attention"),
@@ -380,7 +379,9 @@ class Resume(AgentTest):
     def test_a_killed_run_ends_as_one_that_was_not(self):
         settings = ("--quiet", "--set", "train.updates=60", "--set", "train.checkpoint_every=3")
         whole, broken = self.folder / "whole", self.folder / "broken"
-        self.succeed("train", shared / "corridor.toml", "--out", whole, *settings)
+        loud = self.succeed("train", shared / "corridor.toml", "--out", whole, *settings[1:]).stderr
+        self.assertRegex(loud, r"\d success  \d\.\d+ return")
+        self.assertRegex(loud, r"update 60: valid \d\.\d+ success  \d\.\d+ return")
         process = start("train", shared / "corridor.toml", "--out", broken, *settings)
         for _ in range(600):
             if len(list((broken / "checkpoints").glob("*.safetensors"))) > 1 or process.poll() is not None:

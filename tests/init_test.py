@@ -51,6 +51,22 @@ class Init(ProgramTest):
         self.refuse("init", "copy", "--data", "text.txt", says=["'copy'", "leave out --data"])
         self.refuse("init", "--data", "text.txt", says="which preset")
 
+    def test_values_are_written_into_it(self):
+        sets = ("--set", "train.batch=8", "--set", "long_copy.gap=2000", "--set", "train.seed=3", "--set", 'selective_attention.budgets=[1, 2]')
+        text = self.succeed("init", "long_copy", *sets).stdout
+        expected = tomllib.loads(preset("long_copy"))
+        expected["train"] |= {"batch": 8, "seed": 3}
+        expected["long_copy"]["gap"] = 2000
+        expected["selective_attention"] = {"budgets": [1, 2]}
+        self.assertEqual(tomllib.loads(text), expected)
+        self.assertIn("gap = 2000                 # T\n", text)
+        self.assertEqual([line for line in text.splitlines() if line.startswith("#")], [line for line in preset("long_copy").splitlines() if line.startswith("#")])
+        self.refuse("init", "copy", "--set", "train.bach=3", says="did you mean 'batch'")
+        self.refuse("init", "copy", "--set", "train.batch=x", says="train.batch")
+        self.refuse("init", "--set", "train.batch=3", says="which preset")
+        path = self.succeed("init", "demo", "--set", "data.path=some.txt", cwd=self.folder).stdout
+        self.assertEqual(tomllib.loads(path)["data"]["path"], str(self.folder / "some.txt"))
+
     def test_unknown_names(self):
         self.refuse("init", "expire_spam", says="did you mean 'expire_span'")
         self.refuse("init", "xyzzyxyzzy", says="`lapse init` lists them")

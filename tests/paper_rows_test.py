@@ -1,6 +1,7 @@
 """experiments/paper/rows.toml: `lapse train --dry-run` takes every row, on small texts in place of the papers'."""
 
 import importlib.util
+import tomllib
 import unittest
 
 from program import PROGRAM, ROOT, ProgramTest, english
@@ -32,6 +33,20 @@ class Rows(ProgramTest):
                 self.assertLessEqual(answer["memory_least"], answer["memory_most"])
                 if "parameters" in row:  # Transformer-XL's own, which has more for positions, is 9 % larger than ours
                     self.assertAlmostEqual(answer["parameters"] / 1e6, row["parameters"], delta=0.1 * row["parameters"])
+
+    def test_each_is_a_file(self):
+        paper.write_tomls(PROGRAM, self.folder / "rows")
+        self.assertEqual(len(list((self.folder / "rows").iterdir())), len(paper.ROWS))
+        for row in paper.ROWS:
+            config = tomllib.loads((self.folder / "rows" / f"{paper.name_of(row)}.toml").read_text())
+            preset = tomllib.loads((ROOT / "examples" / f"{row['preset']}.toml").read_text())
+            for value in row["set"]:
+                name, text = value.split("=", 1)
+                section, key = name.split(".")
+                written = config[section][key]
+                self.assertTrue(str(written).lower() == text.replace('"', "").lower() or float(written) == float(text), value)
+                preset.setdefault(section, {})[key] = config[section][key]
+            self.assertEqual(config, preset)
 
     def test_every_table_is_there_and_no_row_twice(self):
         self.assertEqual(len({(row["preset"], *row["set"]) for row in paper.ROWS}), len(paper.ROWS))

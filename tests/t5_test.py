@@ -150,12 +150,13 @@ class Exchange(ProgramTest):
     def test_weights_are_written_in_the_type_that_they_had(self):
         for dtype in (torch.bfloat16, torch.float16):
             theirs, run, out = (self.folder / f"{name}-{dtype}" for name in ("theirs", "run", "back"))
-            self.model.to(dtype).save_pretrained(theirs)
+            T5ForConditionalGeneration.from_pretrained(self.theirs, dtype=dtype).save_pretrained(theirs)  # some stay in float32
             self.succeed("import", theirs, "--config", self.toml, "--out", run)
             self.succeed("export", run, "--out", out)
             before, after = (load_file(folder / "model.safetensors") for folder in (theirs, out))
-            self.assertEqual({tensor.dtype for tensor in after.values()}, {dtype})
+            self.assertIn(dtype, {tensor.dtype for tensor in after.values()})
             for name in before:
+                self.assertEqual(before[name].dtype, after[name].dtype, name)
                 self.assertTrue(torch.equal(before[name], after[name]), name)
 
     def test_weights_of_another_format(self):

@@ -40,8 +40,6 @@ def runs():
             fixed = {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
             updates = {} if gap == 500 else {"train.updates": 13000}
             yield sweep.Run(f"T{gap}-fixed_span_{span}", CONFIG, task | fixed | updates)
-
-
     for seed in range(1, 4):
         before = ""
         for gap, reach in SPANS.items():

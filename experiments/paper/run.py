@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Asks `lapse train --dry-run` of each row of rows.toml what it takes; experiments/paper/run.sh calls it.
 
-    .venv/bin/python experiments/paper/run.py [MODEL...]     # only rows whose model begins so; default: all
+    .venv/bin/python experiments/paper/run.py [MODEL...]         # only rows whose model begins so; default: all
+    .venv/bin/python experiments/paper/run.py --toml FOLDER      # each row as a file for `lapse train`
 
 Each row's answer is kept in runs/paper; once there is one of every row, results/results.json and the table are written."""
 
@@ -87,11 +88,28 @@ def table(results):
     return "\n".join(lines) + "\n"
 
 
+def name_of(row):
+    return re.sub(r"\W+", "-", row["model"]).strip("-")
+
+
 def file_of(row):
-    return RUNS / (re.sub(r"\W+", "-", row["model"]).strip("-") + ".json")
+    return RUNS / f"{name_of(row)}.json"
+
+
+def write_tomls(program, folder):
+    """Each row as a file: its preset, with the row's values."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for row in ROWS:
+        sets = [word for value in row["set"] for word in ("--set", value)]
+        out = folder / f"{name_of(row)}.toml"
+        subprocess.run([program, "init", row["preset"], *sets, "-o", out], check=True)
+        print(out)
 
 
 def main():
+    if sys.argv[1:2] == ["--toml"]:
+        write_tomls(ROOT / "build" / "release" / "lapse", pathlib.Path(*sys.argv[2:3]))
+        return
     RUNS.mkdir(parents=True, exist_ok=True)
     for row in ROWS:
         if file_of(row).exists() or not row["model"].startswith(tuple(sys.argv[1:]) or ""):

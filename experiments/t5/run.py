@@ -12,14 +12,16 @@ sys.path.insert(0, str(HERE.parent))
 import sweep  # noqa: E402
 
 LENGTH = {"train.block": 512, "train.batch": 8, "train.updates": 6000, "train.validate_every": 1000, "train.checkpoint_every": 500,
-          "train.validation_blocks": 50, "train.log_every": 100, "data.split": [0.98, 0.01, 0.01], "data.unit": "subword", "data.documents": "<doc </doc>"}  # fmt: skip
+          "train.validation_blocks": 50, "train.log_every": 100, "data.split": [0.98, 0.01, 0.01], "data.unit": "subword"}  # fmt: skip
 
 
 def runs():
     files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
-    for seed in (1, 2, 3):
-        for name, method in (("selective", "selective_attention"), ("standard", "fixed_span")):
-            yield sweep.Run(f"{name}-{seed}", "examples/t5.toml", LENGTH | {"forgetting.method": method, "train.seed": seed}, files=files)
+    for kind, text in (("", {}), ("documents-", {"data.documents": "<doc </doc>"})):  # the first have the lines <doc ...> in their text
+        for seed in (1, 2, 3):
+            for name, method in (("selective", "selective_attention"), ("standard", "fixed_span")):
+                values = LENGTH | text | {"forgetting.method": method, "train.seed": seed}
+                yield sweep.Run(f"{kind}{name}-{seed}", "examples/t5.toml", values, files=files)
 
 
 def main():

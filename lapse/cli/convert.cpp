@@ -17,7 +17,8 @@ struct Arguments {
   std::vector<std::string> set;
 };
 
-constexpr const char* kTheirs = "t5.json";  // in a run's folder: the config.json of the checkpoint that it was made of
+// In a run's folder: of the checkpoint that it was made of, the "config" and the "types" of its tensors.
+constexpr const char* kTheirs = "t5.json";
 
 int import_run(const Arguments& arguments) {
   const fs::path folder = arguments.from;
@@ -43,7 +44,8 @@ int import_run(const Arguments& arguments) {
               ? fmt::format("set data.sentinels = {} if the tokens are the same", config.data.sentinels + more)
               : "it is another vocabulary"));
     load_t5(model, weights);
-    write_file(fs::path(arguments.out) / kTheirs, theirs);
+    const Json kept = {{"config", parse_json(theirs, "config.json")}, {"types", t5_types(weights)}};
+    write_file(fs::path(arguments.out) / kTheirs, kept.dump(1) + "\n");
     std::cout << fmt::format("{} parameters; run in {}\n", model.parameter_count(), arguments.out);
   });
   return 0;
@@ -59,8 +61,11 @@ int export_run(const Arguments& arguments) {
                      arguments.from));
   const auto model = checkpoint.model();
   const fs::path theirs = run_folder(arguments.from) / kTheirs;
-  const Json known = is_file(theirs) ? parse_json(read_file(theirs), theirs.string()) : Json();
-  write_t5(*model, t5_config_json({checkpoint.vocabulary().size(), checkpoint.config().model}, known), folder);
+  const Json known = is_file(theirs) ? parse_json(read_file(theirs), theirs.string()) : Json::object();
+  const Json types = known.value("types", Json::object());
+  write_t5(*model,
+           t5_config_json({checkpoint.vocabulary().size(), checkpoint.config().model}, known.value("config", Json())),
+           types, folder);
   std::cout << folder.string() << '\n';
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/train/episodes.h"
 #include "lapse/train/memory_estimate.h"
+#include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
@@ -27,6 +28,14 @@ bool is_share(const std::string& name, const std::vector<double>& values, const 
          std::ranges::all_of(values, [](double x) { return x == 0 || x == 1; });
 }
 
+/// Between which a mean must lie: no interval reaches further.
+std::pair<double, double> bounds_of(const std::string& name, const EnvironmentShape& shape) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  if (name == shape.score) return {0, shape.best_score};
+  if (name == "episode_steps") return {1, static_cast<double>(shape.most_steps)};
+  return {-kAny, kAny};
+}
+
 Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   std::vector<double> scores, rewards, steps;
   for (const auto& episode : result.episodes) {
@@ -36,9 +45,9 @@ Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   Json json;
   for (const auto& [name, values] : {std::pair{shape.score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
     const Interval interval = is_share(name, values, shape) ? interval_of_share(values) : interval_of_mean(values);
-    const double most = name == shape.score ? shape.best_score : std::numeric_limits<double>::infinity();
-    json[name] = interval.mean, json[name + "_low"] = interval.low,
-    json[name + "_high"] = std::min(interval.high, most);
+    const auto [least, most] = bounds_of(name, shape);
+    json[name] = interval.mean;
+    json[name + "_low"] = std::max(interval.low, least), json[name + "_high"] = std::min(interval.high, most);
   }
   json["steps"] = result.steps;
   json.update(memory_of(result.layers));
@@ -63,6 +72,15 @@ void print(const Json& json, const std::string& score) {
                            byte_size(json["peak_memory"].get<double>()), table_of_memory(json));
 }
 
+/// Error if so many environments at a time may need more than this process's part of the free memory.
+std::string require_room(double needed, int64_t environments, const Group& group) {
+  const auto free = static_cast<double>(available_memory()) / static_cast<double>(group.neighbours());
+  if (needed > free)
+    fail(fmt::format("{} environments at a time may need {} of memory, and {} are free here; lower --streams",
+                     environments, byte_size(needed), byte_size(free)));
+  return "";
+}
+
 }  // namespace
 
 int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json) {
@@ -70,12 +88,11 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   reader.checkpoint.close();
   const Config config = elsewhere(reader.config(), arguments.set);
   const EnvironmentOptions& environment = *config.environment();
-  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.batch, arguments.episodes);
-  const auto free = static_cast<double>(available_memory());
-  if (const double needed = acting_bytes(config, *reader.method, at_a_time); needed > free)
-    fail(fmt::format("{} environments at a time may need {} of memory, and {} are free here; lower --streams",
-                     at_a_time, byte_size(needed), byte_size(free)));
   Group& group = join_group(kPatience);
+  const int64_t own = share_of(arguments.episodes, 0, group.size()).count;  // the largest share
+  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.batch, own);
+  found_by_first(group,
+                 [&] { return require_room(acting_bytes(config, *reader.method, at_a_time), at_a_time, group); });
   catch_interrupts();
   Progress progress("eval", "episode", share_of(arguments.episodes, 0, group.size()).count, 0, json || !group.first());
   const auto result = play_episodes(*model, environment,

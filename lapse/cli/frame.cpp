@@ -38,22 +38,31 @@ struct Stretch {
   bool remembered;
 };
 
-/// "##....###" in at most `room` characters: of long stretches a number, ".312." or "#90#", forgotten ones first.
+/// "####", or a number if that is shorter and asked for: "#90#".
+std::string drawn(const Stretch& stretch, bool shorten) {
+  const char mark = stretch.remembered ? '#' : '.';
+  const std::string number = fmt::format("{0}{1}{0}", mark, stretch.steps);
+  return shorten && std::ssize(number) < stretch.steps ? number : std::string(stretch.steps, mark);
+}
+
+/// "##....###" in at most `room` characters: long stretches are numbers, forgotten ones first; if that is not enough,
+/// only the newest are drawn, after the number of steps before them: "<120<.."
 std::string fitted(const std::vector<Stretch>& strip, size_t room) {
   std::string text;
   for (const auto& [forgotten, all] : {std::pair(false, false), {true, false}, {true, true}}) {
     text.clear();
-    for (const auto& [steps, remembered] : strip) {
-      const char mark = remembered ? '#' : '.';
-      const std::string number = fmt::format("{0}{1}{0}", mark, steps);
-      const bool shorten = (remembered ? all : forgotten) && std::ssize(number) < steps;
-      text += shorten ? number : std::string(steps, mark);
-    }
+    for (const auto& stretch : strip) text += drawn(stretch, stretch.remembered ? all : forgotten);
     if (text.size() <= room) return text;
   }
-  text.erase(0, text.size() - room);  // the beginning has no place
-  text.front() = '<';
-  return text;
+  int64_t before = 0;
+  for (const auto& stretch : strip) before += stretch.steps;
+  text.clear();
+  for (auto newest = strip.rbegin(); newest != strip.rend(); ++newest) {
+    const std::string next = drawn(*newest, true) + text;
+    if (next.size() + fmt::format("<{}<", before).size() > room) break;
+    text = next, before -= newest->steps;
+  }
+  return fmt::format("<{}<", before) + text;
 }
 
 /// Names with commas between them, in lines of at most `width` where a name fits; the newest, if there are too many.
@@ -116,7 +125,7 @@ std::string StepFrame::draw(int64_t step) const {
   text += fmt::format("  takes {:<10}", shape.actions[now.action]);
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
-  text += "  steps that are remembered (#), forgotten (.; .99. are 99), now (@)\n";
+  text += "  steps that are remembered (#), forgotten (.), now (@); .99. are 99 of them, <99< are 99 before\n";
   for (size_t l = 0; l < record.layers.size(); ++l)
     text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step));
   if (now.result.end)

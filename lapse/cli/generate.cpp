@@ -89,7 +89,7 @@ int fill(const Command& verb, const Arguments& arguments, Transformer& model, co
   while ((arguments.tokens == 0 || std::ssize(made) < arguments.tokens) && !ended()) made.push_back(generator.next());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto spans = decode_spans(vocabulary, made, vocabulary.sentinels());
-  const std::string text = fill_gaps(arguments.prompt, spans);
+  const std::string text = fill_gaps(vocabulary, arguments.prompt, spans);
   if (arguments.json)
     print_json(arguments, text, made, std::ssize(source), generator, seconds);
   else

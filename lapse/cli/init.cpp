@@ -1,13 +1,16 @@
 // `lapse init`: configurations to begin with. Each is a file of the folder examples/, carried within the program.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
+#include <sstream>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/config_text.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/train/config.h"
 
 namespace lapse {
 namespace {
@@ -28,6 +31,7 @@ const std::vector<Preset>& presets() {
 
 struct Arguments {
   std::string name, out, data;
+  std::vector<std::string> set;
 };
 
 /// Small ones first, then those of the papers.
@@ -62,14 +66,68 @@ std::string with_data(const Preset& preset, const std::string& data) {
   return preset.text.substr(0, value) + to_toml(fs::absolute(data).string()) + preset.text.substr(end);
 }
 
+/// Where a line's value ends: before its comment, and the blanks before that.
+size_t end_of_value(const std::string& line) {
+  char quote = 0;
+  size_t end = line.size();
+  for (size_t i = 0; i < line.size() && end == line.size(); ++i) {
+    if (quote != 0)
+      quote = line[i] == quote ? 0 : quote;
+    else if (line[i] == '"' || line[i] == '\'')
+      quote = line[i];
+    else if (line[i] == '#')
+      end = i;
+  }
+  while (end > 0 && line[end - 1] == ' ') --end;
+  return end;
+}
+
+/// The text with `key = value` in its section: in place of the value that is there, else as the section's last line.
+std::string with_value(const std::string& text, const std::string& section, const std::string& key,
+                       const std::string& value) {
+  std::vector<std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  auto begin = std::ranges::find_if(lines, [&](const auto& line) { return line.starts_with("[" + section + "]"); });
+  if (begin == lines.end()) lines.insert(lines.end(), {"", "[" + section + "]"}), begin = lines.end() - 1;
+  const auto end = std::find_if(begin + 1, lines.end(), [](const auto& line) { return line.starts_with('['); });
+  const auto found = std::find_if(begin + 1, end, [&](const auto& line) { return line.starts_with(key + " ="); });
+  const std::string assigned = key + " = " + value;
+  if (found != end) {
+    found->replace(0, end_of_value(*found), assigned);
+  } else {
+    auto last = end;
+    while ((last - 1)->empty()) --last;
+    lines.insert(last, assigned);
+  }
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
+}
+
+/// The preset with these values, "train.batch=8", each checked on its own; whether they go together `lapse train` says.
+std::string with_values(std::string text, const std::vector<std::string>& set) {
+  Config config;
+  const Sections sections = config.sections();
+  for (const auto& assignment : set) {
+    set_config(sections, assignment);
+    const std::string name = assignment.substr(0, assignment.find('='));
+    const size_t dot = name.find('.');
+    const auto section = std::ranges::find(sections, name.substr(0, dot), &Section::name);
+    const auto field = std::ranges::find(section->fields, name.substr(dot + 1), &Field::name);
+    text = with_value(text, section->name, field->name, field_to_toml(*field));
+  }
+  return text;
+}
+
 int run(const Arguments& arguments) {
   if (arguments.name.empty()) {
-    if (!arguments.out.empty() || !arguments.data.empty()) fail("which preset? `lapse init` alone lists them");
+    if (!arguments.out.empty() || !arguments.data.empty() || !arguments.set.empty())
+      fail("which preset? `lapse init` alone lists them");
     list();
     return 0;
   }
   const Preset& preset = find_preset(arguments.name);
-  const std::string text = arguments.data.empty() ? preset.text : with_data(preset, arguments.data);
+  const std::string text =
+      with_values(arguments.data.empty() ? preset.text : with_data(preset, arguments.data), arguments.set);
   if (arguments.out.empty()) {
     std::cout << text;
     return 0;
@@ -89,6 +147,9 @@ void add_init(const Command& program, Action& action) {
   verb.add_option("-o,--out", arguments->out, "write it to this file, which must be new; default: standard output")
       .type_name("FILE");
   verb.add_option("--data", arguments->data, "the text to train on: fills in data.path").type_name("FILE");
+  verb.add_option("--set", arguments->set, "a value over the preset's, written into it; may be repeated")
+      .type_name("SECTION.KEY=VALUE")
+      .repeats();
   verb.footer("Example: lapse init demo --data my.txt -o my.toml && lapse train my.toml --out runs/my");
   verb.callback([=, &action] {
     verb.refuse_extras();

@@ -39,10 +39,16 @@ std::string footer() {
          section_list();
 }
 
+/// " portal.rooms = 9" -> "portal"
+std::string section_of(const std::string& assignment) {
+  const size_t begin = assignment.find_first_not_of(" \t");
+  return assignment.substr(begin, assignment.find_first_of(" \t.", begin) - begin);
+}
+
 /// A value that nothing depends on is hardly meant. Files may have several methods' sections, to choose from.
 void tell_unused(const Config& config, const std::vector<std::string>& set) {
   for (const auto& assignment : set)
-    if (const std::string section = assignment.substr(0, assignment.find('.')); !config.uses(section))
+    if (const std::string section = section_of(assignment); !config.uses(section))
       fmt::print(stderr, "lapse: note: --set {} has no effect: this run does not use [{}]\n", assignment, section);
 }
 
@@ -51,7 +57,6 @@ int run(const Command& verb, const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
-  tell_unused(config, arguments.set);
   if (!arguments.data.empty()) {  // in place of the configuration's texts
     config.data.path = fs::absolute(arguments.data).string();
     config.data.train_path = config.data.valid_path = config.data.test_path = "";
@@ -60,6 +65,7 @@ int run(const Command& verb, const Arguments& arguments) {
   if (arguments.threads >= 0) config.train.threads = arguments.threads;
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
+  if (group.first()) tell_unused(config, arguments.set);
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);
   const auto outcome =

@@ -49,15 +49,14 @@ Text read_corpus_file(const fs::path& path, const DataConfig& config, const std:
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
   if (unit == "character" || unit == "word") require_utf8(text, path.string());
-  Text found = find_documents(std::move(text), config.documents, path.string());
-  if (config.corrupts_spans()) found.ends.clear();  // between documents only a line end stays
-  return found;
+  return find_documents(std::move(text), config.documents, path.string());
 }
 
 /// Document by document, else piece by piece: the ids of a whole text would take four times its size.
 Tokens encode_text(const Vocabulary& vocabulary, const Text& text, const Range& range) {
   constexpr size_t kPiece = 1 << 20;
-  const bool documents = !text.ends.empty();
+  // Spans are cut out of stretches across documents, between which only a line end stays.
+  const bool documents = !text.ends.empty() && vocabulary.sentinels() == 0;
   Tokens tokens(vocabulary.size());
   tokens.reserve_bytes(range.end - range.begin);
   for (size_t begin = range.begin; begin < range.end;) {

@@ -67,6 +67,11 @@ int64_t for_each_gap(std::string_view text, Text visit_text, Gap visit_gap) {
   }
 }
 
+/// A subword begins with the space before it: the one before a gap is the span's.
+bool leaves_space(const Vocabulary& vocabulary, std::string_view part, bool last) {
+  return vocabulary.unit() == "subword" && !last && part.ends_with(' ');
+}
+
 }  // namespace
 
 SpanCounts count_spans(int64_t tokens, const DataConfig& config) {
@@ -165,8 +170,7 @@ std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view 
     if (part.find(kGapBegin) != part.npos)
       fail(fmt::format("what is to be filled in must be marked {}, {}, ..., each once and in this order", gap(0),
                        gap(1)));
-    // A subword begins with the space before it: the one before a gap belongs to the span.
-    if (vocabulary.unit() == "subword" && !last && part.ends_with(' ')) part.remove_suffix(1);
+    if (leaves_space(vocabulary, part, last)) part.remove_suffix(1);
     const auto more = vocabulary.encode(part);
     ids.insert(ids.end(), more.begin(), more.end());
   };
@@ -193,13 +197,18 @@ Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& tar
   return texts;
 }
 
-std::string fill_gaps(std::string_view text, const Spans& spans) {
+std::string fill_gaps(const Vocabulary& vocabulary, std::string_view text, const Spans& spans) {
   std::string filled;
+  bool left_out = false;  // a space that encode_gaps did not read
   for_each_gap(
-      text, [&](std::string_view part, bool) { filled += part; },
+      text,
+      [&](std::string_view part, bool last) {
+        left_out = leaves_space(vocabulary, part, last);
+        filled += part;
+      },
       [&](int64_t span) {
         const bool known = span < std::ssize(spans) && spans[span];
-        if (known && spans[span]->starts_with(' ') && filled.ends_with(' ')) filled.pop_back();
+        if (known && left_out && spans[span]->starts_with(' ')) filled.pop_back();
         filled += known ? *spans[span] : gap(span);
       });
   return filled;

@@ -78,8 +78,8 @@ std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view 
 /// The texts of the spans that a target gives, by the number of their sentinel; none for those that it leaves out.
 using Spans = std::vector<std::optional<std::string>>;
 Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& target, int64_t spans);
-/// The text with spans in the places of their sentinels, which stay where there is none. A space before a sentinel and
-/// one that its span begins with are one.
-std::string fill_gaps(std::string_view text, const Spans& spans);
+/// The text with spans in the places of their sentinels, which stay where there is none. A space that encode_gaps left
+/// to a span is not written twice.
+std::string fill_gaps(const Vocabulary& vocabulary, std::string_view text, const Spans& spans);
 
 }  // namespace lapse

@@ -195,9 +195,9 @@ TEST(Gaps, AreReadAndFilled) {
   for (const int32_t id : bytes().encode("a mat")) target.push_back(id);
   target.insert(target.end(), {bytes().sentinel(2), 100, 1});
   EXPECT_THAT(decode_spans(bytes(), target, 2), ElementsAre("cat", "a mat"));
-  EXPECT_EQ(fill_gaps(text, decode_spans(bytes(), target, 2)), "The cat sat on a mat.");
-  EXPECT_EQ(fill_gaps(text, {"cat"}), "The cat sat on <extra_id_1>.");
-  EXPECT_EQ(fill_gaps(text, decode_spans(bytes(), {bytes().sentinel(1)}, 2)), "The <extra_id_0> sat on .");
+  EXPECT_EQ(fill_gaps(bytes(), text, decode_spans(bytes(), target, 2)), "The cat sat on a mat.");
+  EXPECT_EQ(fill_gaps(bytes(), text, {"cat"}), "The cat sat on <extra_id_1>.");
+  EXPECT_EQ(fill_gaps(bytes(), text, decode_spans(bytes(), {bytes().sentinel(1)}, 2)), "The <extra_id_0> sat on .");
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "no gap"); }), HasSubstr("<extra_id_0>"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_1> <extra_id_0>"); }), HasSubstr("in this order"));
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_0> <extra_id_0>"); }), HasSubstr("each once"));
@@ -217,9 +217,11 @@ TEST(Gaps, OfSubwordsAreReadAsInTraining) {
   ASSERT_NE(gap, ids.end());
   EXPECT_EQ(std::vector(ids.begin(), gap), subwords.encode("the"));
   EXPECT_EQ(std::vector(gap + 1, ids.end() - 1), subwords.encode(" of the sea"));
-  EXPECT_EQ(fill_gaps("the <extra_id_0> of the sea", {" king"}), "the king of the sea");
-  EXPECT_EQ(fill_gaps("the <extra_id_0>", {"king"}), "the king");
-  EXPECT_EQ(fill_gaps("the <extra_id_0>", {}), "the <extra_id_0>");
+  EXPECT_EQ(fill_gaps(subwords, "the <extra_id_0> of the sea", {" king"}), "the king of the sea");
+  EXPECT_EQ(fill_gaps(subwords, "the <extra_id_0>", {"king"}), "the king");
+  EXPECT_EQ(fill_gaps(subwords, "the <extra_id_0>", {}), "the <extra_id_0>");
+  EXPECT_EQ(fill_gaps(subwords, "<extra_id_0><extra_id_1>", {"x ", " y"}), "x  y");
+  EXPECT_EQ(fill_gaps(bytes(), "a <extra_id_0>", {" b"}), "a  b");  // a byte's span began after the space
 }
 
 TEST(Spans, ReachAcrossDocumentsWithoutTheirMarkers) {

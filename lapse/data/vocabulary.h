@@ -42,9 +42,9 @@ struct TextBytes {
 ///   token      what a generated task names (lapse/tasks): words between white space, and no others.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
 /// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows or data.documents there is
-/// one id more, the last, that begins a window and stands for no text: BOS (256 for bytes). With
-/// span corruption (data/spans.h) id 0 is padding, which also begins what is predicted, 1 is EOS, the tokens follow,
-/// and the last ids are the sentinels.
+/// one id more, the last, that begins a window and stands for no text: BOS (256 for bytes). Instead,
+/// with span corruption (data/spans.h), id 0 is padding, which also begins what is predicted, 1 is EOS, the tokens
+/// follow, and the last ids are the sentinels.
 class Vocabulary {
  public:
   Vocabulary() = default;

@@ -58,16 +58,6 @@ bool is_shared_copy(const std::string& name) {
   return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" || name == "lm_head.weight";
 }
 
-/// Of the weights, which newer versions call "dtype".
-at::ScalarType type_of(const Json& config) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    const auto name = config.value(key, Json());
-    if (name == "bfloat16") return at::kBFloat16;
-    if (name == "float16") return at::kHalf;
-  }
-  return at::kFloat;
-}
-
 /// In the published checkpoints of T5 1.0, and read by nobody: cross-attention has no positions.
 constexpr const char* kUnused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 
@@ -176,15 +166,22 @@ void load_t5(Transformer& model, const SafetensorsFile& file) {
       fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path, name));
 }
 
-void write_t5(Transformer& model, const Json& config, const fs::path& folder) {
+Json t5_types(const SafetensorsFile& file) {
+  Json types = Json::object();
+  for (const auto& [name, entry] : file.tensors()) types[name] = entry.dtype;
+  return types;
+}
+
+void write_t5(Transformer& model, const Json& config, const Json& types, const fs::path& folder) {
   const std::string json = config.dump(2) + "\n";
-  const at::ScalarType type = type_of(config);
   std::vector<Tensor> kept;  // what the entries view
   std::map<std::string, TensorEntry> entries;
   for (auto& [name, tensor] : model.parameters()) {
     const std::string theirs = t5_name(name);
     if (theirs.empty()) fail("a T5 has no place for the parameter '" + name + "', which the forgetting method learned");
-    kept.push_back(tensor->detach().to(at::kCPU, type).contiguous());
+    const std::string type = types.value(theirs, std::string("F32"));
+    const at::ScalarType written = type == "BF16" ? at::kBFloat16 : type == "F16" ? at::kHalf : at::kFloat;
+    kept.push_back(tensor->detach().to(at::kCPU, written).contiguous());
     entries[theirs] = to_entry(kept.back());
   }
   make_folder(folder);

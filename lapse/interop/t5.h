@@ -28,9 +28,11 @@ Json t5_config_json(const T5Config& config, const Json& theirs = {});
 /// Copies a checkpoint's weights into a model of its shape; what T5 does not have (a forgetting method's) stays as it
 /// is. Error if a tensor is missing, of another shape, or has no place.
 void load_t5(Transformer& model, const SafetensorsFile& file);
-/// Writes the folder's two files, with `config` as t5_config_json made it: weights are of its dtype ("torch_dtype" or
-/// "dtype"; float32 if it has none). Error if the model has parameters that T5 has not.
-void write_t5(Transformer& model, const Json& config, const fs::path& folder);
+/// The types of a checkpoint's tensors by their names: "F16". transformers keeps some in float32 beside others in less.
+Json t5_types(const SafetensorsFile& file);
+/// Writes the folder's two files, with `config` as t5_config_json made it, and each tensor in its type in `types`
+/// ("F32" without one). Error if the model has parameters that T5 has not.
+void write_t5(Transformer& model, const Json& config, const Json& types, const fs::path& folder);
 
 /// The file of a folder's weights. Error, which says what to do, where there is none: they may be in another format.
 fs::path t5_weights(const fs::path& folder);

@@ -9,7 +9,8 @@ static_assert(kUnscored == kNoTarget);
 
 Batch::Batch(const TokenBlock& block)
     : input(at::tensor(block.input, at::kLong).view({block.batch, block.length})),
-      target(at::tensor(block.target, at::kLong).view({block.batch, block.length})) {
+      target(at::tensor(block.target, at::kLong).view({block.batch, block.length})),
+      answers(block.answers) {
   if (!block.lengths.empty()) lengths = at::tensor(block.lengths, at::kLong);
   if (!block.source.empty()) source = at::tensor(block.source, at::kLong).view({block.batch, -1});
 }
@@ -17,6 +18,7 @@ Batch::Batch(const TokenBlock& block)
 template <class F>
 Batch Batch::each(const F& f) const {
   Batch all(f(input), f(target));
+  all.answers = answers;
   if (lengths.defined()) all.lengths = f(lengths);
   if (begins.defined()) all.begins = f(begins);
   if (source.defined()) all.source = f(source);

@@ -14,6 +14,7 @@ struct Batch {
   at::Tensor lengths = {};  ///< [B] int64: tokens before the padding on the right; undefined: no padding
   at::Tensor begins = {};   ///< [B, K] bool: BlockOptions::begins
   at::Tensor source = {};   ///< [B, S] int64: BlockOptions::source
+  bool answers = false;     ///< TokenBlock::answers
   Columns more = {};        ///< what the objective wants besides: name -> [B, ...]
 
   Batch(at::Tensor input, at::Tensor target) : input(std::move(input)), target(std::move(target)) {}

@@ -77,7 +77,7 @@ class ControlProblem : public Problem {
   }
 
   std::vector<Figure> figures(const Score& score) const override { return episode_figures(shape_, score); }
-  size_t shown() const override { return 2; }  // the score and the return
+  std::vector<std::string> shown() const override { return {shape_.score, "return"}; }
 
  private:
   const Config& config_;

@@ -13,7 +13,7 @@ class Prediction : public Objective {
   PartLoss read(Transformer& model, ModelMemory& memory, const Batch& part, const PartOf& of,
                 const BlockOptions& options, const BlockDraws& draws) const override {
     BlockOptions how = options;
-    how.target = part.target, how.answers = answers();
+    how.target = part.target, how.answers = part.answers;
     how.lengths = part.lengths, how.begins = part.begins, how.source = part.source;
     auto y = model.forward(part.input, memory, how, draws);
     const Likelihood& all = y.likelihood;
@@ -24,17 +24,14 @@ class Prediction : public Objective {
   }
 
  protected:
-  virtual bool answers() const = 0;
   virtual double divisor(double scored) const = 0;
 };
 
 class LanguageModelling : public Prediction {
-  bool answers() const override { return false; }
   double divisor(double scored) const override { return scored; }
 };
 
 class ScoredTask : public Prediction {
-  bool answers() const override { return true; }
   double divisor(double scored) const override { return scored + 1e-6; }
 };
 

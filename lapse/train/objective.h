@@ -37,8 +37,7 @@ class Objective {
 /// The sum over a part's scored positions, divided by their average number, so that each token of a batch counts alike:
 /// of texts.
 std::unique_ptr<Objective> language_modelling();
-/// The same, divided by (their average number + 1e-6), and how many are right: of tasks, where some positions ask for
-/// something.
+/// The same, divided by (their average number + 1e-6): of tasks, where few positions or none ask for something.
 std::unique_ptr<Objective> scored_task();
 
 }  // namespace lapse

@@ -9,8 +9,8 @@ namespace lapse {
 
 const std::vector<ObjectiveEntry>& objective_table() {
   static const std::vector<ObjectiveEntry> table = {
-      {"language_modelling", "nats per token", false, [](const Config&) { return language_modelling(); }},
-      {"scored_task", "nats per scored position, and how many are right", false,
+      {"language_modelling", "nats per predicted token", false, [](const Config&) { return language_modelling(); }},
+      {"scored_task", "the same where perhaps none is scored, 1e-6 added to their number", false,
        [](const Config&) { return scored_task(); }},
       {"actor_critic", "policy, value and entropy", true, [](const Config& c) { return actor_critic(c.actor_critic); }},
   };

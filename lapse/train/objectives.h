@@ -1,6 +1,7 @@
 // Which objectives there are: train.objective.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 

@@ -31,8 +31,8 @@ class Problem {
 
   /// The main figure first. What the score does not tell is left out.
   virtual std::vector<Figure> figures(const Score& score) const = 0;
-  /// How many of them a line of progress shows.
-  virtual size_t shown() const { return 1; }
+  /// Tags of those that a line of progress shows, where they are there; else it shows the main one.
+  virtual std::vector<std::string> shown() const { return {}; }
 };
 
 /// The configuration's. Of a text with the vocabulary of the run to go on from (null: of none). Error if that run reads

@@ -22,8 +22,13 @@ void RunRecord::add(const Update& made, double seconds) {
 
 std::string RunRecord::said(const std::vector<Figure>& figures, int digits) const {
   std::vector<std::string> parts;
-  for (size_t i = 0; i < std::min(problem_.shown(), figures.size()); ++i)
-    parts.push_back(fmt::format("{:.{}f} {}", figures[i].value, digits, figures[i].tag));
+  const auto tags = problem_.shown();
+  const auto say = [&](const Figure& figure) {
+    parts.push_back(fmt::format("{:.{}f} {}", figure.value, digits, figure.tag));
+  };
+  for (const Figure& figure : figures)
+    if (std::ranges::count(tags, figure.tag) > 0) say(figure);
+  if (parts.empty()) say(figures.at(0));
   return fmt::format("{}", fmt::join(parts, "  "));
 }
 

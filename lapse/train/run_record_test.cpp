@@ -12,7 +12,7 @@ namespace {
 /// Something that is scored by nats, and has a second figure.
 class Scored : public Problem {
  public:
-  explicit Scored(size_t shown = 1) : shown_(shown) {}
+  explicit Scored(std::vector<std::string> shown = {}) : shown_(std::move(shown)) {}
 
   const Vocabulary& vocabulary() const override { fail("none"); }
   std::string describe() const override { return "scored"; }
@@ -26,15 +26,16 @@ class Scored : public Problem {
     if (score.scored == 0) return {};
     return {{"nats each", "nats", score.nats / static_cast<double>(score.scored)}, {"sum", "sum", score.nats}};
   }
-  size_t shown() const override { return shown_; }
+  std::vector<std::string> shown() const override { return shown_; }
 
  private:
-  size_t shown_;
+  std::vector<std::string> shown_;
 };
 
 Update update(double nats, int64_t scored) {
   Update made;
   made.score.nats = nats, made.score.scored = scored;
+  made.score.bytes = {7, 2}, made.score.right = 3, made.score.more = {{"episodes", 2.0}};
   made.loss = scored > 0 ? nats / static_cast<double>(scored) : 0;
   made.cost = 0.5, made.gradient_norm = nats, made.rate = 0.25, made.steps = 100;
   LayerReport layer;
@@ -97,6 +98,7 @@ TEST(RunRecord, WhatACheckpointHeldMakesTheSameLine) {
   for (RunRecord* record : {&one, &before}) record->add(update(8, 4), 1);
   const Json state = {{"sums", before.sums()}};
   after.restore(JsonObject(state, "a test").object("sums"), Json::array());
+  EXPECT_EQ(after.sums(), before.sums());
   for (RunRecord* record : {&one, &after}) record->add(update(5, 2), 1), record->training(2, update(5, 2));
   Json a = lines_of(whole)[0], b = lines_of(broken)[0];
   for (const char* measured : {"ms_per_update", "steps_per_second", "resident_memory", "peak_memory"})
@@ -106,7 +108,7 @@ TEST(RunRecord, WhatACheckpointHeldMakesTheSameLine) {
 
 TEST(RunRecord, ValidationsAreRememberedAndSaid) {
   const TestFolder folder;
-  const Scored problem(/*shown=*/2);
+  const Scored problem({"nats", "sum"});
   RunRecord record(problem, solo());
   record.write_to(folder.path(), 0, false);
   EvaluationResult result{.nats = 1.5, .tokens = 30, .seconds = 2};

@@ -130,7 +130,8 @@ class Run {
                   "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or "
                   "optimiser.clip: --set train.from={0}",
                   files[0].string());
-    fail(fmt::format("update {}: the {} is {}; {}", update, what, std::abs(value), advice));  // no "-nan"
+    const double shown = std::isnan(value) ? std::abs(value) : value;  // no "-nan"
+    fail(fmt::format("update {}: the {} is {}; {}", update, what, shown, advice));
   }
 
   /// False if Ctrl-C came before the end: then nothing is recorded, and a resumed run validates first.
