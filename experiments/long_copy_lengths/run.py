@@ -9,10 +9,14 @@ import sweep  # noqa: E402
 
 CONFIG = "examples/long_copy.toml"
 SPANS = {500: 512, 2000: 2048, 8000: 8192}  # T: L
-# Growing: a model of one T goes on with four times the T and L. Spans are shares of L, so that they grow with it. An update has fewer
-# answers, and alpha presses as much less.
-GROWN = {500: {"train.updates": 3000}, 2000: {"expire_span.loss": 2.5e-6, "train.updates": 2000, "optimiser.rate": 3e-4},
-         8000: {"expire_span.loss": 6e-7, "train.updates": 2000, "optimiser.rate": 3e-4}}
+# Growing: a model of one T goes on with a longer T and L. Spans are shares of L, so that they grow with it. An update has fewer answers the
+# longer T is, and alpha presses less.
+GROWN = {
+    500: {"expire_span.max_span": 512, "train.updates": 3000},
+    2000: {"expire_span.max_span": 2048, "train.updates": 3000, "optimiser.rate": 3e-4},
+    4000: {"expire_span.max_span": 4096, "train.updates": 3000, "optimiser.rate": 3e-4, "expire_span.loss": 5e-6},
+    8000: {"expire_span.max_span": 8192, "train.updates": 4000, "optimiser.rate": 3e-4, "expire_span.loss": 2.5e-6},
+}
 # What distinguishes the preset from settings that did not learn, and the loss that the paper rejects: one at a time, in shorter runs.
 CHANGED = {
     "short": {"train.updates": 3000},  # all as in the preset
@@ -42,8 +46,8 @@ def runs():
             yield sweep.Run(f"T{gap}-fixed_span_{span}", CONFIG, task | fixed | updates)
     for seed in range(1, 4):
         before = ""
-        for gap, reach in SPANS.items():
-            values = {"long_copy.gap": gap, "expire_span.max_span": reach, "train.seed": seed} | GROWN[gap]
+        for gap, values in GROWN.items():
+            values = {"long_copy.gap": gap, "train.seed": seed} | values
             yield sweep.Run(f"grown-T{gap}-expire_span-{seed}", CONFIG, values, begins_from=before)
             before = f"grown-T{gap}-expire_span-{seed}"
 

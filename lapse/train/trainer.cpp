@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 class Run {
  public:
-  Run(Config& config, Group& group, std::unique_ptr<Problem> problem, const Checkpoint* resumed,
+  Run(const Config& config, Group& group, std::unique_ptr<Problem> problem, const Checkpoint* resumed,
       const Checkpoint* tuned)
       : config_(config),
         group_(group),
@@ -38,8 +38,8 @@ class Run {
         record_(*problem_, group) {
     require_validation(config, *problem_);
     if (resumed) resumed_ = true, restore(*resumed);
-    require_agreement(group, fmt::format("{}update = {}\nstreams = {}\n", config_to_toml(config.sections()), update(),
-                                         feed_->state().dump()));
+    require_agreement(group,
+                      fmt::format("{}update = {}\nstreams = {}\n", config.to_toml(), update(), feed_->state().dump()));
   }
 
   /// To the end, recorded in `folder`.
@@ -49,8 +49,7 @@ class Run {
     const bool complete = resumed_ && update() >= config_.train.updates && !validation_due_;
     if (group_.first()) {
       if (!complete) record_.write_to(folder, update(), validation_due_);
-      if (!resumed_ || update() < config_.train.updates)
-        write_file(folder / "config.toml", config_to_toml(config_.sections()));
+      if (!resumed_ || update() < config_.train.updates) write_file(folder / "config.toml", config_.to_toml());
       // What a process left that was killed between writing one checkpoint and removing another.
       if (resumed_) remove_older_checkpoints(folder, update(), config_.train.keep);
     }
@@ -82,7 +81,7 @@ class Run {
   void begin(const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
     folder_ = folder;
     load_weights(learner_->model());
-    write_file(folder / "config.toml", config_to_toml(config_.sections()));
+    write_file(folder / "config.toml", config_.to_toml());
     save();  // last: a folder with a checkpoint is a run, and is not begun again
   }
 
@@ -187,7 +186,7 @@ class Run {
     return Outcome::kInterrupted;
   }
 
-  Config& config_;
+  const Config& config_;
   Group& group_;
   fs::path folder_;
   std::unique_ptr<Problem> problem_;
@@ -200,7 +199,7 @@ class Run {
 
 }  // namespace
 
-void begin_run(Config& config, const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
+void begin_run(const Config& config, const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
   require_new_run(config);
   const RunLock lock(folder);
   if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
@@ -208,7 +207,8 @@ void begin_run(Config& config, const fs::path& folder, const std::function<void(
   Run(config, solo(), open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
 }
 
-Outcome train(Config& config, const fs::path& folder, const TrainerOptions& options) {
+Outcome train(const Config& wanted, const fs::path& folder, const TrainerOptions& options) {
+  Config config = wanted;
   require_trainable_here(config);
   use_threads(config.train.threads);
   std::optional<RunLock> lock;

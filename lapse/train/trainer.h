@@ -21,10 +21,10 @@ enum class Outcome { kFinished, kInterrupted };
 /// `resume` the run's newest whole checkpoint is continued to the bit (or the run begun, if it has none); what may
 /// differ from its configuration are the run's length, paths and how often things are recorded. Error, besides bad
 /// input: a loss or gradient that is not finite, naming the update and the last checkpoint.
-Outcome train(Config& config, const fs::path& run, const TrainerOptions& options);
+Outcome train(const Config& config, const fs::path& run, const TrainerOptions& options);
 
 /// A run of these weights before its first update: to read, or to train with `resume`. Error if there is one in the
 /// folder.
-void begin_run(Config& config, const fs::path& run, const std::function<void(Transformer& model)>& load_weights);
+void begin_run(const Config& config, const fs::path& run, const std::function<void(Transformer& model)>& load_weights);
 
 }  // namespace lapse

@@ -34,7 +34,7 @@ class Trainer : public testing::Test {
     return config;
   }
 
-  Outcome train(const std::string& run, Config config, bool resume = false) const {
+  Outcome train(const std::string& run, const Config& config, bool resume = false) const {
     return lapse::train(config, folder_ / run, {.resume = resume, .quiet = true});
   }
 
@@ -103,8 +103,7 @@ TEST_F(Trainer, ARunIsNotBegunTwice) {
 }
 
 TEST_F(Trainer, ALossThatIsNotFiniteEndsTheRunAndSaysWhatToDo) {
-  Config broken = config();
-  begin_run(broken, folder_ / "run", [](Transformer& model) {
+  begin_run(config(), folder_ / "run", [](Transformer& model) {
     for (auto& [name, tensor] : model.parameters())
       tensor->detach().fill_(1e30);  // finite: others are refused when the run is opened
   });
