@@ -38,10 +38,11 @@ function fillSight(span, sight, label) {
   span.append(make("div", label === "" ? "·" : label, "label"));
 }
 
-// The letter of each thing that was seen, "b: block"; the places of a square alone have letters.
+// The letter of each thing that was seen, "b: block"; the middle place, where the agent is, shows none.
 function lettersOf(sights) {
-  const things = new Set(sights.filter((sight) => sight.length > 1).flat().map((words) => words.find((word) => !CSS.supports("color", word))));
-  return [...things].filter((thing) => thing && thing !== "agent").sort().map((thing) => `${thing[0]}: ${thing}`);
+  const around = sights.flatMap((sight) => sight.filter((_, i) => i !== (sight.length - 1) / 2));
+  const things = new Set(around.map((words) => words.find((word) => !CSS.supports("color", word))));
+  return [...things].filter((thing) => thing).sort().map((thing) => `${thing[0]}: ${thing}`);
 }
 
 // The words of each place that was seen, as a table.
