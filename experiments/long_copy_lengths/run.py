@@ -49,6 +49,9 @@ def runs():
         for gap, values in GROWN.items():
             values = {"long_copy.gap": gap, "train.seed": seed} | values
             yield sweep.Run(f"grown-T{gap}-expire_span-{seed}", CONFIG, values, begins_from=before)
+            if gap == 8000:  # spans end at some 0.75 L: does a longer L reach the longest gaps?
+                longer = values | {"expire_span.max_span": 10240}
+                yield sweep.Run(f"grown-T{gap}-L10240-expire_span-{seed}", CONFIG, longer, begins_from=before)
             before = f"grown-T{gap}-expire_span-{seed}"
 
 
