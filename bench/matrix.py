@@ -9,17 +9,16 @@ repeats. LAPSE_BUILD: the build folder.
 """
 
 import argparse
-import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
 import random
-import re
 import statistics
 import subprocess
 import tempfile
 import time
+
+import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAPSE = pathlib.Path(os.environ.get("LAPSE_BUILD", ROOT / "build" / "release")).resolve() / "lapse"
@@ -72,13 +71,9 @@ def main():
         matrix = json.loads((folder / "f.json").read_text())
     if matrix["documents"] != documents:
         raise SystemExit(f"matrix.py: the means are of {matrix['documents']} documents, not of {documents}")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     once, mean = statistics.median(read), statistics.median(drawn)
     result = {
-        "benchmark": "matrix", "processor": processor[1] if processor else "unknown", "threads": arguments.threads,
-        "libtorch": importlib.metadata.version("torch").split("+")[0], "date": datetime.date.today().isoformat(), "commit": commit.strip(),
-        "quick": arguments.quick, "model": model, "documents": documents, "repeats": arguments.repeats,
+        "benchmark": "matrix", **machine.about(arguments.threads, arguments.quick), "model": model, "documents": documents, "repeats": arguments.repeats,
         "eval_seconds": once, "matrix_seconds": mean, "readings": mean / once,
     }  # fmt: skip
     print(f"{documents} documents of {model['window']} tokens: read once {once:.2f} s, mean F of each layer {mean:.2f} s, {mean / once:.2f} readings")

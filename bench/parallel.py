@@ -9,16 +9,15 @@ metrics.jsonl has, without the first; exchange is the part of an update in which
 """
 
 import argparse
-import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAPSE = pathlib.Path(os.environ.get("LAPSE_BUILD", ROOT / "build" / "release")).resolve() / "lapse"
@@ -78,12 +77,8 @@ def main():
             found["ranks"] += train(folder, "ranks", launcher, 1)
     one, ranks = median(found["one process"], "ms_per_update"), median(found["ranks"], "ms_per_update")
     exchange = median(found["ranks"], "exchange_ms_per_update")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     result = {
-        "benchmark": "parallel", "processor": processor[1] if processor else "unknown", "threads": arguments.ranks,
-        "libtorch": importlib.metadata.version("torch").split("+")[0], "date": datetime.date.today().isoformat(), "commit": commit.strip(),
-        "quick": arguments.quick, "model": shape, "ranks": arguments.ranks, "updates": len(found["ranks"]),
+        "benchmark": "parallel", **machine.about(arguments.ranks, arguments.quick), "model": shape, "ranks": arguments.ranks, "updates": len(found["ranks"]),
         "gradient_bytes": found["bytes"],
         "one_process_ms": one, "ranks_ms": ranks, "efficiency": one / ranks, "exchange_ms": exchange, "exchange_share": exchange / ranks,
         "memory_of_processes": found["ranks"][-1]["memory_of_processes"], "memory_of_one": found["one process"][-1]["resident_memory"],

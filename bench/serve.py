@@ -9,16 +9,15 @@ The page is opened in a headless browser. Watched and unwatched take turns. --js
 
 import argparse
 import contextlib
-import datetime
-import importlib.metadata
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
 import time
+
+import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -154,14 +153,9 @@ def main():
     print(json.dumps(found, indent=1))
     if options.json:
         known = json.loads(options.json.read_text()) if options.json.exists() else {}
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-        processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-        known |= {
-            "benchmark": "serve", "processor": processor[1] if processor else "unknown", "threads": int(options.threads or os.cpu_count()),
-            "libtorch": importlib.metadata.version("torch").split("+")[0], "date": datetime.date.today().isoformat(), "commit": commit.strip(), "quick": False,
-        } if not options.long or not known else {}  # fmt: skip
+        known |= {"benchmark": "serve", **machine.about(int(options.threads or os.cpu_count()))} if not options.long or not known else {}
         if options.long:
-            found["commit"] = commit.strip()
+            found["commit"] = machine.commit()
         known["long" if options.long else "watched"] = found
         options.json.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Extremely long copy with T = 500, 2,000 and 8,000: Expire-Span against fixed spans, and which settings learning needs.
+# Extremely long copy with T = 500, 2,000 and 8,000: Expire-Span against fixed spans, and which settings learning needs; models that grow with
+# T (--only grown), each from the one before.
 #
 #   experiments/long_copy_lengths/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #

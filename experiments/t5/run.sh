@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# T5 whose decoder forgets by selective attention against the plain one: three seeds each, on pieces of Wikipedia.
+# T5 whose decoder forgets by selective attention against the plain one: three seeds each, on pieces of Wikipedia, with the lines between its
+# articles and without them (--only documents).
 #
 #   experiments/t5/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
