@@ -145,6 +145,10 @@ def check_right():
 
 
 # --- cases -----------------------------------------------------------------------------------------------------------
+SHAPE = {"B": 3, "K": 20, "rows": 40, "H": 2, "D": 16} if SMOKE else {"B": 8, "K": 1024, "rows": 8192, "H": 16, "D": 64}
+RAGGED = SHAPE | {"expired": 0.5}
+
+
 def ramp_cases():
     """The most telling first: time may run out."""
     B, K, H = (1, 20, 2) if SMOKE else (4, 1024, 16)
@@ -190,29 +194,47 @@ def run_ramp(deadline):
             record("sdpa forward", case, lambda: torch.no_grad()(sdpa)(), full)
             record("sdpa both", case, lambda: torch.autograd.grad(sdpa(), (q, k, v), grad), 3.5 * full)
         if 2 * B * H * K * rows * 4 < 2e10:
-            plain = {n: args[n] for n in ("q", "k", "v", "start", "time")}
-            record("eager forward", case, lambda: torch.no_grad()(eager_ramp)(**plain, row_span=spans), flops)
-    if not SMOKE:
-        case = {"B": 8, "K": 1024, "rows": 8192, "H": 16, "D": 64, "expired": 0.5}
-        forward, both, _, _, flops = ramp_call(case, ragged=True)
-        record("ramp forward, ragged", case, forward, flops)
-        record("ramp both, ragged", case, both, 3.5 * flops)
+            forward, both = eager_calls(args, spans)
+            record("eager forward", case, forward, flops)
+            record("eager both", case, both, 3.5 * flops)
+    forward, both, _, _, flops = ramp_call(RAGGED, ragged=True)
+    record("ramp forward, ragged", RAGGED, forward, flops)
+    record("ramp both, ragged", RAGGED, both, 3.5 * flops)
+
+
+def eager_calls(args, spans):
+    """Functions for the formulas' forward, and for both passes."""
+    places = {n: args[n] for n in ("start", "time")}
+    learned = {n: args[n].detach().requires_grad_() for n in "qkv"} | {"row_span": spans.detach().requires_grad_()}
+    grad = torch.randn_like(args["q"])
+    forward = lambda: eager_ramp(**learned, **places)
+    return torch.no_grad()(forward), lambda: torch.autograd.grad(forward(), tuple(learned.values()), grad)
 
 
 def run_flex(deadline):
     """After all else, for each of its shapes compiles for a minute or so."""
     torch._dynamo.config.recompile_limit = 1000
-    for case in () if SMOKE else ramp_cases():
+    cases = [(case, False) for case in ramp_cases()]
+    cases.insert(2, (RAGGED, True))  # among the first: time may run out
+    for case, ragged in cases:
         if time.time() > deadline:
             return table.append({"what": "flex", "error": "out of time; the rest was left out"})
-        _, _, args, spans, flops = ramp_call(case)
+        ours, _, args, spans, flops = ramp_call(case, ragged=ragged)
+        suffix = ", ragged" if ragged else ""
         try:
-            one, two, make = flex_ramp(args, spans)
+            one, two, make = flex_ramp(args, spans, ragged)
+            error = (one().float() - ours()[0].float()).abs().max().item()
         except Exception as error:
-            table.append({"what": "flex", **case, "error": str(error).splitlines()[0][:160]})
+            if SMOKE:
+                raise
+            table.append({"what": f"flex{suffix}", **case, "error": str(error).splitlines()[0][:160]})
             continue
-        record("flex mask", case, make)
+        assert error <= 0.05, f"FlexAttention and ramp_attention differ by {error:.3g}: they do not compute the same"
+        if SMOKE:  # not compiled, and without a backward pass
+            continue
+        record(f"flex mask{suffix}", case, make)
         for name, run, work in (("forward", one, flops), ("both", two, 3.5 * flops)):
+            name += suffix
             other = record(f"flex {name}", case, run, work)
             mine = next((x.get("ms") for x in table if x["what"] == f"ramp {name}" and case.items() <= x.items()), None)
             if mine and other:

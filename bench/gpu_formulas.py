@@ -85,36 +85,46 @@ def selective_arguments(B, N):
 def flex():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    if SMOKE:
+        return flex_attention, create_block_mask
     by_triton = functools.partial(flex_attention, kernel_options={"BACKEND": "TRITON"})
     return torch.compile(by_triton, dynamic=False), torch.compile(create_block_mask)
 
 
-def flex_ramp(args, spans):
-    """(forward, forward and backward, making the mask) by FlexAttention: m as a penalty log m, masked where m = 0."""
+def flex_ramp(args, spans, ragged=False):
+    """(forward, forward and backward, making the mask) by FlexAttention: m as a penalty log m, masked where m = 0. Ragged
+    samples are one sequence, in which a query sees its own sample's rows."""
     attention, block_mask = flex()
     B, K, H, D = args["q"].shape
-    rows = args["k"].shape[0] // B
-    q = args["q"].transpose(1, 2).contiguous().requires_grad_()
-    k, v = (args[n].view(B, rows, H, D).transpose(1, 2).contiguous().requires_grad_() for n in "kv")
-    span = spans.view(B, rows).contiguous().requires_grad_()
-    ends = span.detach()  # a mask takes no buffer that has gradients
-    start, times = args["start"], args["time"].view(B, rows)
+    N, start, times = len(args["time"]), args["start"], args["time"]
+    batch, queries, rows = (1, B * K, N) if ragged else (B, K, N // B)
+    sample = torch.repeat_interleave(torch.arange(B), args["offsets"].cpu().diff()).to(DEVICE)
+    learns = not SMOKE  # on the CPU it has no backward pass
+    heads = lambda x, n: x.view(batch, n, H, D).transpose(1, 2).contiguous().requires_grad_(learns)
+    q, k, v = heads(args["q"], queries), heads(args["k"], rows), heads(args["v"], rows)
+    span = spans.detach().clone().requires_grad_(learns)
+    ends = spans.detach()  # a mask takes no buffer that has gradients
+
+    def place(b, i, j):
+        """Sample and age of a query and a row, and the row's number."""
+        s, t, row = (i // K, i % K, j) if ragged else (b, i, b * rows + j)
+        return s, start[s] + t - times[row], row
 
     def seen(b, h, i, j):
-        age = start[b] + i - times[b, j]
-        return (age >= 1) & (ends[b, j] - age > -RAMP)
+        s, age, row = place(b, i, j)
+        visible = (age >= 1) & (ends[row] - age > -RAMP)
+        return visible & (sample[row] == s) if ragged else visible
 
     def faded(score, b, h, i, j):
-        age = start[b] + i - times[b, j]
-        return score + torch.log(torch.clamp(1 + (span[b, j] - age) / RAMP, 1e-8, 1.0))
+        _, age, row = place(b, i, j)
+        return score + torch.log(torch.clamp(1 + (span[row] - age) / RAMP, 1e-8, 1.0))
 
-    make = lambda: block_mask(seen, B, None, K, rows, device=DEVICE)
+    make = lambda: block_mask(seen, batch, None, queries, rows, device=DEVICE)
     mask = make()
-    forward = lambda: attention(q, k, v, score_mod=faded, block_mask=mask)
     grad = torch.randn_like(q)
+    forward = lambda: torch.no_grad()(attention)(q, k, v, score_mod=faded, block_mask=mask)
 
     def both():
-        out = forward()
-        return torch.autograd.grad(out, (q, k, v, span), grad)
+        return torch.autograd.grad(attention(q, k, v, score_mod=faded, block_mask=mask), (q, k, v, span), grad)
 
-    return lambda: torch.no_grad()(forward)(), both, make
+    return lambda: forward().transpose(1, 2).reshape(B, K, H, D), both, make

@@ -1,7 +1,12 @@
-"""Shapes for torch.compile on a GPU (lapse._fake) are those of the operators' outputs; no GPU is needed to see that."""
+"""What `import lapse` does where there is a GPU, seen without one: shapes for torch.compile (lapse._fake) are those of the
+operators' outputs, and the GPU's kernels are loaded where they lie beside the library."""
 
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
@@ -64,6 +69,30 @@ class Fake(unittest.TestCase):
     def test_cpu_still_compiles(self):
         positional, named = detached(*ramp.inputs())
         torch.library.opcheck(torch.ops.lapse.ramp_attention.default, tuple(positional), {**named, "received": True})
+
+
+class Kernels(unittest.TestCase):
+    def imported(self, folder):
+        """Whether a process that is told of a GPU has kernels for it after `import lapse`; and what it was warned of."""
+        code = (
+            "import torch; torch.cuda.is_available = lambda: True; import lapse; "
+            "print(torch._C._dispatch_has_kernel_for_dispatch_key('lapse::ramp_attention', 'CUDA'))"
+        )
+        environment = os.environ | {"LAPSE_OPS": str(folder / "liblapse_ops.so"), "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = subprocess.run([sys.executable, "-B", "-c", code], env=environment, capture_output=True, text=True, check=True)
+        return run.stdout.strip() == "True", run.stderr
+
+    def test_are_loaded_where_they_were_built(self):
+        built = pathlib.Path(os.environ["LAPSE_OPS"]).resolve().parent
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for library in ("liblapse_ops.so", "liblapse_cuda.so"):
+                shutil.copy(built / library, folder)
+            found, said = self.imported(folder)
+            self.assertFalse(found)
+            self.assertIn(f"there is no {folder / 'lapse_kernels.bin'}", said)
+            (folder / "lapse_kernels.bin").touch()
+            self.assertEqual(self.imported(folder), (True, ""))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def experiments():
         yield f"corridor/short_beginning-{seed}", corridor, short, PAPER, 0.99
     for span in (10, 25, 50, 100, 150, 200):
         fixed = {"forgetting.method": '"fixed_span"', "fixed_span.max_span": span}
-        yield f"corridor/fixed_span_{span}-1", corridor, fixed, 30_000_000, 0.99
+        yield f"corridor/fixed_span_{span}-1", corridor, fixed, PAPER, 0.99
     for seed in range(1, 4):
         yield f"portal/expire_span-{seed}", portal, {"train.seed": seed}, 40_000_000, None
     for span in (10, 25, 50, 100):

@@ -13,6 +13,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/train/device.h"
 #include "lapse/train/episodes.h"
 #include "lapse/train/memory_estimate.h"
 #include "lapse/train/shares.h"
@@ -73,8 +74,8 @@ void print(const Json& json, const std::string& score) {
 }
 
 /// Error if so many environments at a time may need more than this process's part of the free memory.
-std::string require_room(double needed, int64_t environments, const Group& group) {
-  const auto free = static_cast<double>(available_memory()) / static_cast<double>(group.neighbours());
+std::string require_room(double needed, int64_t environments, at::Device device, const Group& group) {
+  const auto free = static_cast<double>(free_memory(device, group.neighbours()));
   if (needed > free)
     fail(fmt::format("{} environments at a time may need {} of memory, and {} are free here; lower --streams",
                      environments, byte_size(needed), byte_size(free)));
@@ -91,8 +92,9 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   Group& group = join_group(kPatience);
   const int64_t own = share_of(arguments.episodes, 0, group.size()).count;  // the largest share
   const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.batch, own);
-  found_by_first(group,
-                 [&] { return require_room(acting_bytes(config, *reader.method, at_a_time), at_a_time, group); });
+  found_by_first(group, [&] {
+    return require_room(acting_bytes(config, *reader.method, at_a_time), at_a_time, model->device(), group);
+  });
   catch_interrupts();
   Progress progress("eval", "episode", share_of(arguments.episodes, 0, group.size()).count, 0, json || !group.first());
   const auto result = play_episodes(*model, environment,

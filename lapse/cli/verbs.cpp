@@ -53,6 +53,11 @@ Action within_memory(std::string advice, Action action) {
   return [advice = std::move(advice), action = std::move(action)] {
     try {
       return action();
+    } catch (const c10::OutOfMemoryError& error) {  // a GPU's: "CUDA out of memory. Tried to allocate 2.00 GiB. ..."
+      const std::string message = error.what_without_backtrace();
+      std::smatch size;
+      const bool said = std::regex_search(message, size, std::regex("Tried to allocate ([0-9.]+ \\w+)"));
+      fail(fmt::format("out of memory on the device{}; {}", said ? ": cannot allocate " + size[1].str() : "", advice));
     } catch (const c10::Error& error) {
       const std::string message = error.what_without_backtrace();
       std::smatch size;

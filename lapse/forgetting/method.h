@@ -91,8 +91,9 @@ class Method {
   /// With Stored::inputs computed anew for every row in each block, with gradients; else once per row, and stored.
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
-  /// Rows can be read by the queries at times first <= t < until: both [n] int64. The one place that says so: what
-  /// attention reads, what is deleted and what is reported follow from it.
+  /// Rows can be read by the queries at times first <= t < until: both [n] int64. The one place that says so: what is
+  /// deleted and what is reported follow from it, and what attention reads: `until` as it is, `first` as a least age
+  /// (ModelShape::min_age; of rows that stand for others, the method's own).
   virtual at::Tensor first(const RowView& rows) const = 0;
   virtual at::Tensor until(const RowView& rows) const = 0;
   /// Rows::until, where that follows from a row's place among the others: `until` is then when it goes at the latest.

@@ -6,6 +6,7 @@
 
 #include "lapse/memory/table.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -21,6 +22,17 @@ int64_t spare_value(const std::string& column) {
 void own(Tensor& column) {
   if (column.use_count() > 1 || column.storage().use_count() > 1 || !column.is_contiguous())
     column = column.clone(at::MemoryFormat::Contiguous);
+}
+
+/// The numbers of each sample's first rows, `counts` of them: [M] int64 on the CPU.
+Tensor first_rows(const std::vector<int64_t>& offsets, const std::vector<int64_t>& counts) {
+  const Tensor all = at::empty({std::reduce(counts.begin(), counts.end())}, at::kLong);
+  auto* to = all.mutable_data_ptr<int64_t>();
+  for (size_t b = 0; b < counts.size(); ++b) {
+    std::iota(to, to + counts[b], offsets[b]);
+    to += counts[b];
+  }
+  return all;
 }
 
 }  // namespace
@@ -39,18 +51,7 @@ void MemoryTable::reserve(int64_t more) {
   growth_ = std::max(growth_, more);
   if (held_.empty())
     for (int64_t b = 0; b < samples(); ++b) held_.push_back(rows_of(b));
-  if (rows() > 0 && room() < more) lay_out(numbers(), held_);
-}
-
-/// The rows that are no spare ones: [M] int64 on the CPU.
-Tensor MemoryTable::numbers() const {
-  const Tensor all = at::empty({std::reduce(held_.begin(), held_.end())}, at::kLong);
-  auto* to = all.mutable_data_ptr<int64_t>();
-  for (int64_t b = 0; b < samples(); ++b) {
-    std::iota(to, to + held_[b], offsets_[b]);
-    to += held_[b];
-  }
-  return all;
+  if (rows() > 0 && room() < more) lay_out(first_rows(offsets_, held_), held_);
 }
 
 /// Makes the table anew of the rows with these numbers, ascending, `held` of them in each sample, with new spare rows.
@@ -58,20 +59,14 @@ void MemoryTable::lay_out(const Tensor& numbers, std::vector<int64_t> held) {
   const int64_t more = std::max(growth_, *std::max_element(held.begin(), held.end()) / 4);
   std::vector<int64_t> offsets = {0};
   for (const int64_t rows : held) offsets.push_back(offsets.back() + rows + more);
-  const Tensor on_cpu = numbers.to(at::kCPU);
-  Tensor from = at::zeros({offsets.back()}, at::kLong), spare = at::ones({offsets.back()}, at::kBool);
-  const auto* number = on_cpu.const_data_ptr<int64_t>();
-  for (int64_t b = 0; b < samples(); ++b) {
-    std::copy_n(number, held[b], from.mutable_data_ptr<int64_t>() + offsets[b]);
-    std::fill_n(spare.mutable_data_ptr<bool>() + offsets[b], held[b], false);
-    number += held[b];
-  }
-  const auto device = columns_.begin()->second.device();
-  from = from.to(device), spare = spare.to(device);
+  const at::Device device = columns_.begin()->second.device();
+  const Tensor places = sent(first_rows(offsets, held), device), rows = sent(numbers, device);
+  const Tensor from = at::zeros({offsets.back()}, rows.options()).index_copy_(0, places, rows);
+  const Tensor spare = at::ones({offsets.back()}, rows.options().dtype(at::kBool)).index_fill_(0, places, false);
   for (auto& [name, values] : columns_) {
     auto shape = values.sizes().vec();
     shape[0] = offsets.back();
-    values = on_cpu.size(0) == 0 ? at::zeros(shape, values.options()) : values.index_select(0, from);
+    values = numbers.size(0) == 0 ? at::zeros(shape, values.options()) : values.index_select(0, from);
     if (values.dim() == 1) values = values.masked_fill(spare, spare_value(name));
   }
   offsets_ = std::move(offsets);
@@ -84,7 +79,7 @@ void MemoryTable::fill(const Columns& block, int64_t K) {
     columns_.clear();
     for (const auto& [name, values] : block) columns_[name] = values.flatten(0, 1).narrow(0, 0, 0).detach();
   }
-  if (room() < K) growth_ = std::max(growth_, K), lay_out(numbers(), held_);
+  if (room() < K) growth_ = std::max(growth_, K), lay_out(first_rows(offsets_, held_), held_);
   Tensor places;
   for (auto& [name, values] : columns_) {
     own(values);
@@ -103,7 +98,7 @@ void MemoryTable::fill(const Columns& block, int64_t K) {
       for (int64_t b = 0; b < samples(); ++b)
         std::iota(places.mutable_data_ptr<int64_t>() + b * K, places.mutable_data_ptr<int64_t>() + (b + 1) * K,
                   offsets_[b] + held_[b]);
-      places = places.flatten().to(values.device());
+      places = sent(places.flatten(), values.device());
     }
     values.index_copy_(0, places, more.flatten(0, 1));
   }
@@ -123,7 +118,7 @@ void MemoryTable::clear(int64_t sample) {
 /// Leaves the spare rows out.
 void MemoryTable::compact() {
   if (rows() > 0) {
-    const Tensor numbers = this->numbers().to(time().device());
+    const Tensor numbers = sent(first_rows(offsets_, held_), time().device());
     for (auto& [name, values] : columns_) values = values.index_select(0, numbers);
   }
   for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] = offsets_[b] + held_[b];

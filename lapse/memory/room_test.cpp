@@ -105,10 +105,10 @@ class Pair {
 
   void reset() {
     std::vector<int64_t> samples;
-    for (int64_t b = 0; b < packed_.samples(); ++b)
-      if (below(2) == 0) samples.push_back(b);
     const bool all = below(8) == 0;
-    for (MemoryTable* table : {&room_, &packed_}) all ? table->reset() : table->reset(samples);
+    for (int64_t b = 0; b < packed_.samples(); ++b)
+      if (all || below(2) == 0) samples.push_back(b);
+    for (MemoryTable* table : {&room_, &packed_}) table->reset(samples);
   }
 
   void insert() {

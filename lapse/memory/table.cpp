@@ -7,6 +7,7 @@
 #include "lapse/memory/appended.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -70,9 +71,9 @@ Tensor MemoryTable::offsets() const {
 }
 
 Tensor MemoryTable::sample() const {
-  const Tensor counts = at::diff(offsets());
-  const Tensor all = at::repeat_interleave(at::arange(samples(), at::kLong), counts, 0, rows());
-  return rows() == 0 ? all : all.to(time().device());
+  const at::Device device = rows() == 0 ? at::kCPU : time().device();
+  const Tensor counts = sent(at::diff(offsets()), device);
+  return at::repeat_interleave(at::arange(samples(), counts.options()), counts, 0, rows());
 }
 
 const Tensor& MemoryTable::column(const std::string& name) const {
@@ -158,23 +159,56 @@ void MemoryTable::append(Columns block) {
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
 }
 
-void MemoryTable::keep(const Tensor& mask) {
-  TORCH_CHECK(mask.dim() == 1 && mask.size(0) == rows() && mask.scalar_type() == at::kBool,
-              "keep: mask must be bool of ", rows(), " elements, got ", mask.scalar_type(), " ", mask.sizes());
+void MemoryTable::keep(const Tensor& mask) { keep(Sieve{this, mask}); }
+
+void MemoryTable::keep(c10::ArrayRef<Sieve> all) {
+  std::vector<Tensor> wanted, counts;
+  for (const auto& [table, mask] : all) {
+    TORCH_CHECK(mask.dim() == 1 && mask.size(0) == table->rows() && mask.scalar_type() == at::kBool,
+                "keep: mask must be bool of ", table->rows(), " elements, got ", mask.scalar_type(), " ", mask.sizes());
+    if (table->rows() == 0) continue;
+    const bool spare = !table->held_.empty();
+    wanted.push_back(spare ? at::logical_and(mask, table->kind() != static_cast<int64_t>(RowKind::spare)) : mask);
+    counts.push_back(table->kept_before(wanted.back()));
+  }
+  if (wanted.empty()) return;
+  const Tensor read = counts.size() == 1 ? counts[0].to(at::kCPU) : at::cat(counts).to(at::kCPU);
+  const auto* before = read.const_data_ptr<int64_t>();
+  auto mask = wanted.begin();
+  for (const auto& sieve : all) {
+    if (sieve.table->rows() == 0) continue;
+    sieve.table->keep(*mask++, before);
+    before += sieve.table->samples() + 1;
+  }
+}
+
+/// How many rows of samples 0 ... b - 1 stay, for each b: [B + 1] int64, where the rows are.
+Tensor MemoryTable::kept_before(const Tensor& wanted) const {
+  if (!wanted.device().is_cpu())
+    return at::constant_pad_nd(wanted.to(at::kLong).cumsum(0), {1, 0})
+        .index_select(0, sent(offsets(), wanted.device()));
+  const Tensor mask = wanted.contiguous(), before = empty_rows({samples() + 1}, at::kLong);
+  const auto* keeps = mask.const_data_ptr<bool>();
+  auto* sum = before.mutable_data_ptr<int64_t>();
+  sum[0] = 0;
+  for (int64_t b = 0; b < samples(); ++b)
+    sum[b + 1] = sum[b] + std::count(keeps + offsets_[b], keeps + offsets_[b + 1], true);
+  return before;
+}
+
+void MemoryTable::keep(const Tensor& wanted, const int64_t* before) {
   unsifted_ = 0;
-  const Tensor wanted = held_.empty() ? mask : at::logical_and(mask, kind() != static_cast<int64_t>(RowKind::spare));
-  const Tensor kept = wanted.nonzero().squeeze(1);
-  if (kept.size(0) == (held_.empty() ? rows() : std::reduce(held_.begin(), held_.end()))) return;
-  const Tensor counts = at::constant_pad_nd(wanted.to(at::kLong).cumsum(0), {1, 0}).to(at::kCPU);
-  const auto* before = counts.const_data_ptr<int64_t>();
+  const int64_t left = before[samples()];
+  if (left == (held_.empty() ? rows() : std::reduce(held_.begin(), held_.end()))) return;
+  const Tensor kept = places_of(wanted, left);
   if (!held_.empty()) {
     std::vector<int64_t> held(samples());
-    for (int64_t b = 0; b < samples(); ++b) held[b] = before[offsets_[b + 1]] - before[offsets_[b]];
+    for (int64_t b = 0; b < samples(); ++b) held[b] = before[b + 1] - before[b];
     return lay_out(kept, std::move(held));
   }
   for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
   room_.take();
-  for (auto& offset : offsets_) offset = before[offset];
+  std::copy_n(before, offsets_.size(), offsets_.begin());
 }
 
 void MemoryTable::replace(const std::string& name, const Tensor& values) {
@@ -209,7 +243,7 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   }
   columns_ = std::move(all);
   room_.take();
-  const Tensor counts = at::bincount(sample, {}, samples()).to(at::kCPU);
+  const Tensor counts = counts_of(sample, samples()).to(at::kCPU);
   for (int64_t b = 0, sum = 0; b < samples(); ++b) {
     const int64_t count = counts.const_data_ptr<int64_t>()[b];
     offsets_[b + 1] += sum += count;
@@ -227,12 +261,6 @@ void MemoryTable::reset(c10::ArrayRef<int64_t> samples) {
   Tensor mask = at::ones({rows()}, time().options().dtype(at::kBool));
   for (const int64_t b : samples) mask.narrow(0, offsets_[b], rows_of(b)).fill_(false);
   keep(mask);
-}
-
-void MemoryTable::reset() {
-  columns_.clear();
-  std::fill(offsets_.begin(), offsets_.end(), 0);
-  std::fill(held_.begin(), held_.end(), 0);
 }
 
 void MemoryTable::detach() {

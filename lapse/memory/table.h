@@ -55,6 +55,12 @@ class MemoryTable {
 
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held. Of spare rows the mask says nothing.
   void keep(const at::Tensor& mask);
+  /// The same in several tables, on one device: the host waits for a GPU once, and learns how many rows each has left.
+  struct Sieve {
+    MemoryTable* table;
+    at::Tensor mask;
+  };
+  static void keep(c10::ArrayRef<Sieve> all);
 
   /// New values [N, ...] of a column, without gradients. c10::Error if there is no such column, or its rows are others.
   void replace(const std::string& name, const at::Tensor& values);
@@ -67,9 +73,8 @@ class MemoryTable {
   /// How many rows have come since `keep` was last called.
   int64_t unsifted() const { return unsifted_; }
 
-  /// Deletes all rows of these samples, or of all. Where there is room, they cost no more than their own rows.
+  /// Deletes all rows of these samples. Where there is room, they cost no more than their own rows.
   void reset(c10::ArrayRef<int64_t> samples);
-  void reset();
 
   void detach();
   void to(at::Device device);
@@ -101,9 +106,10 @@ class MemoryTable {
   void check_rows(const Columns& rows, int64_t leading) const;
   bool has_room(const at::Tensor& old, const at::Tensor& block) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
+  at::Tensor kept_before(const at::Tensor& wanted) const;
+  void keep(const at::Tensor& wanted, const int64_t* before);
 
   // With room (memory/room.cpp).
-  at::Tensor numbers() const;
   void lay_out(const at::Tensor& numbers, std::vector<int64_t> held);
   void fill(const Columns& block, int64_t K);
   void clear(int64_t sample);

@@ -61,10 +61,8 @@ class RandomTable {
       append(1 + static_cast<int64_t>(random_.below(4)));
     else if (what < 9)
       keep(std::initializer_list<double>{0, 0.3, 0.9, 1}.begin()[random_.below(4)]);
-    else if (random_.below(4) > 0)
-      reset(static_cast<int64_t>(random_.below(naive_.size())));
     else
-      table_.reset(), naive_.assign(naive_.size(), {});
+      reset(static_cast<int64_t>(random_.below(naive_.size())), random_.below(4) == 0);
     expect_equal(table_, naive_);
   }
 
@@ -96,9 +94,11 @@ class RandomTable {
     table_.keep(tensor);
   }
 
-  void reset(int64_t b) {
-    table_.reset(b);
-    naive_[b].clear();
+  void reset(int64_t b, bool all) {
+    std::vector<int64_t> samples = {b};
+    if (all) samples.resize(naive_.size()), std::iota(samples.begin(), samples.end(), 0);
+    table_.reset(samples);
+    for (const int64_t sample : samples) naive_[sample].clear();
   }
 
   Random random_;
@@ -169,7 +169,6 @@ TEST(MemoryTable, BeginsEmpty) {
     EXPECT_EQ(table.sample().numel(), 0);
     table.keep(at::ones({0}, at::kBool));
     for (int64_t b = 0; b < B; ++b) table.reset(b);
-    table.reset();
     table.detach();
     EXPECT_EQ(table.rows(), 0);
     EXPECT_THROW(table.column("time"), c10::Error);

@@ -2,6 +2,7 @@
 
 #include "lapse/model/bands.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -16,13 +17,10 @@ class AdaptiveInput : public Input {
   // Band by band, then in the order of the tokens.
   Tensor embed(const Tensor& tokens, const Tensor&) const override {
     const Tensor words = tokens.flatten(), band = bands_->band_of(words);
-    std::vector<Tensor> places, vectors;
-    for (int64_t i = 0; i < bands_->count(); ++i) {
-      const Tensor own = at::nonzero(band == i).squeeze(1);
-      if (own.numel() == 0) continue;
-      places.push_back(own);
-      vectors.push_back(bands_->vectors(i, words.index_select(0, own)));
-    }
+    const auto places = places_of_each(band, bands_->count());
+    std::vector<Tensor> vectors;
+    for (int64_t i = 0; i < bands_->count(); ++i)
+      if (places[i].numel() > 0) vectors.push_back(bands_->vectors(i, words.index_select(0, places[i])));
     const Tensor h = at::cat(vectors).index_select(0, at::cat(places).argsort());
     return h.view({tokens.size(0), tokens.size(1), -1});
   }

@@ -9,6 +9,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -48,15 +49,15 @@ class AdaptiveSoftmax : public Output {
     return at::cat(all, 1).view(shape);
   }
 
-  Likelihood likelihood(const Tensor& h, const Tensor& target, const Tensor& places,
-                        const LikelihoodOptions& options) const override {
-    const Tensor x = h.flatten(0, -2), words = scored_targets(target, places), band = bands_->band_of(words);
+  Likelihood likelihood(const Tensor& h, const Tensor& words, const LikelihoodOptions& options) const override {
+    const Tensor x = h.flatten(0, -2), band = bands_->band_of(words);
+    const auto places = places_of_each(band, bands_->count());
     const Tensor in_head = at::where(band == 0, words, band + place(0));
     const Tensor of_head = head(x, options.bfloat16);
     Likelihood result{nats(of_head, in_head), words.numel(), {}, {}};
     if (options.each) result.each = nats(of_head, in_head, at::Reduction::None);
     for (int64_t i = 1; i < bands_->count(); ++i) {
-      const Tensor rows = at::nonzero(band == i).squeeze(1);
+      const Tensor& rows = places[i];
       if (rows.numel() == 0) continue;
       const Tensor tail = bands_->products(i, x.index_select(0, rows), options.bfloat16);
       const Tensor in_tail = words.index_select(0, rows) - bands_->begin(i);

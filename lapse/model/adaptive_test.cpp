@@ -49,7 +49,7 @@ struct Ends {
 
   /// Of every word of [B, K].
   Tensor embed(const Tensor& words) const { return input->embed(words, at::zeros({words.size(0)}, at::kLong)); }
-  Tensor nats(const Tensor& h, const Tensor& target) const { return output->likelihood(h, target, {}, {}).nats; }
+  Tensor nats(const Tensor& h, const Tensor& target) const { return output->likelihood(h, target.flatten(), {}).nats; }
 
   std::unique_ptr<Input> input;
   std::unique_ptr<Output> output;
@@ -151,8 +151,9 @@ TEST(AdaptiveSoftmax, IsADistributionAndItsLikelihood) {
       const Tensor h = 3 * random_h(kWords), log = ends.output->logits(h, false);
       EXPECT_LE((log.exp().sum(2) - 1).abs().max().item<double>(), 1e-14);
       const Tensor words = all_words(), target = words.masked_fill(words == 4, kNoTarget);
-      const Tensor places = scored_places(target), at_places = h.flatten(0, 1).index_select(0, places);
-      const auto found = ends.output->likelihood(at_places, target, places, {.answers = true, .each = true});
+      const auto [places, right_words] = scored(target, at::kCPU);
+      const Tensor at_places = h.flatten(0, 1).index_select(0, places);
+      const auto found = ends.output->likelihood(at_places, right_words, {.answers = true, .each = true});
       const Tensor each = -log[0].gather(1, all_words().t()).squeeze(1);
       EXPECT_LE(difference(found.nats, each.sum() - each[4]), 1e-14);
       EXPECT_LE(difference(found.each, each.index_select(0, places)), 1e-14);

@@ -6,27 +6,23 @@
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
 using at::Tensor;
 
-Tensor scored_places(const Tensor& target) {
-  const Tensor places = at::nonzero(target.flatten() != kNoTarget).squeeze(1);
-  return places.size(0) == target.numel() ? Tensor() : places;
+Scored scored(const Tensor& target, at::Device device) {
+  const Tensor all = target.flatten(), places = at::nonzero(all != kNoTarget).squeeze(1);
+  if (places.size(0) == all.numel()) return {{}, sent(all, device)};
+  return {sent(places, device), sent(all.index_select(0, places), device)};
 }
 
-Tensor scored_targets(const Tensor& target, const Tensor& places) {
-  return places.defined() ? target.flatten().index_select(0, places) : target.flatten();
-}
-
-Likelihood likelihood(const Tensor& logits, const Tensor& target, const Tensor& places,
-                      const LikelihoodOptions& options) {
-  const Tensor scored = scored_targets(target, places);
+Likelihood likelihood(const Tensor& logits, const Tensor& target, const LikelihoodOptions& options) {
   const Tensor flat = logits.flatten(0, -2);
-  Likelihood result{at::cross_entropy_loss(flat, scored, {}, at::Reduction::Sum), scored.numel(), {}, {}};
-  if (options.answers) result.right = flat.detach().argmax(1) == scored;
-  if (options.each) result.each = at::cross_entropy_loss(flat, scored, {}, at::Reduction::None);
+  Likelihood result{at::cross_entropy_loss(flat, target, {}, at::Reduction::Sum), target.numel(), {}, {}};
+  if (options.answers) result.right = flat.detach().argmax(1) == target;
+  if (options.each) result.each = at::cross_entropy_loss(flat, target, {}, at::Reduction::None);
   return result;
 }
 

@@ -21,15 +21,16 @@ struct LikelihoodOptions {
   bool bfloat16 = false;  ///< BlockOptions::bfloat16, where products are left to do
 };
 
-/// The positions b K + t of targets [B, K] that are scored, for BlockOptions::places: [P] int64; undefined if all are.
-at::Tensor scored_places(const at::Tensor& target);
+/// What of targets [B, K] is scored.
+struct Scored {
+  at::Tensor places;  ///< [P] int64: the positions b K + t, for BlockOptions::places; undefined: all
+  at::Tensor target;  ///< [P] int64: what is right there
+};
+/// On `device`. It is found where the targets are: on the CPU without waiting for a GPU.
+Scored scored(const at::Tensor& target, at::Device device);
 
-/// The targets [B, K] at these places, or all if they are undefined: [P].
-at::Tensor scored_targets(const at::Tensor& target, const at::Tensor& places);
-
-/// Of logits at these places against targets [B, K]: [P, V], or [B, K, V] where all are scored.
-Likelihood likelihood(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& places,
-                      const LikelihoodOptions& options);
+/// Of logits [P, V], or [B, K, V], against as many targets [P].
+Likelihood likelihood(const at::Tensor& logits, const at::Tensor& target, const LikelihoodOptions& options);
 
 /// Error unless a sum of log-likelihoods is finite.
 void require_finite(double nats);

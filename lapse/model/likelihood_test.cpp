@@ -11,8 +11,8 @@ namespace {
 using at::Tensor;
 
 Likelihood of(const Tensor& logits, const Tensor& target) {
-  const Tensor places = scored_places(target);
-  return likelihood(BlockOptions{.places = places}.at_places(logits), target, places, {.answers = true, .each = true});
+  const auto [places, right] = scored(target, at::kCPU);
+  return likelihood(BlockOptions{.places = places}.at_places(logits), right, {.answers = true, .each = true});
 }
 
 TEST(Likelihood, IsOfTheScoredPositions) {
@@ -34,12 +34,12 @@ TEST(Likelihood, IsOfTheScoredPositions) {
 TEST(Likelihood, OfAllPositionsNeedsNoPlaces) {
   const Tensor logits = at::randn({2, 3, 5}, at::kDouble);
   const Tensor target = at::randint(5, {2, 3}, at::kLong);
-  EXPECT_FALSE(scored_places(target).defined());
+  EXPECT_FALSE(scored(target, at::kCPU).places.defined());
   const auto found = of(logits, target);
   const Tensor expected = -logits.log_softmax(2).gather(2, target.unsqueeze(2)).sum();
   EXPECT_NEAR(found.nats.item<double>(), expected.item<double>(), 1e-12);
   EXPECT_EQ(found.scored, 6);
-  const auto bare = likelihood(logits, target, {}, {});
+  const auto bare = likelihood(logits, target.flatten(), {});
   EXPECT_FALSE(bare.right.defined() || bare.each.defined());
 }
 

@@ -16,11 +16,10 @@ class Output {
   virtual ~Output() = default;
   /// Of h [..., width]: [..., outputs]. `bfloat16`: BlockOptions::bfloat16.
   virtual at::Tensor logits(const at::Tensor& h, bool bfloat16) const = 0;
-  /// Of h at these places against targets [B, K], as lapse::likelihood has it: an output that need not compute the
-  /// logits of everything for that does not.
-  virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const at::Tensor& places,
-                                const LikelihoodOptions& options) const {
-    return lapse::likelihood(logits(h, options.bfloat16), target, places, options);
+  /// Of h [P, width], or [B, K, width], against as many targets [P], as lapse::likelihood has it: an output that need
+  /// not compute the logits of everything for that does not.
+  virtual Likelihood likelihood(const at::Tensor& h, const at::Tensor& target, const LikelihoodOptions& options) const {
+    return lapse::likelihood(logits(h, options.bfloat16), target, options);
   }
   /// How many numbers that takes for each target, on average: an estimate.
   virtual double computed() const = 0;

@@ -11,6 +11,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/device.h"
 #include "lapse/ops/parallel/team.h"
 
 namespace lapse {
@@ -151,8 +152,9 @@ BlockDraws Transformer::draw(Random& random) const {
 }
 
 Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const {
-  const BlockOptions options{.places = scored_places(target)};
-  return output_->likelihood(norm_(options.at_places(h)), target, options.places, {});
+  const Scored right = scored(target, device_);
+  const BlockOptions options{.places = right.places};
+  return output_->likelihood(norm_(options.at_places(h)), right.target, {});
 }
 
 std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const BlockDraws& draws) const {
@@ -190,7 +192,10 @@ Tensor Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const 
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,
                                          const BlockDraws& draws) {
   BlockOptions options = given;
-  if (options.target.defined()) options.places = scored_places(options.target);
+  if (options.target.defined()) {
+    const Scored right = scored(options.target, device_);
+    options.places = right.places, options.target = right.target;
+  }
   const bool stored = memory.stored == Stored::projections;
   TORCH_CHECK(!options.bfloat16 || !stored, "bfloat16 products are for memories of inputs");
   TORCH_CHECK(!options.begins.defined() || (initial_rows_ == 0 && context() == 0),
@@ -217,7 +222,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
 
 void Transformer::predict(const Tensor& h, const BlockOptions& options, Result& result) const {
   if (options.target.defined())
-    result.likelihood = output_->likelihood(h, options.target, options.places, likelihood_options(options));
+    result.likelihood = output_->likelihood(h, options.target, likelihood_options(options));
   else
     result.logits = output_->logits(h, options.bfloat16);
 }
@@ -234,6 +239,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   inner.places.reset();
   const BlockTimes times(memory.clock, tokens.size(1), options.begins);
   const Ages ages = this->ages();
+  std::vector<MemoryTable::Sieve> sieves;
   for (size_t l = 0; l < layers_.size(); ++l) {
     // Attention to a source follows the layer's first sublayer, and wants all positions too.
     const bool all = encoder_ || l + 1 < layers_.size();
@@ -245,7 +251,12 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
     if (pass.cost.defined()) result.cost = result.cost + pass.cost;
     if (options.observe || options.rows || options.pairs == Pairs::reads)
       result.reports.push_back(std::move(pass.report));
+    if (pass.kept.defined()) sieves.push_back({&memory.layers[l], std::move(pass.kept)});
+    // A GPU is waited for once, at the end. The CPU need not wait: rows go before the next layer needs room.
+    if (device_.is_cpu()) MemoryTable::keep(sieves), sieves.clear();
   }
+  MemoryTable::keep(sieves);
+  if (options.observe) count(result.reports);
   if (encoder_) h = options.at_places(h);
   memory.clock = memory.clock + tokens.size(1);
   return drop(norm_(h), config_.output_dropout, 1);

@@ -58,10 +58,11 @@ class Transformer {
     std::vector<LayerReport> reports;
   };
   /// Tokens [B, K] int64, the next of each stream, or what else the input reads: [B, K, ...]. Reads and updates
-  /// `memory`. With stored projections K is free, 1 for instance, and the outputs do not depend on it. Error if the
-  /// model has absolute positions and a stream grows longer than their table; also if an episode begins
-  /// (BlockOptions::begins) and the model has them, or starts from zeros. A model with an encoder reads each stream's
-  /// source (BlockOptions::source) with the stream's first block: Error if it never got one.
+  /// `memory`. options.target may stay on the CPU, where it is found out what is scored. With stored projections K is
+  /// free, 1 for instance, and the outputs do not depend on it. Error if the model has absolute positions and a stream
+  /// grows longer than their table; also if an episode begins (BlockOptions::begins) and the model has them, or starts
+  /// from zeros. A model with an encoder reads each stream's source (BlockOptions::source) with the stream's first
+  /// block: Error if it never got one.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 

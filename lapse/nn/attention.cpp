@@ -11,6 +11,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/linear.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -44,8 +45,7 @@ Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor&
   constexpr int64_t kFar = int64_t{1} << 60;  // until may be for ever, or never
   const Tensor leave = at::maximum((until.clamp(-kFar, kFar) - begin).clamp(0, K), enter);
   const int64_t cells = table.samples() * (K + 1);
-  const Tensor change =
-      at::bincount(sample * (K + 1) + enter, {}, cells) - at::bincount(sample * (K + 1) + leave, {}, cells);
+  const Tensor change = counts_of(sample * (K + 1) + enter, cells) - counts_of(sample * (K + 1) + leave, cells);
   return change.view({table.samples(), K + 1}).cumsum(1).narrow(1, 0, K);
 }
 
@@ -262,7 +262,7 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   Tensor kept = rows.until > (spare == 0 ? next : next - spare);
   if (spare > 0 && ended.defined()) kept = at::logical_and(kept, ended > next);
   if (pass.options.observe) report(pass, rows, kept, K);
-  table.keep(kept);
+  pass.kept = std::move(kept);
 }
 
 void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, int64_t K) const {
@@ -272,7 +272,7 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   report.sizes = memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K);
   const Tensor& lengths = pass.options.lengths;
   const Tensor padding = lengths.defined() ? at::arange(K, lengths.options()) >= lengths.unsqueeze(1) : Tensor();
-  const Tensor sizes = padding.defined() ? report.sizes.masked_select(at::logical_not(padding)) : report.sizes;
+  const Tensor sizes = padding.defined() ? report.sizes.masked_fill(padding, 0) : report.sizes;
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.
@@ -280,14 +280,13 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   if (padding.defined())
     readable = at::logical_and(readable, table.time() < start + lengths.index_select(0, table.sample()));
   const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
-  const Tensor all = at::stack({sizes.sum(), largest, readable.sum(), at::logical_and(readable, kept).sum()})
-                         .to(at::kCPU);  // in one read
-  const auto* count = all.const_data_ptr<int64_t>();
-  report.memory_sum = static_cast<double>(count[0]), report.queries = sizes.numel();
-  report.memory_max = static_cast<double>(count[1]);
-  report.readable = count[2], report.deleted = count[2] - count[3];
+  const Tensor gone = at::logical_and(readable, at::logical_not(kept));
+  const Tensor queries =
+      padding.defined() ? at::logical_not(padding).sum() : at::full({}, sizes.numel(), pass.times.start.options());
+  report.counts = at::stack({sizes.sum(), largest, queries, readable.sum(), gone.sum()});
+  const Tensor own_rows = places_of(recent, table.samples() * K);
   for (const auto& [name, values] : method_->tell(rows)) {
-    const Tensor own = values.detach().masked_select(recent).view({table.samples(), K});
+    const Tensor own = values.detach().index_select(0, own_rows).view({table.samples(), K});
     report.told[name] = padding.defined() ? own.masked_fill(padding, std::numeric_limits<double>::quiet_NaN()) : own;
   }
 }

@@ -22,8 +22,8 @@ class Attention : public Sublayer {
   Attention(const MethodOptions& method, const ModelShape& shape, int64_t layer, const AttentionOptions& options,
             Norm before, Random& random);
 
-  /// The block's rows come into pass.table before they are read, and rows that expire leave it. With layer drop only
-  /// that happens.
+  /// The block's rows come into pass.table before they are read, and pass.kept says which may leave it. With layer drop
+  /// only that happens.
   at::Tensor operator()(const at::Tensor& h, LayerPass& pass) override;
 
   /// The n zero vectors that a sequence starts from (docs/equations.md, 11), at times -n ... -1, for an empty table.

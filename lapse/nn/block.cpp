@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
@@ -12,14 +13,15 @@ Tensor BlockOptions::at_places(const Tensor& x) const {
   return places.defined() ? x.flatten(0, 1).index_select(0, places) : x;
 }
 
-BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& begins)
+BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& given)
     : start(clock), time(clock.unsqueeze(1)) {
   static_assert(static_cast<int>(RowKind::token) == 0 && static_cast<int>(RowKind::first) == 1);
   if (length != 1) time = time + at::arange(length, clock.options());
   Tensor first = time == 0;  // of a stream that has read nothing
+  const Tensor begins = given.defined() ? sent(given, clock.device()) : given;
   if (begins.defined()) first = at::logical_or(first, begins);
   if (begins.defined() && length == 1) {
-    const Tensor marks = begins.to(at::kCPU).contiguous();
+    const Tensor marks = given.to(at::kCPU).contiguous();
     for (int64_t b = 0; b < marks.numel(); ++b)
       if (marks.const_data_ptr<bool>()[b]) begun.push_back(b);
   } else if (begins.defined()) {
@@ -36,6 +38,20 @@ Tensor BlockTimes::ended(const MemoryTable& table) const {
   // Of the block's row at column c the columns after it count, of older rows all.
   const Tensor column = (table.time() - start.index_select(0, sample) + 1).clamp(0, next_.size(1) - 1);
   return next_.flatten().index_select(0, sample * next_.size(1) + column);
+}
+
+void count(std::vector<LayerReport>& reports) {
+  std::vector<Tensor> all;
+  for (const auto& report : reports) all.push_back(report.counts);
+  if (all.empty()) return;
+  const Tensor read = at::stack(all).to(at::kCPU);
+  const auto* next = read.const_data_ptr<int64_t>();
+  for (auto& report : reports) {
+    report.memory_sum = static_cast<double>(next[0]), report.memory_max = static_cast<double>(next[1]);
+    report.queries = next[2], report.readable = next[3], report.deleted = next[4];
+    report.counts.reset();
+    next += 5;
+  }
 }
 
 void LayerReport::join(const LayerReport& next) {

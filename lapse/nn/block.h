@@ -31,10 +31,12 @@ struct BlockOptions {
   /// they take room, but change nothing.
   bool exact = false;
   at::Tensor lengths;  ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
-  at::Tensor begins;   ///< [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere
-  at::Tensor places;   ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
-  at::Tensor target;   ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow
-  at::Tensor source;   ///< [B, S] int64: what the encoder of a model that has one is to read; undefined: read before
+  /// [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere. May stay on the CPU.
+  at::Tensor begins;
+  at::Tensor places;  ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
+  at::Tensor target;  ///< [B, K] int64: what is to be predicted, kNoTarget where nothing is; then `places` follow.
+                      ///< Best on the CPU: a GPU would be waited for
+  at::Tensor source;  ///< [B, S] int64: what the encoder of a model that has one is to read; undefined: read before
   at::Tensor source_lengths;  ///< [B] int64: of the source, as `lengths`
   bool answers = false;       ///< with a target: fill Likelihood::right
   bool each = false;          ///< with a target: fill Likelihood::each
@@ -78,6 +80,7 @@ struct SeenRows {
 
 /// What a layer did in one block; filled if BlockOptions::observe.
 struct LayerReport {
+  at::Tensor counts;                      ///< [5] int64: the first five numbers below, until `count` has read them
   double memory_sum = 0, memory_max = 0;  ///< |C_t| over all queries that are no padding
   int64_t queries = 0;                    ///< how many those are
   int64_t readable = 0, deleted = 0;      ///< rows that the block could read, and of them those deleted after it
@@ -91,6 +94,9 @@ struct LayerReport {
   /// Appends the report of the next timestep.
   void join(const LayerReport& next);
 };
+
+/// Reads LayerReport::counts of all layers at once.
+void count(std::vector<LayerReport>& reports);
 
 /// What attention knows of how old rows are.
 struct Ages {
@@ -111,10 +117,11 @@ struct LayerPass {
   const BlockOptions& options;
   const Ages& ages;
   Stored stored;       ///< what `table` holds
-  MemoryTable& table;  ///< gains the block's rows, loses those that expire
+  MemoryTable& table;  ///< gains the block's rows; loses, by `kept`, those that expire
   LayerDraws draws = {};
   const SourceRows* source = nullptr;  ///< null: the layer reads no source
   at::Tensor cost = {};                ///< the method's: a scalar, undefined if there is none
+  at::Tensor kept = {};                ///< [N] bool: rows that are to stay in `table`; undefined: all
   LayerReport report = {};
 };
 

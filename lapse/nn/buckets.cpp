@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
@@ -20,7 +21,8 @@ int64_t bucket_of(int64_t r, bool both_ways) {
 at::Tensor bias_by_age(const at::Tensor& table, bool both_ways) {
   std::vector<int64_t> buckets;
   for (int64_t age = both_ways ? -kFarthest : 0; age <= kFarthest; ++age) buckets.push_back(bucket_of(-age, both_ways));
-  return table.t().index_select(1, at::tensor(buckets, at::kLong).to(table.device()));
+  // Not by index_select: its gradient would depend on the order in which a GPU's threads come.
+  return at::embedding(table, sent(at::tensor(buckets, at::kLong), table.device())).t().contiguous();
 }
 
 }  // namespace lapse

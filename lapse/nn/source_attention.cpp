@@ -7,6 +7,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/dense/linear.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
@@ -35,9 +36,9 @@ SourceRows SourceAttention::packed(const Tensor& key, const Tensor& value, const
   SourceRows rows{heads(key).flatten(0, 1), heads(value).flatten(0, 1), at::arange(B + 1, at::kLong) * S,
                   times.repeat({B})};
   if (!lengths.defined()) return rows;
-  const Tensor places = at::nonzero((times < lengths.unsqueeze(1)).flatten()).squeeze(1);
-  for (Tensor* x : {&rows.key, &rows.value, &rows.time}) *x = x->index_select(0, places);
   rows.offsets = at::constant_pad_nd(lengths.to(at::kCPU).cumsum(0), {1, 0});
+  const Tensor places = places_of((times < lengths.unsqueeze(1)).flatten(), rows.offsets.const_data_ptr<int64_t>()[B]);
+  for (Tensor* x : {&rows.key, &rows.value, &rows.time}) *x = x->index_select(0, places);
   return rows;
 }
 

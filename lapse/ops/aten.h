@@ -68,6 +68,7 @@
 #include <ATen/ops/mv.h>
 #include <ATen/ops/nll_loss.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/nonzero_static.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>

@@ -115,15 +115,15 @@ struct Aside {
 
 void count_read() { reads += !aside; }
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
-  if (to.device().is_cpu()) count_read();
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  if (to.device().is_cpu() || (from.device().is_cpu() && !non_blocking)) count_read();
   on_host(to).copy_(on_host(from));
   return to;
 }
 
 Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   if (to.sizes() != from.sizes()) to.resize_(from.sizes());
-  return copy_from(from, to, false);
+  return copy_from(from, to, /*non_blocking=*/false);
 }
 
 at::Scalar local_scalar_dense(const Tensor& x) {
@@ -151,9 +151,28 @@ void require_here(const c10::OperatorHandle& op, const c10::IValue& argument) {
   }
 }
 
+/// Whether a tensor of bool is among the indices: they stand for those where it is true, however many these are.
+bool chooses_by_mask(const c10::IValue& indices) {
+  for (const c10::IValue& each : indices.toListRef())
+    if (each.isTensor() && each.toTensor().defined() && each.toTensor().scalar_type() == at::kBool) return true;
+  return false;
+}
+
+/// Whether a GPU must be done with everything before the host knows the shape of what comes out.
+bool shape_follows_from_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  const std::string& name = op.schema().name();
+  if (name == "aten::index" || name == "aten::index_put_" || name == "aten::_index_put_impl_")
+    return chooses_by_mask(arguments[1]);
+  if (name == "aten::repeat_interleave") return arguments.back().isNone();  // output_size
+  constexpr const char* kNames[] = {"aten::nonzero", "aten::masked_select", "aten::bincount",
+                                    "aten::equal",   "aten::_unique2",      "aten::unique_consecutive"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  for (const c10::IValue& argument : torch::jit::last(*stack, op.schema().arguments().size()))
-    require_here(op, argument);
+  const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+  for (const c10::IValue& argument : arguments) require_here(op, argument);
+  if (shape_follows_from_data(op, arguments)) count_read();
   const Aside here;
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }

@@ -12,8 +12,9 @@ namespace lapse {
 /// draws by a generator of the CPU. A pointer to its memory, read on the host, is a segmentation fault.
 at::Device second_device();
 
-/// How often the host has waited for the device: numbers read and tensors copied to the CPU, but for what the
-/// references of the attention operators read, for which a GPU has kernels that read nothing.
+/// How often the host would have waited for a GPU: numbers read, tensors copied to the CPU, and to the device unless
+/// non_blocking, and operators whose results have shapes that follow from data (`nonzero`). Without what the references
+/// of the attention operators read, for which a GPU has kernels that read nothing.
 int64_t second_device_reads();
 
 }  // namespace lapse

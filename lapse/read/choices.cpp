@@ -9,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -24,7 +25,7 @@ int64_t longest_candidate(const QuestionTokens& question) {
 /// Reads all of the context but its last token, which the candidates' first tokens follow.
 ModelMemory read_context(Transformer& model, const std::vector<int32_t>& context) {
   ModelMemory memory = model.begin(1, Stored::projections);
-  const Tensor tokens = at::tensor(context, at::kInt).to(model.device(), at::kLong).unsqueeze(0);
+  const Tensor tokens = sent(at::tensor(context, at::kLong), model.device()).unsqueeze(0);
   const int64_t length = tokens.size(1) - 1, block = std::max<int64_t>(model.shape().block, 1);
   for (int64_t i = 0; i < length; i += block)
     model.forward(tokens.narrow(1, i, std::min(block, length - i)), memory,
@@ -108,11 +109,12 @@ std::vector<double> candidate_nats(Transformer& model, const QuestionTokens& que
       target[c * longest + i] = candidate[i];
     }
   }
-  const auto on_device = [&](const std::vector<int64_t>& x) { return at::tensor(x, at::kLong).to(model.device()); };
+  const auto tensor = [](const std::vector<int64_t>& x) { return at::tensor(x, at::kLong); };
   ModelMemory memory = repeated(read_context(model, question.context), count);
-  const auto y =
-      model.forward(on_device(input).view({count, longest}), memory,
-                    {.lengths = on_device(lengths), .target = on_device(target).view({count, longest}), .each = true});
+  const auto y = model.forward(sent(tensor(input), model.device()).view({count, longest}), memory,
+                               {.lengths = sent(tensor(lengths), model.device()),
+                                .target = tensor(target).view({count, longest}),
+                                .each = true});
   const Tensor each = y.likelihood.each.to(at::kCPU, at::kDouble).contiguous();
   const auto* next = each.const_data_ptr<double>();
   std::vector<double> nats(count);

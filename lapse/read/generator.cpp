@@ -6,6 +6,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
@@ -15,12 +16,12 @@ Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_
     : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, Stored::projections)) {}
 
 void Generator::read_source(const std::vector<int32_t>& tokens) {
-  source_ = at::tensor(tokens, at::kInt).to(model_.device(), at::kLong).unsqueeze(0);
+  source_ = sent(at::tensor(tokens, at::kLong), model_.device()).unsqueeze(0);
 }
 
 void Generator::feed(const std::vector<int32_t>& tokens) {
   at::NoGradGuard no_grad;
-  const Tensor all = at::tensor(tokens, at::kInt).to(model_.device(), at::kLong).unsqueeze(0);
+  const Tensor all = sent(at::tensor(tokens, at::kLong), model_.device()).unsqueeze(0);
   const int64_t block = std::max<int64_t>(model_.shape().block, 1);
   for (int64_t i = 0; i < all.size(1); i += block) {
     const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {.source = source_});

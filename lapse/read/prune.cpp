@@ -82,6 +82,7 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
     const BlockTimes times(clock, inputs[i].size(1), {});
     LayerPass pass{times, {}, model_.ages(), Stored::projections, table};
     outputs.push_back(model_.layers()[layer](inputs[i], pass));
+    if (pass.kept.defined()) table.keep(pass.kept);
     clock = clock + inputs[i].size(1);
   }
   return outputs;

@@ -2,6 +2,7 @@
 
 #include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -20,7 +21,8 @@ class ActorCritic : public Objective {
     const Policy policy(y.logits);
     const Tensor log_pi = at::log_softmax(policy.logits, -1);
     const Tensor error = part.more.at("returns") - policy.value;
-    const Tensor chosen = log_pi.gather(-1, part.target.unsqueeze(-1)).squeeze(-1);
+    const Tensor actions = sent(part.target, log_pi.device());
+    const Tensor chosen = log_pi.gather(-1, actions.unsqueeze(-1)).squeeze(-1);
     const Tensor policy_loss = -(chosen * error.detach()).sum(), value_loss = error.square().sum();
     const Tensor entropy = -(log_pi.exp() * log_pi).sum();
     const double weight = config_.entropy * (1 - of.done * (1 - config_.entropy_last));

@@ -11,6 +11,7 @@
 #include "lapse/memory/samples.h"
 #include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 #include "lapse/train/actor_critic.h"
 
 namespace lapse {
@@ -111,8 +112,8 @@ void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t
       any |= begins[(first + i) * (K + 1) + t] = agents[i].begins;
     }
     BlockOptions how;
-    if (any) how.begins = block.begins.narrow(0, first, count).narrow(1, t, 1).to(model.device());
-    const Tensor input = block.seen.narrow(0, first, count).narrow(1, t, 1).to(model.device());
+    if (any) how.begins = block.begins.narrow(0, first, count).narrow(1, t, 1);
+    const Tensor input = sent(block.seen.narrow(0, first, count).narrow(1, t, 1), model.device());
     return model.forward(input, memory, how).logits.squeeze(1).to(at::kCPU).contiguous();
   };
   for (int64_t t = 0; t < K; ++t) {

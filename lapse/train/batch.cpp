@@ -2,6 +2,7 @@
 
 #include "lapse/model/likelihood.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 
@@ -31,7 +32,9 @@ Batch Batch::part(int64_t first, int64_t size) const {
 }
 
 Batch Batch::to(at::Device device) const {
-  return each([&](const at::Tensor& x) { return x.to(device); });
+  Batch there = each([&](const at::Tensor& x) { return sent(x, device); });
+  there.target = target;
+  return there;
 }
 
 }  // namespace lapse

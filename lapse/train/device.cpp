@@ -1,5 +1,6 @@
 #include "lapse/train/device.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/core/process.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 
 namespace lapse {
@@ -62,6 +64,15 @@ at::Device find_device(const std::string& name) {
     return device;
   }
   fail(fmt::format("there is no device \"{}\" here; use {}", name, fmt::join(names, " or ")));
+}
+
+int64_t free_memory(at::Device device, int64_t processes) {
+  if (!device.is_cuda()) return available_memory() / processes;
+  return static_cast<int64_t>(at::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+}
+
+int64_t usable_memory(at::Device device, int64_t processes) {
+  return (device.is_cuda() ? 0 : resident_memory()) + free_memory(device, processes);
 }
 
 }  // namespace lapse

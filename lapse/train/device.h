@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 namespace lapse {
@@ -10,5 +11,10 @@ namespace lapse {
 /// "cpu", and where libtorch has them "cuda:0", "cuda:1", ... and "cuda": the first, or under torchrun each process its
 /// own as far as they go (LOCAL_RANK). Error, naming what there is, for another one.
 at::Device find_device(const std::string& name);
+
+/// Bytes that are free where `device` keeps its tensors; the CPU's are shared by so many processes.
+int64_t free_memory(at::Device device, int64_t processes = 1);
+/// The same with what the process has there already, before its model is on a GPU.
+int64_t usable_memory(at::Device device, int64_t processes = 1);
 
 }  // namespace lapse

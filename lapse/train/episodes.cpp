@@ -13,6 +13,7 @@
 
 #include "lapse/core/process.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/device.h"
 
 namespace lapse {
 namespace {
@@ -54,8 +55,8 @@ class Streams {
       lengths.mutable_data_ptr<int64_t>()[i] = players_[i].episode >= 0;
     }
     const at::Device device = model_.device();
-    const auto y = model_.forward(input.to(device), memory_,
-                                  {.observe = true, .lengths = lengths.to(device), .begins = begins.to(device)});
+    const auto y = model_.forward(sent(input, device), memory_,
+                                  {.observe = true, .lengths = sent(lengths, device), .begins = begins});
     for (size_t l = 0; l < layers.size(); ++l) {
       layers[l].memory_sum += y.reports[l].memory_sum, layers[l].queries += y.reports[l].queries;
       layers[l].memory_max = std::max(layers[l].memory_max, y.reports[l].memory_max);

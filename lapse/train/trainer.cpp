@@ -13,6 +13,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/ops/aten.h"
 #include "lapse/train/checkpoint.h"
+#include "lapse/train/device.h"
 #include "lapse/train/history.h"
 #include "lapse/train/resume.h"
 #include "lapse/train/run_lock.h"
@@ -233,8 +234,8 @@ Outcome train(const Config& wanted, const fs::path& folder, const TrainerOptions
     if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
   }
   auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
-  const int64_t free = available_memory() / options.group.neighbours();
-  require_memory(estimate_memory(config, *problem, options.group), resident_memory() + free);
+  require_memory(estimate_memory(config, *problem, options.group),
+                 usable_memory(find_device(config.train.device), options.group.neighbours()));
   Run run(config, options.group, std::move(problem), resumed ? &*resumed : nullptr, tuned ? &*tuned : nullptr);
   resumed.reset(), tuned.reset();  // whole files, no longer needed
   return run.run(folder, options.quiet || !options.group.first());

@@ -11,6 +11,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/train/checkpoint.h"
+#include "lapse/train/device.h"
 #include "lapse/train/setup.h"
 #include "lapse/train/threads.h"
 
@@ -97,7 +98,7 @@ Trial try_out(const Config& config, double seconds) {
   Trial trial{.source = problem->describe(),
               .unit = problem->unit(),
               .memory = estimate_memory(config, *problem),
-              .available_memory = resident_memory() + available_memory()};
+              .available_memory = usable_memory(find_device(config.train.device))};
   try {
     require_validation(config, *problem);
   } catch (const Error& error) {  // what it would take can be told all the same

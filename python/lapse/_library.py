@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import warnings
 
 import torch
 
@@ -39,6 +40,21 @@ def check_transformers() -> None:
         raise ImportError(f"lapse.hf needs transformers 5.20 or later, and this is {found}: pip install -U transformers")
 
 
+def load_gpu_kernels() -> None:
+    """Of the library of a checkout in which they were built: those of libtorch's CUDA key. Without them attention on a GPU
+    runs its reference, which a warning says."""
+    folder = library_path().parent
+    kernels, library = folder / "lapse_kernels.bin", folder / "liblapse_cuda.so"
+    if kernels.is_file() and library.is_file():
+        torch.ops.load_library(str(library))
+        return
+    warnings.warn(
+        f"lapse: attention on a GPU will be slow, by the reference: there is no {kernels}. Build it in a checkout "
+        "(scripts/build.sh release cuda_kernels), and let LAPSE_OPS name the liblapse_ops.so beside it",
+        stacklevel=2,
+    )
+
+
 def load() -> None:
     """Registers torch.ops.lapse.*; once per process, whoever loaded it."""
     if not hasattr(torch.ops.lapse, "ramp_attention"):
@@ -50,6 +66,7 @@ def load() -> None:
             )
         torch.ops.load_library(str(path))
     if torch.cuda.is_available():
+        load_gpu_kernels()
         _fake.register()
 
 

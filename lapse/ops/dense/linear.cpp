@@ -279,14 +279,14 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
   std::vector<Tensor> y;
   const bool few = m <= kFewRows;
   const bool nothing = m == 0 || std::any_of(weights.begin(), weights.end(), [](auto& w) { return w.numel() == 0; });
-  if (rounds && (!few || nothing || !x.device().is_cpu())) {
+  if ((o.bfloat16 || rounds) && !x.device().is_cpu() && !nothing) return rounded_layers(x, weights, o);
+  if (rounds && (!few || nothing)) {
     std::vector<Tensor> wide;
     for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
     LinearOptions options = o;
     options.bfloat16 = !few && has_bfloat16_products(x.device());
     return lapse::linear(x, wide, options);
   }
-  if (o.bfloat16 && !x.device().is_cpu() && !nothing) return rounded_layers(x, weights, o);
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
