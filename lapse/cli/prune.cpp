@@ -6,6 +6,7 @@
 #include <iostream>
 #include <optional>
 
+#include "lapse/cli/prune_rounds.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
@@ -100,70 +101,17 @@ fs::path rounds_of(const Arguments& arguments, const fs::path& out) {
   return arguments.out.empty() ? out.parent_path() / "prune.json" : fs::path(out).replace_extension(".json");
 }
 
-Json to_json(const std::vector<PruneRound>& curve) {
-  Json rounds = Json::array();
-  for (const auto& round : curve)
-    rounds.push_back({{"total", round.total()}, {"loss", round.nats}, {"budgets", round.budgets}});
-  return rounds;
-}
-
-/// Whether a search makes `next` of `before`: one layer has `step` rows fewer, and no fewer than `step`.
-bool follows(const std::vector<int64_t>& next, const std::vector<int64_t>& before, int64_t step) {
-  int64_t lowered = 0;
-  for (size_t l = 0; l < next.size(); ++l) {
-    if (next[l] == before[l]) continue;
-    if (next[l] != before[l] - step || next[l] < step) return false;
-    ++lowered;
-  }
-  return lowered == 1;
-}
-
-/// The rounds of a file; throws nlohmann's exceptions. Empty if no search with these settings can have written them.
-std::vector<PruneRound> read_rounds(const Json& rounds, const Json& settings, size_t layers) {
-  std::vector<PruneRound> curve;
-  const int64_t step = settings.at("step");
-  std::vector<int64_t> before;
-  for (const Json& json : rounds) {
-    const Json& budgets = json.at("budgets");
-    const bool whole = std::ranges::all_of(budgets, [](const Json& budget) { return budget.is_number_integer(); });
-    PruneRound round{whole ? budgets.get<std::vector<int64_t>>() : std::vector<int64_t>(), json.at("loss")};
-    const bool first = curve.empty();
-    if (round.budgets.size() != layers || !std::isfinite(round.nats) || round.nats < 0) return {};
-    if (first && round.budgets != std::vector<int64_t>(layers, settings.at("context"))) return {};
-    if (!first && !follows(round.budgets, before, step)) return {};
-    before = round.budgets;
-    curve.push_back(std::move(round));
-  }
-  return curve;
-}
-
-/// The rounds of an interrupted search with these settings, of the same weights and text; none if there was none.
-std::vector<PruneRound> earlier_rounds(const fs::path& path, const Json& settings, size_t layers) {
-  if (!is_there(path)) return {};
-  std::vector<PruneRound> curve;
-  try {
-    if (!is_file(path)) fail("not a file");
-    const Json json = parse_json(read_file(path, kSmallFile), path.string());
-    if (json.at("settings") != settings) return {};
-    curve = read_rounds(json.at("rounds"), settings, layers);
-  } catch (const Error&) {
-  } catch (const nlohmann::json::exception&) {
-  }
-  if (curve.empty()) fail(path.string() + ": not what `lapse prune` writes; delete it to search anew");
-  return curve;
-}
-
 /// The search itself, each round saved.
 std::vector<PruneRound> search(Transformer& model, const Part& part, const Reader& reader, PruneOptions options,
-                               const Json& settings, const fs::path& progress_file, bool quiet) {
+                               const RoundsFile& file, bool quiet) {
   const auto layers = static_cast<int64_t>(model.layers().size());
-  auto curve = earlier_rounds(progress_file, settings, model.layers().size());
+  auto curve = file.earlier(model.layers().size());
   LayerwiseText text(model, *part.open(reader), part.blocks);
   // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
   Progress progress("prune", "round", layers * (options.context / options.step - 1),
                     std::max<int64_t>(static_cast<int64_t>(curve.size()) - 1, 0), quiet);
   options.after_round = [&](const std::vector<PruneRound>& rounds) {
-    write_file(progress_file, Json{{"settings", settings}, {"rounds", to_json(rounds)}}.dump(1) + "\n");
+    file.save(rounds);
     progress.update(static_cast<int64_t>(rounds.size()) - 1,
                     fmt::format("{} of {} rows, loss {:.4f} (threshold {:.4f})", rounds.back().total(),
                                 rounds.front().total(), rounds.back().nats, options.threshold));
@@ -218,9 +166,8 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
     fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
 }
 
-int run(const Command& verb, const Arguments& arguments) {
-  refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
-  const Reader reader = open_reader(arguments.reading);
+/// Error, before anything is read, for what cannot be searched.
+void check(const Arguments& arguments, const Reader& reader) {
   reader.require_text("`lapse prune`");
   if (!has_budgets(*reader.method))
     fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}",
@@ -230,21 +177,11 @@ int run(const Command& verb, const Arguments& arguments) {
   if (arguments.measure == arguments.split || arguments.measure == "all" || arguments.split == "all")
     std::cerr << fmt::format("lapse: note: --measure {} has the text on which budgets are chosen (--split {})\n",
                              arguments.measure, arguments.split);
-  catch_interrupts();
-  const auto model = reader.model();
-  require_budgets(*model);
-  set_budgets(*model, {});
-  const Part part(arguments, reader, arguments.split, arguments.tokens);
-  const Part other(arguments, reader, arguments.measure, 0);
-  other.open(reader);  // an error now rather than after the search
-  const fs::path folder = run_folder(arguments.reading.run);
-  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
-  check_written(verb, arguments, out, reader.config().data);
-  const fs::path rounds = rounds_of(arguments, out);
-  std::error_code ignored;
-  std::optional<RunLock> lock;  // a run that cannot be written to may be read
-  if (arguments.out.empty() || fs::equivalent(folder, fs::absolute(out).parent_path(), ignored)) lock.emplace(folder);
-  const EvaluationResult full = part.read(*model, reader);
+}
+
+/// Where the search begins, and where it is to end; `full` is what the model does without budgets.
+PruneOptions options_of(const Arguments& arguments, const Part& part, const Reader& reader,
+                        const EvaluationResult& full) {
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   const int64_t most = most_rows(full, part, reader);
   if (arguments.context > most)
@@ -257,56 +194,92 @@ int run(const Command& verb, const Arguments& arguments) {
   options.threshold = !arguments.standard.empty() ? loss_of(arguments, part, reader)
                       : arguments.threshold >= 0  ? arguments.threshold
                                                   : full.nats;
-  const Json settings = {{"run", reader.checkpoint.path().filename().string()},
-                         {"checkpoint", reader.checkpoint.file().checksum()},
-                         {"split", arguments.split},
-                         {"data", arguments.data},
-                         {"text", part.tokens.checksum()},
-                         {"tokens", arguments.tokens},
-                         {"streams", part.batch},
-                         {"context", options.context},
-                         {"step", options.step}};
-  const auto curve = search(*model, part, reader, options, settings, rounds, arguments.json);
-  const PruneRound& chosen = chosen_round(curve, options.threshold);
+  return options;
+}
 
-  Config pruned_config = reader.config();
-  budgets_of(pruned_config.method()).budgets() = chosen.budgets;
-  reader.checkpoint.save_as(out, pruned_config);
-  set_budgets(*model, chosen.budgets);
-  const double pruned = other.read(*model, reader).nats;
-  set_budgets(*model, {});
-  const double unpruned = other.read(*model, reader).nats;
-  Json measured = {{"split", arguments.measure}, {"loss_full", unpruned}, {"loss", pruned}};
+/// What a search depends on.
+Json settings_of(const Arguments& arguments, const Part& part, const Reader& reader, const PruneOptions& options) {
+  return {{"run", reader.checkpoint.path().filename().string()},
+          {"checkpoint", reader.checkpoint.file().checksum()},
+          {"split", arguments.split},
+          {"data", arguments.data},
+          {"text", part.tokens.checksum()},
+          {"tokens", arguments.tokens},
+          {"streams", part.batch},
+          {"context", options.context},
+          {"step", options.step}};
+}
+
+double loss_with(Transformer& model, const std::vector<int64_t>& budgets, const Part& part, const Reader& reader) {
+  set_budgets(model, budgets);
+  const double nats = part.read(model, reader).nats;
+  set_budgets(model, {});
+  return nats;
+}
+
+Json to_json(const PruneRound& round, int64_t all) {
+  return {{"budgets", round.budgets},
+          {"total", round.total()},
+          {"saved", static_cast<double>(all) / static_cast<double>(round.total())}};
+}
+
+/// The losses of what was found, on the part where budgets were chosen, whose reading is `full`, and on the other.
+Json result_of(const Arguments& arguments, Transformer& model, const std::vector<PruneRound>& curve,
+               const PruneOptions& options, const EvaluationResult& full, const Part& other, const Reader& reader) {
+  const PruneRound& chosen = chosen_round(curve, options.threshold);
+  const int64_t all = curve.front().total();
   Json on = {
       {"split", arguments.split}, {"tokens", full.score.scored}, {"loss_full", full.nats}, {"loss", chosen.nats}};
+  Json measured = {{"split", arguments.measure},
+                   {"loss_full", loss_with(model, {}, other, reader)},
+                   {"loss", loss_with(model, chosen.budgets, other, reader)}};
   if (!arguments.standard.empty()) {
     on["loss_standard"] = options.threshold;
     measured["loss_standard"] = loss_of(arguments, other, reader);
   }
-  const int64_t all = curve.front().total();
-  Json at_own;  // what the model's own loss allows, where another's is to be reached
-  if (options.threshold != full.nats) {
-    const PruneRound& own = chosen_round(curve, full.nats);
-    set_budgets(*model, own.budgets);
-    at_own = {{"budgets", own.budgets},
-              {"total", own.total()},
-              {"saved", static_cast<double>(all) / static_cast<double>(own.total())},
-              {"chosen_on", own.nats},
-              {"measured_on", other.read(*model, reader).nats}};
-    set_budgets(*model, {});
-  }
-  Json result = {{"settings", settings},
-                 {"threshold", options.threshold},
-                 {"budgets", chosen.budgets},
-                 {"total", chosen.total()},
+  Json result = to_json(chosen, all);
+  result.update({{"threshold", options.threshold},
                  {"full", all},
-                 {"saved", static_cast<double>(all) / static_cast<double>(chosen.total())},
                  {"chosen_on", on},
                  {"measured_on", measured},
-                 {"checkpoint", out.string()},
-                 {"rounds", to_json(curve)}};
-  if (!at_own.is_null()) result["at_own_loss"] = at_own;
-  write_file(rounds, result.dump(1) + "\n");
+                 {"rounds", to_json(curve)}});
+  if (options.threshold == full.nats) return result;
+  const PruneRound& own = chosen_round(curve, full.nats);  // what the model's own loss allows
+  result["at_own_loss"] = to_json(own, all);
+  result["at_own_loss"].update(
+      {{"chosen_on", own.nats}, {"measured_on", loss_with(model, own.budgets, other, reader)}});
+  return result;
+}
+
+int run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
+  const Reader reader = open_reader(arguments.reading);
+  check(arguments, reader);
+  catch_interrupts();
+  const auto model = reader.model();
+  require_budgets(*model);
+  set_budgets(*model, {});
+  const Part part(arguments, reader, arguments.split, arguments.tokens);
+  const Part other(arguments, reader, arguments.measure, 0);
+  other.open(reader);  // an error now rather than after the search
+  const fs::path folder = run_folder(arguments.reading.run);
+  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
+  check_written(verb, arguments, out, reader.config().data);
+  std::error_code ignored;
+  std::optional<RunLock> lock;  // a run that cannot be written to may be read
+  if (arguments.out.empty() || fs::equivalent(folder, fs::absolute(out).parent_path(), ignored)) lock.emplace(folder);
+
+  const EvaluationResult full = part.read(*model, reader);
+  const PruneOptions options = options_of(arguments, part, reader, full);
+  const RoundsFile file(rounds_of(arguments, out), settings_of(arguments, part, reader, options));
+  const auto curve = search(*model, part, reader, options, file, arguments.json);
+  Config pruned_config = reader.config();
+  budgets_of(pruned_config.method()).budgets() = chosen_round(curve, options.threshold).budgets;
+  reader.checkpoint.save_as(out, pruned_config);
+
+  Json result = {{"settings", file.settings()}, {"checkpoint", out.string()}};  // by the first the file is known
+  result.update(result_of(arguments, *model, curve, options, full, other, reader));
+  file.save(result);
   if (arguments.json)
     std::cout << result.dump(1) << '\n';
   else

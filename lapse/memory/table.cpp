@@ -7,7 +7,7 @@
 #include "lapse/memory/appended.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "lapse/model/bands.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {

@@ -9,7 +9,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/linear.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {

@@ -11,8 +11,8 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
-#include "lapse/ops/device.h"
 #include "lapse/ops/parallel/team.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 

@@ -11,7 +11,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/linear.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {
@@ -56,36 +56,21 @@ Attention::Attention(const MethodOptions& method, const ModelShape& shape, int64
     : shape_(shape),
       dropout_(o.dropout),
       method_(method.make(shape, layer, random)),
-      query_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random,
-             shape.scaled ? 1 : std::sqrt(static_cast<double>(shape.head_dim))),
-      key_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
-      value_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
-      out_(shape.width, shape.heads * shape.head_dim, false, o.initialisation, random, o.divisor),
+      w_(shape, o, random),
       before_(std::move(before)) {
   if (shape.normed_heads) query_norm_ = Norm(shape.head_dim, "rms"), key_norm_ = Norm(shape.head_dim, "rms");
 }
 
 void Attention::name(NamedTensors& parameters) {
-  query_.name("query", parameters, /*bare=*/true);
-  key_.name("key", parameters, /*bare=*/true);
-  value_.name("value", parameters, /*bare=*/true);
-  out_.name("out", parameters, /*bare=*/true);
+  w_.name("", parameters);
   query_norm_.name("query_norm", parameters);
   key_norm_.name("key_norm", parameters);
 }
 
-Tensor Attention::heads(const Tensor& x) const {
-  c10::SmallVector<int64_t, 4> shape(x.sizes());
-  shape.back() = shape_.heads, shape.push_back(shape_.head_dim);
-  return reshaped(x, shape);
-}
-
-bool Attention::bfloat16() const { return key_.weight.scalar_type() == at::kBFloat16; }
-
 Attention::Projected Attention::project(const Tensor& h, bool query) const {
   const Tensor x = before_(h);
-  std::vector<Tensor> weights = {key_.weight, value_.weight};
-  if (query) weights.push_back(query_.weight);
+  std::vector<Tensor> weights = {w_.key.weight, w_.value.weight};
+  if (query) weights.push_back(w_.query.weight);
   const auto made = lapse::linear(x, weights);
   return {x, query ? made[2] : Tensor(), made[0], made[1]};
 }
@@ -109,8 +94,8 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
     shape[0] = time.size(1), shape.insert(shape.begin(), time.size(0));
     columns[name] = reshaped(values, shape);
   }
-  const auto type = bfloat16() ? at::kBFloat16 : h.scalar_type();
-  columns["key"] = as(key_norm_(heads(own.key)), type), columns["value"] = as(heads(own.value), type);
+  const auto type = w_.bfloat16() ? at::kBFloat16 : h.scalar_type();
+  columns["key"] = as(key_norm_(w_.heads(own.key)), type), columns["value"] = as(w_.heads(own.value), type);
   return columns;
 }
 
@@ -141,9 +126,9 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
       const int64_t end = table.first_row(b + 1);
       options.gradient_rows.emplace_back(end - fresh, end);
     }
-  const auto projected = lapse::linear(x, {key_.weight, value_.weight}, options);
+  const auto projected = lapse::linear(x, {w_.key.weight, w_.value.weight}, options);
   described.merge(method_->describe(x));
-  Rows rows{table, key_norm_(heads(projected[0])), heads(projected[1]), {}, std::move(described), stored};
+  Rows rows{table, key_norm_(w_.heads(projected[0])), w_.heads(projected[1]), {}, std::move(described), stored};
   rows.until = method_->until(rows.view());
   rows.until = method_->until_among(rows);
   return rows;
@@ -164,7 +149,7 @@ Columns Attention::tell(const MemoryTable& table) const {
 void Attention::begin(MemoryTable& table, int64_t n, Stored stored) const {
   if (n == 0) return;
   at::NoGradGuard no_grad;
-  const auto real = query_.weight.options().dtype(bfloat16() ? at::kFloat : query_.weight.scalar_type());
+  const auto real = w_.query.weight.options().dtype(w_.bfloat16() ? at::kFloat : w_.query.weight.scalar_type());
   const Tensor h = at::zeros({table.samples(), n, shape_.width}, real.requires_grad(false));
   const Tensor time = at::arange(-n, 0, h.options().dtype(at::kLong)).repeat({table.samples(), 1});
   const Tensor kind = at::full_like(time, static_cast<int64_t>(RowKind::start), at::kByte);
@@ -181,10 +166,10 @@ MemoryTable Attention::projected(const MemoryTable& inputs) const {
 }
 
 Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const {
-  const bool stored = pass.stored == Stored::projections, rounded = pass.options.bfloat16 || bfloat16();
+  const bool stored = pass.stored == Stored::projections, rounded = pass.options.bfloat16 || w_.bfloat16();
   Query query{stored ? own.x : before_(h), {}, pass.times.start, pass.ages.position, pass.options.lengths};
   query.age_bias = pass.ages.bias;
-  query.q = query_norm_(heads(stored ? own.query : query_(query.x, pass.options.bfloat16)));
+  query.q = query_norm_(w_.heads(stored ? own.query : w_.query(query.x, pass.options.bfloat16)));
   query.uniform = pass.draws.uniform;
   if (dropout_ > 0 && pass.draws.seed) {
     query.dropout = dropout_;
@@ -238,8 +223,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   if (!pass.draws.dropped) {
     pass.cost = reading.cost;
     const Tensor attended =
-        pass.options.at_places(reshaped(as(reading.out, h.scalar_type()), {h.size(0), K, out_.weight.size(1)}));
-    result = out_(attended, pass.options.bfloat16);
+        pass.options.at_places(reshaped(as(reading.out, h.scalar_type()), {h.size(0), K, w_.out.weight.size(1)}));
+    result = w_.out(attended, pass.options.bfloat16);
   }
   if (pass.options.rows)
     pass.report.rows = {table.time(),   table.kind(),       method_->first(rows.view()), method_->weightless(rows),

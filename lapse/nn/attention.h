@@ -3,17 +3,11 @@
 
 #include <memory>
 
-#include "lapse/nn/linear.h"
 #include "lapse/nn/norm.h"
+#include "lapse/nn/projections.h"
 #include "lapse/nn/sublayer.h"
 
 namespace lapse {
-
-struct AttentionOptions {
-  double dropout = 0;  ///< on the weights
-  std::string initialisation = "default";
-  double divisor = 1;  ///< of the initial W_o
-};
 
 /// W_o attention(W_q x, rows), where rows of the table have the keys W_k x and values W_v x of x = before(h).
 class Attention : public Sublayer {
@@ -37,14 +31,12 @@ class Attention : public Sublayer {
   Columns tell(const MemoryTable& table) const;
 
   void name(NamedTensors& parameters);
-  std::vector<at::Tensor*> matrices() override { return {&query_.weight, &key_.weight, &value_.weight, &out_.weight}; }
+  std::vector<at::Tensor*> matrices() override { return w_.matrices(); }
   Method& method() { return *method_; }
   const Method& method() const { return *method_; }
   Norm& before() { return before_; }
 
  private:
-  bool bfloat16() const;                        // whether matrices are, and so keys and values
-  at::Tensor heads(const at::Tensor& x) const;  // [..., H D] as [..., H, D]
   /// What the block's own rows are made of, where keys and values are stored.
   struct Projected {
     at::Tensor x, query, key, value;  // [B, K, width] and, before their norms, [B, K, H D]
@@ -64,7 +56,7 @@ class Attention : public Sublayer {
   ModelShape shape_;
   double dropout_;
   std::unique_ptr<Method> method_;
-  Linear query_, key_, value_, out_;
+  Projections w_;
   Norm query_norm_, key_norm_, before_;
 };
 

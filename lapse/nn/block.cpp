@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 

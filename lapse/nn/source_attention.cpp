@@ -7,33 +7,19 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/dense/linear.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 
 using at::Tensor;
 
 SourceAttention::SourceAttention(const ModelShape& shape, const AttentionOptions& o, Norm before, Random& random)
-    : shape_(shape),
-      dropout_(o.dropout),
-      query_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random,
-             shape.scaled ? 1 : std::sqrt(static_cast<double>(shape.head_dim))),
-      key_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
-      value_(shape.heads * shape.head_dim, shape.width, false, o.initialisation, random),
-      out_(shape.width, shape.heads * shape.head_dim, false, o.initialisation, random, o.divisor),
-      before_(std::move(before)) {}
-
-void SourceAttention::name(const std::string& prefix, NamedTensors& parameters) {
-  query_.name(prefix + "query", parameters, /*bare=*/true);
-  key_.name(prefix + "key", parameters, /*bare=*/true);
-  value_.name(prefix + "value", parameters, /*bare=*/true);
-  out_.name(prefix + "out", parameters, /*bare=*/true);
-}
+    : shape_(shape), dropout_(o.dropout), w_(shape, o, random), before_(std::move(before)) {}
 
 SourceRows SourceAttention::packed(const Tensor& key, const Tensor& value, const Tensor& lengths) const {
   const int64_t B = key.size(0), S = key.size(1);
   const Tensor times = at::arange(S, key.options().dtype(at::kLong));
-  SourceRows rows{heads(key).flatten(0, 1), heads(value).flatten(0, 1), at::arange(B + 1, at::kLong) * S,
+  SourceRows rows{w_.heads(key).flatten(0, 1), w_.heads(value).flatten(0, 1), at::arange(B + 1, at::kLong) * S,
                   times.repeat({B})};
   if (!lengths.defined()) return rows;
   rows.offsets = at::constant_pad_nd(lengths.to(at::kCPU).cumsum(0), {1, 0});
@@ -43,9 +29,9 @@ SourceRows SourceAttention::packed(const Tensor& key, const Tensor& value, const
 }
 
 SourceRows SourceAttention::rows(const Tensor& x, const Tensor& lengths, bool bfloat16) const {
-  const auto made = lapse::linear(x, {key_.weight, value_.weight}, {.bfloat16 = bfloat16});
+  const auto made = lapse::linear(x, {w_.key.weight, w_.value.weight}, {.bfloat16 = bfloat16});
   SourceRows rows = packed(made[0], made[1], lengths);
-  if (key_.weight.scalar_type() == at::kBFloat16)
+  if (w_.bfloat16())
     for (Tensor* kept : {&rows.key, &rows.value}) *kept = kept->to(at::kBFloat16);
   return rows;
 }
@@ -53,8 +39,8 @@ SourceRows SourceAttention::rows(const Tensor& x, const Tensor& lengths, bool bf
 Tensor SourceAttention::operator()(const Tensor& h, LayerPass& pass) {
   if (pass.draws.dropped) return {};
   const bool bfloat16 = pass.options.bfloat16;
-  std::vector<Tensor> weights = {query_.weight};
-  if (!pass.source) weights.insert(weights.end(), {key_.weight, value_.weight});
+  std::vector<Tensor> weights = {w_.query.weight};
+  if (!pass.source) weights.insert(weights.end(), {w_.key.weight, w_.value.weight});
   const auto made = lapse::linear(before_(h), weights, {.bfloat16 = bfloat16});
   const SourceRows rows = pass.source ? *pass.source : packed(made[1], made[2], pass.options.lengths);
   RampOptions options;
@@ -66,11 +52,11 @@ Tensor SourceAttention::operator()(const Tensor& h, LayerPass& pass) {
     const auto seed = static_cast<int64_t>(mix64(*pass.draws.seed + 1));  // other than the layer's other attention's
     options.seed = at::full({1}, seed, pass.times.start.options());
   }
-  AttentionInputs inputs{heads(made[0]), rows.key, rows.value, rows.offsets, pass.times.start, rows.time};
-  if (bfloat16 || key_.weight.scalar_type() == at::kBFloat16)
+  AttentionInputs inputs{w_.heads(made[0]), rows.key, rows.value, rows.offsets, pass.times.start, rows.time};
+  if (bfloat16 || w_.bfloat16())
     for (Tensor* x : {&inputs.q, &inputs.k, &inputs.v}) *x = x->to(at::kBFloat16);
   const Tensor attended = ramp_attention(inputs, options).out.to(h.scalar_type());
-  return out_(attended.flatten(2), bfloat16);
+  return w_.out(attended.flatten(2), bfloat16);
 }
 
 }  // namespace lapse

@@ -20,17 +20,16 @@ class SourceAttention : public Sublayer {
   SourceRows rows(const at::Tensor& x, const at::Tensor& lengths, bool bfloat16) const;
 
   /// PREFIXquery and so on.
-  void name(const std::string& prefix, NamedTensors& parameters);
-  std::vector<at::Tensor*> matrices() override { return {&query_.weight, &key_.weight, &value_.weight, &out_.weight}; }
+  void name(const std::string& prefix, NamedTensors& parameters) { w_.name(prefix, parameters); }
+  std::vector<at::Tensor*> matrices() override { return w_.matrices(); }
   Norm& before() { return before_; }
 
  private:
   SourceRows packed(const at::Tensor& key, const at::Tensor& value, const at::Tensor& lengths) const;
-  at::Tensor heads(const at::Tensor& x) const { return x.unflatten(-1, {shape_.heads, shape_.head_dim}); }
 
   ModelShape shape_;
   double dropout_;
-  Linear query_, key_, value_, out_;
+  Projections w_;
   Norm before_;
 };
 

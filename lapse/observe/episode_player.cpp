@@ -5,6 +5,7 @@
 #include "lapse/core/error.h"
 #include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 
@@ -41,16 +42,15 @@ void EpisodePlayer::restore(const State& state) {
 }
 
 Tensor EpisodePlayer::seen(std::vector<int32_t>& bits) const {
-  bits.resize(world_->shape().most_words);
-  world_->observe(0, 1, bits.data());
-  const Tensor input = at::empty({1, 1, std::ssize(bits)}, at::kLong);
-  std::ranges::copy(bits, input.mutable_data_ptr<int64_t>());
+  const Tensor input = observed(*world_, 0, 1);
+  const auto* words = input.const_data_ptr<int64_t>();
+  bits.assign(words, words + input.numel());
   std::erase(bits, -1);
-  return input.to(model_.device());
+  return sent(input, model_.device());
 }
 
 Transformer::Result EpisodePlayer::read(const Tensor& input, BlockOptions how) {
-  if (state_.begins) how.begins = at::ones({1, 1}, at::TensorOptions(at::kBool).device(model_.device()));
+  if (state_.begins) how.begins = at::ones({1, 1}, at::kBool);
   return model_.forward(input, state_.memory, how);
 }
 
@@ -79,7 +79,7 @@ AgentStep EpisodePlayer::step(Observer& observer) {
   now.policy.assign(policy.const_data_ptr<double>(), policy.const_data_ptr<double>() + actions);
   now.value = said.value.item<double>();
   const float* logits = outputs.const_data_ptr<float>();
-  now.action = greedy_ ? likeliest(logits, actions) : choose(logits, actions, state_.actions);
+  now.action = choose(logits, actions, state_.actions, greedy_);
   world_->step(0, 1, &now.action, &now.result);
   state_.begins = now.result.end;
   if (now.result.end) ++state_.episodes, begin_episode();

@@ -9,7 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 

@@ -11,7 +11,7 @@
 #include "lapse/memory/samples.h"
 #include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 #include "lapse/train/actor_critic.h"
 
 namespace lapse {
@@ -34,12 +34,18 @@ ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, i
   return acting;
 }
 
-int32_t likeliest(const float* logits, int64_t actions) {
-  return static_cast<int32_t>(std::max_element(logits, logits + actions) - logits);
+Tensor observed(const Environments& environments, int64_t first, int64_t count) {
+  std::vector<int32_t> words(count * environments.shape().most_words);
+  environments.observe(first, count, words.data());
+  const Tensor all = at::empty({count, 1, environments.shape().most_words}, at::kLong);
+  std::ranges::copy(words, all.mutable_data_ptr<int64_t>());
+  return all;
 }
 
-int32_t choose(const float* logits, int64_t actions, Random& random) {
-  const float largest = *std::max_element(logits, logits + actions);
+int32_t choose(const float* logits, int64_t actions, Random& random, bool greedy) {
+  const float* best = std::max_element(logits, logits + actions);
+  if (greedy) return static_cast<int32_t>(best - logits);
+  const float largest = *best;
   double sum = 0;
   for (int64_t a = 0; a < actions; ++a) sum += std::exp(static_cast<double>(logits[a] - largest));
   double left = random.uniform() * sum;
@@ -97,24 +103,20 @@ Agents::Played Agents::play(Transformer& model, const std::vector<ModelMemory>& 
 }
 
 void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t count, Block& block) {
-  const int64_t K = block.steps, W = block.words, world = own_.first + first;
+  const int64_t K = block.steps, world = own_.first + first;
   const auto agents = agents_.begin() + world;
-  std::vector<int32_t> bits(count * W), actions(count);
+  std::vector<int32_t> actions(count);
   std::vector<StepResult> results(count);
-  auto* seen = block.seen.mutable_data_ptr<int64_t>();
   auto* begins = block.begins.mutable_data_ptr<bool>();
   // What the model says of the present states: [count, actions + 1].
   const auto read = [&](int64_t t) {
-    environments_->observe(world, count, bits.data());
+    const Tensor seen = observed(*environments_, world, count);
+    block.seen.narrow(0, first, count).narrow(1, t, 1).copy_(seen);
     bool any = false;
-    for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(bits.data() + i * W, W, seen + ((first + i) * (K + 1) + t) * W);
-      any |= begins[(first + i) * (K + 1) + t] = agents[i].begins;
-    }
+    for (int64_t i = 0; i < count; ++i) any |= begins[(first + i) * (K + 1) + t] = agents[i].begins;
     BlockOptions how;
     if (any) how.begins = block.begins.narrow(0, first, count).narrow(1, t, 1);
-    const Tensor input = sent(block.seen.narrow(0, first, count).narrow(1, t, 1), model.device());
-    return model.forward(input, memory, how).logits.squeeze(1).to(at::kCPU).contiguous();
+    return model.forward(sent(seen, model.device()), memory, how).logits.squeeze(1).to(at::kCPU).contiguous();
   };
   for (int64_t t = 0; t < K; ++t) {
     const Tensor y = read(t);

@@ -26,11 +26,13 @@ struct EpisodeSums {
 ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, int64_t first, int64_t streams,
                           int64_t steps);
 
-/// An action for logits [actions]: drawn from softmax(logits), or the likeliest.
+/// What environments first ... first + count - 1 show, as a model reads it: [count, 1, words] int64, -1 for no word.
+at::Tensor observed(const Environments& environments, int64_t first, int64_t count);
+
 inline constexpr const char* kPolicyNotFinite =
     "the policy is not finite: the model's weights are too large, as after a run that diverged";
-int32_t choose(const float* logits, int64_t actions, Random& random);
-int32_t likeliest(const float* logits, int64_t actions);
+/// An action for logits [actions]: drawn from softmax(logits), or the likeliest, which draws nothing.
+int32_t choose(const float* logits, int64_t actions, Random& random, bool greedy = false);
 
 /// An agent in each of a batch of environments, which it acts in without end.
 class Agents {

@@ -186,8 +186,9 @@ TEST(Agents, RefuseAForeignState) {
 
 TEST(Agents, ChooseByTheSoftmax) {
   const float logits[] = {0, 1000.5F, 1000};
-  EXPECT_EQ(likeliest(logits, 3), 1);
   Random random(1, "draws");
+  EXPECT_EQ(choose(logits, 3, random, /*greedy=*/true), 1);
+  EXPECT_EQ(random.counter(), 0U);
   int64_t counts[3] = {};
   constexpr int64_t kDraws = 100'000;
   for (int64_t i = 0; i < kDraws; ++i) ++counts[choose(logits, 3, random)];

@@ -13,7 +13,7 @@
 
 #include "lapse/core/process.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {
@@ -44,18 +44,14 @@ class Streams {
   /// One step of all; calls ended(number, episode) for those that end with it.
   template <class Ended>
   void step(const Ended& ended) {
-    const int64_t n = std::ssize(players_), W = environments_->shape().most_words;
-    std::vector<int32_t> bits(n * W), actions(n);
-    environments_->observe(0, n, bits.data());
-    const Tensor input = at::empty({n, 1, W}, at::kLong), begins = at::empty({n, 1}, at::kBool),
-                 lengths = at::empty({n}, at::kLong);
-    std::copy(bits.begin(), bits.end(), input.mutable_data_ptr<int64_t>());
+    const int64_t n = std::ssize(players_);
+    const Tensor begins = at::empty({n, 1}, at::kBool), lengths = at::empty({n}, at::kLong);
     for (int64_t i = 0; i < n; ++i) {
       begins.mutable_data_ptr<bool>()[i] = players_[i].now.steps == 0;
       lengths.mutable_data_ptr<int64_t>()[i] = players_[i].episode >= 0;
     }
     const at::Device device = model_.device();
-    const auto y = model_.forward(sent(input, device), memory_,
+    const auto y = model_.forward(sent(observed(*environments_, 0, n), device), memory_,
                                   {.observe = true, .lengths = sent(lengths, device), .begins = begins});
     for (size_t l = 0; l < layers.size(); ++l) {
       layers[l].memory_sum += y.reports[l].memory_sum, layers[l].queries += y.reports[l].queries;
@@ -66,10 +62,9 @@ class Streams {
     finite = std::all_of(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel(),
                          [](float x) { return std::isfinite(x); });
     if (!finite) return;
-    for (int64_t i = 0; i < n; ++i) {
-      const float* row = logits.const_data_ptr<float>() + i * (A + 1);
-      actions[i] = options_.greedy ? likeliest(row, A) : choose(row, A, *players_[i].draws);
-    }
+    std::vector<int32_t> actions(n);
+    for (int64_t i = 0; i < n; ++i)
+      actions[i] = choose(logits.const_data_ptr<float>() + i * (A + 1), A, *players_[i].draws, options_.greedy);
     std::vector<StepResult> results(n);
     environments_->step(0, n, actions.data(), results.data());
     for (int64_t i = 0; i < n; ++i) {

@@ -9,19 +9,21 @@ namespace lapse {
 
 const std::vector<ObjectiveEntry>& objective_table() {
   static const std::vector<ObjectiveEntry> table = {
-      {"language_modelling", "nats per predicted token", false, [](const Config&) { return language_modelling(); }},
-      {"scored_task", "the same where perhaps none is scored, 1e-6 added to their number", false,
-       [](const Config&) { return scored_task(); }},
-      {"actor_critic", "policy, value and entropy", true, [](const Config& c) { return actor_critic(c.actor_critic); }},
+      {"actor_critic", "policy, value and entropy", true, [](const Config& c) { return c.environment() != nullptr; },
+       [](const Config& c) { return actor_critic(c.actor_critic); }},
+      {"scored_task", "nats per predicted token; perhaps none is scored, 1e-6 is added to their number", false,
+       [](const Config& c) { return c.task() != nullptr; }, [](const Config&) { return scored_task(); }},
+      {"language_modelling", "nats per predicted token", false, [](const Config&) { return true; },
+       [](const Config&) { return language_modelling(); }},
   };
   return table;
 }
 
 const ObjectiveEntry& objective_of(const Config& config) {
-  std::string name = config.train.objective;
-  if (name == "usual")
-    name = config.environment() ? "actor_critic" : config.task() ? "scored_task" : "language_modelling";
-  return *std::ranges::find(objective_table(), name, &ObjectiveEntry::name);  // there is one: Config's fields say so
+  const std::string& name = config.train.objective;  // in the table, or "usual": Config's fields say so
+  return *std::ranges::find_if(objective_table(), [&](const ObjectiveEntry& entry) {
+    return name == "usual" ? entry.usual(config) : entry.name == name;
+  });
 }
 
 }  // namespace lapse

@@ -12,7 +12,8 @@ namespace lapse {
 
 struct ObjectiveEntry {
   std::string name, help;
-  bool acts;  ///< for agents in environments; else for what is predicted
+  bool acts;                            ///< for agents in environments; else for what is predicted
+  bool (*usual)(const Config& config);  ///< for such a run, unless one before it in the table is
   std::unique_ptr<Objective> (*make)(const Config& config);
 };
 const std::vector<ObjectiveEntry>& objective_table();

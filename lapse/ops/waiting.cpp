@@ -1,4 +1,4 @@
-#include "lapse/ops/device.h"
+#include "lapse/ops/waiting.h"
 
 #include "lapse/ops/aten.h"
 

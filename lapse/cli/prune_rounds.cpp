@@ -1,0 +1,72 @@
+#include "lapse/cli/prune_rounds.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lapse/core/error.h"
+#include "lapse/core/read_limit.h"
+
+namespace lapse {
+namespace {
+
+/// Whether a search makes `next` of `before`: one layer has `step` rows fewer, and no fewer than `step`.
+bool follows(const std::vector<int64_t>& next, const std::vector<int64_t>& before, int64_t step) {
+  int64_t lowered = 0;
+  for (size_t l = 0; l < next.size(); ++l) {
+    if (next[l] == before[l]) continue;
+    if (next[l] != before[l] - step || next[l] < step) return false;
+    ++lowered;
+  }
+  return lowered == 1;
+}
+
+/// The rounds of a file; throws nlohmann's exceptions. Empty if no search with these settings can have written them.
+std::vector<PruneRound> read_rounds(const Json& rounds, const Json& settings, size_t layers) {
+  std::vector<PruneRound> curve;
+  const int64_t step = settings.at("step");
+  std::vector<int64_t> before;
+  for (const Json& json : rounds) {
+    const Json& budgets = json.at("budgets");
+    const bool whole = std::ranges::all_of(budgets, [](const Json& budget) { return budget.is_number_integer(); });
+    PruneRound round{whole ? budgets.get<std::vector<int64_t>>() : std::vector<int64_t>(), json.at("loss")};
+    const bool first = curve.empty();
+    if (round.budgets.size() != layers || !std::isfinite(round.nats) || round.nats < 0) return {};
+    if (first && round.budgets != std::vector<int64_t>(layers, settings.at("context"))) return {};
+    if (!first && !follows(round.budgets, before, step)) return {};
+    before = round.budgets;
+    curve.push_back(std::move(round));
+  }
+  return curve;
+}
+
+}  // namespace
+
+Json to_json(const std::vector<PruneRound>& all) {
+  Json rounds = Json::array();
+  for (const auto& round : all)
+    rounds.push_back({{"total", round.total()}, {"loss", round.nats}, {"budgets", round.budgets}});
+  return rounds;
+}
+
+std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
+  if (!is_there(path_)) return {};
+  std::vector<PruneRound> curve;
+  try {
+    if (!is_file(path_)) fail("not a file");
+    const Json json = parse_json(read_file(path_, kSmallFile), path_.string());
+    if (json.at("settings") != settings_) return {};
+    curve = read_rounds(json.at("rounds"), settings_, layers);
+  } catch (const Error&) {
+  } catch (const nlohmann::json::exception&) {
+  }
+  if (curve.empty()) fail(path_.string() + ": not what `lapse prune` writes; delete it to search anew");
+  return curve;
+}
+
+void RoundsFile::save(const std::vector<PruneRound>& rounds) const {
+  save(Json{{"settings", settings_}, {"rounds", to_json(rounds)}});
+}
+
+void RoundsFile::save(const Json& result) const { write_file(path_, result.dump(1) + "\n"); }
+
+}  // namespace lapse
