@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Figures of experiments/documents/results/*.json: fewer_rows.svg, loss against rows held without training (the paper's
+Figure 7); figures.svg, losses by size, window, heads and updates (Figures 3 and 4).
+
+    .venv/bin/python experiments/documents/figures.py
+"""
+
+import json
+import pathlib
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numbers
+import matplotlib.pyplot as plt  # noqa: E402
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+WINDOWS = (16, 32, 64, 128, 192)
+READINGS = {  # of a run's evaluations: whose run, label, colour, marker
+    "budget": ("selective", "selective, budgets", "C1", "o"),
+    "h2o": ("standard", "standard, H2O", "C0", "s"),
+    "tova": ("standard", "standard, TOVA", "C2", "v"),
+    "sink_window": ("standard", "standard, sinks and a window", "C4", "^"),
+    "local": ("standard", "standard, a window", "C7", "x"),
+}
+MODELS = {  # the panels of fewer_rows.svg: the runs' names around the kind of attention
+    "d = 4, learned positions": "d4-256-{}-1",
+    "d = 2, relative positions": "d2-256-{}_relative-1",
+    "d = 4, relative positions, seed 1": "d4-256-{}_relative-1",
+    "d = 4, relative positions, seed 2": "d4-256-{}_relative-2",
+}
+KINDS = {"standard": "C0", "selective": "C1"}
+
+
+def result(name):
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def test_loss(name):
+    found = result(name)
+    return found and found["evaluation"]["test"]["loss"]
+
+
+def save(figure, name):
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+
+
+def fewer_rows():
+    figure, panels = plt.subplots(1, len(MODELS), figsize=(3.8 * len(MODELS), 3.4))
+    for axes, (title, name) in zip(panels, MODELS.items()):
+        for reading, (kind, label, colour, marker) in READINGS.items():
+            read = (result(name.format(kind)) or {"evaluation": {}})["evaluation"]
+            found = [read[key] for key in (*(f"{reading}_{rows}" for rows in WINDOWS), "test") if key in read]
+            axes.plot([one["memory_mean"] for one in found], [one["loss"] for one in found], f"{marker}-", color=colour, label=label, markersize=5)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("rows held, mean of layers and queries")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("nats per piece, test")
+    panels[0].legend(fontsize=8)
+    save(figure, "fewer_rows")
+
+
+def lines(axes, values, name, label):
+    """Test losses of both kinds, where there are such runs: name(kind, value)."""
+    for kind, colour in KINDS.items():
+        found = [(value, loss) for value in values if (loss := test_loss(name(kind, value)))]
+        axes.plot([x for x, _ in found], [y for _, y in found], "o-", color=colour, label=f"{kind}, {label}", markersize=4)
+
+
+def size_context_heads_updates():
+    figure, (size, context, heads, updates) = plt.subplots(1, 4, figsize=(15, 3.4))
+    lines(size, (2, 3, 4), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
+    size.set_xlabel("d: layers and heads, of width 64 d")
+    size.set_xticks((2, 3, 4))
+    size.set_ylabel("nats per piece, test")
+    lines(context, (256, 512, 1024), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
+    context.set_xlabel("window, pieces")
+    context.set_xticks((256, 512, 1024))
+    standard = {2: "d2-256-standard-1"} | {n: f"d2-256-standard_{n}_heads-1" for n in (3, 4, 8, 16)}
+    found = [(n, loss) for n, name in standard.items() if (loss := test_loss(name))]
+    heads.plot([n for n, _ in found], [loss for _, loss in found], "o-", color=KINDS["standard"], markersize=4, label="standard")
+    heads.axhline(test_loss("d2-256-selective-1"), color=KINDS["selective"], label="selective, 2 heads")
+    heads.set_xlabel("heads of width 64, d = 2")
+    for label, end, colour in (("learned positions, 5,000 updates", "-1", "C3"), ("learned positions, 20,000 updates", "_20k-1", "C5"), ("relative positions, 5,000 updates", "_relative-1", "C8")):
+        curves = [{line["update"]: line["loss"] for line in result(f"d2-256-{kind}{end}")["validation"]} for kind in KINDS]
+        updates.plot(list(curves[0]), [curves[0][n] - curves[1][n] for n in curves[0]], color=colour, label=label)
+    updates.axhline(0, color="0.6", linewidth=0.8)
+    updates.set_xlabel("updates, d = 2")
+    updates.set_ylabel("standard − selective, nats, validation")
+    for axes in (size, context, heads, updates):
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    save(figure, "figures")
+
+
+if __name__ == "__main__":
+    fewer_rows()
+    size_context_heads_updates()
