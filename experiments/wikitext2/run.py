@@ -26,6 +26,13 @@ def runs():
     yield run("expire_span_1e-6-1", {})
     yield run("fixed_span_32-1", fixed(32))
     yield run("expire_span_1e-4-1", {"expire_span.loss": 1e-4})
+    # The same positions for all: buckets of ages, where a fixed span else has an embedding for each of its ages.
+    for seed in (1, 2):
+        same = {"model.positions": "buckets", "train.seed": seed}
+        for span in (16, 64, 512, 128, 32, 256):
+            yield run(f"fixed_span_{span}_buckets-{seed}", same | fixed(span))
+        for alpha in ("1e-5", "1e-4", "1e-6"):
+            yield run(f"expire_span_{alpha}_buckets-{seed}", same | {"expire_span.loss": float(alpha)})
 
 
 def main():
