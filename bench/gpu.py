@@ -223,13 +223,14 @@ def run_flex(deadline):
         suffix = ", ragged" if ragged else ""
         try:
             one, two, make = flex_ramp(args, spans, ragged)
-            error = (one().float() - ours()[0].float()).abs().max().item()
+            theirs, mine = one().float(), ours()[0].float()
+            error = ((theirs - mine).abs().max() / theirs.abs().max()).item()
         except Exception as error:
             if SMOKE:
                 raise
             table.append({"what": f"flex{suffix}", **case, "error": str(error).splitlines()[0][:160]})
             continue
-        assert error <= 0.05, f"FlexAttention and ramp_attention differ by {error:.3g}: they do not compute the same"
+        assert error <= 0.05, f"FlexAttention and ramp_attention differ by {error:.3g} of the largest output: not the same"
         if SMOKE:  # not compiled, and without a backward pass
             continue
         record(f"flex mask{suffix}", case, make)

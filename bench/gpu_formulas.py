@@ -52,8 +52,8 @@ def eager_selective(q, k, v):
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
 def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
-    """Rows of a memory and of the block itself, the oldest `expired` of them at random gone for good; the rest fade out
-    somewhere within or after the block."""
+    """Rows of a memory and of the block itself. Of those of the memory a share `expired`, at random, is gone for good; of the
+    others a tenth fades out within the block, and the rest after it. And how many pairs of queries and rows have m > 0."""
     draw = torch.Generator().manual_seed(seed)
     counts = [rows if not ragged else max(K, rows - b * rows // B // 2) for b in range(B)]
     N = sum(counts)
@@ -63,13 +63,17 @@ def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
     age = rows - times
     spans = torch.rand(N, generator=draw) * 4 * rows + 2 * K
     gone = (torch.rand(N, generator=draw) < expired) & (age > 0)
+    fades = torch.rand(N, generator=draw) < 0.1
+    spans = torch.where(fades, torch.rand(N, generator=draw) * K, spans)
     spans = torch.where(gone, torch.full((N,), -2 * RAMP), age.clamp(min=0) + spans)
     offsets = torch.tensor([0, *counts]).cumsum(0)
     offsets = offsets if SMOKE else offsets.pin_memory()
     args = dict(q=new(B, K, H, D), k=new(N, H, D), v=new(N, H, D), offsets=offsets, start=start.to(DEVICE),
                 time=times.to(DEVICE))  # fmt: skip
-    pairs = sum(int((((times[o : o + n, None] < rows + torch.arange(K)) & (~gone)[o : o + n, None]).sum()))
-                for o, n in zip(offsets.tolist(), counts))  # fmt: skip
+    pairs = 0
+    for o, n in zip(offsets.tolist(), counts):
+        ages = rows + torch.arange(K) - times[o : o + n, None]
+        pairs += int(((ages >= 1) & (ages < spans[o : o + n, None] + RAMP)).sum())
     return args, spans.to(DEVICE), pairs
 
 

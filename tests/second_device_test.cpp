@@ -130,9 +130,10 @@ TEST_P(SecondDeviceModel, AStepWaitsSeldom) {
   };
   const std::map<std::string, int64_t> in_each_layer = {{"adaptive_span", 2}, {"compressive", 12}};
   const auto more = in_each_layer.find(GetParam().method);
-  const int64_t few = waits_of(kStreams), layers = 2;
+  const int64_t few = waits_of(kStreams), layers = 2, usual = GetParam().norm == "pre" ? 4 : 2;
   EXPECT_EQ(few, waits_of(4 * kStreams));
-  EXPECT_LE(few, (GetParam().norm == "pre" ? 4 : 2) + (more == in_each_layer.end() ? 0 : layers * more->second));
+  EXPECT_GE(few, usual);
+  EXPECT_LE(few, usual + (more == in_each_layer.end() ? 0 : layers * more->second));
 }
 
 // A token waits for its logits; now and then for how many rows are left, which methods with budgets do at every token.
@@ -147,6 +148,7 @@ TEST_P(SecondDeviceModel, ATokenWaitsSeldom) {
   const int64_t before = second_device_reads();
   for (int64_t i = 0; i < kTokens; ++i) generator.next();
   const int64_t layers = GetParam().method == "adaptive_span" ? 2 : 0, bands = GetParam().norm == "pre" ? 1 : 0;
+  EXPECT_GT(second_device_reads() - before, kTokens);
   EXPECT_LE(second_device_reads() - before, kTokens * (2 + bands + 2 * layers));
 }
 
@@ -205,7 +207,7 @@ TEST_P(SecondDeviceModel, ReadsAsOnTheCpu) {
   }
 }
 
-// Weights in bfloat16: many rows and few, which are multiplied in float32.
+// Weights in bfloat16: many rows, and few, which only the CPU multiplies in float32.
 TEST_P(SecondDeviceModel, ReadsBfloat16AsOnTheCpu) {
   const Threads one(1);
   at::NoGradGuard no_grad;

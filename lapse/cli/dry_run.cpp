@@ -26,18 +26,20 @@ void print(const Config& config, const Trial& trial) {
             << fmt::format("data        {}\n", trial.source)
             << fmt::format("an update   {} x {} {}s\n", config.train.batch, config.train.block, trial.unit)
             << fmt::format(
-                   "memory      about {} in use at first, {} once memories are full (estimates); {} are free here\n",
+                   "memory      about {} in use at first, {} once memories are full (estimates); {} are free {}\n",
                    byte_size(trial.memory.least), byte_size(trial.memory.most),
-                   byte_size(static_cast<double>(trial.available_memory)));
+                   byte_size(static_cast<double>(trial.available_memory)),
+                   config.train.device == "cpu" ? "here" : "on the device");
   if (trial.updates == 0) return;
   if (trial.parts > 1)
     std::cout << fmt::format(
         "            too large, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
         trial.parts);
-  std::cout << fmt::format(
-                   "tried       {} updates: {} each (median), {:.0f} {}s/s, peak memory {} with what was freed\n",
-                   trial.updates, time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
-                   trial.unit, byte_size(static_cast<double>(trial.peak_memory)))
+  std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {} {} with what was freed\n",
+                           trial.updates, time_of(trial.seconds_per_update),
+                           trial.steps_per_update / trial.seconds_per_update, trial.unit,
+                           config.train.device == "cpu" ? "peak memory" : "peak memory of the host",
+                           byte_size(static_cast<double>(trial.peak_memory)))
             << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
                            trial.rows)
             << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,

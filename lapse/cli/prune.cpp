@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <optional>
 
@@ -238,11 +237,7 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
     measured["loss_standard"] = loss_of(arguments, other, reader);
   }
   Json result = to_json(chosen, all);
-  result.update({{"threshold", options.threshold},
-                 {"full", all},
-                 {"chosen_on", on},
-                 {"measured_on", measured},
-                 {"rounds", to_json(curve)}});
+  result.update({{"threshold", options.threshold}, {"full", all}, {"chosen_on", on}, {"measured_on", measured}});
   if (options.threshold == full.nats) return result;
   const PruneRound& own = chosen_round(curve, full.nats);  // what the model's own loss allows
   result["at_own_loss"] = to_json(own, all);
@@ -277,9 +272,9 @@ int run(const Command& verb, const Arguments& arguments) {
   budgets_of(pruned_config.method()).budgets() = chosen_round(curve, options.threshold).budgets;
   reader.checkpoint.save_as(out, pruned_config);
 
-  Json result = {{"settings", file.settings()}, {"checkpoint", out.string()}};  // by the first the file is known
-  result.update(result_of(arguments, *model, curve, options, full, other, reader));
-  file.save(result);
+  Json found = result_of(arguments, *model, curve, options, full, other, reader);
+  found["checkpoint"] = out.string();
+  const Json result = file.save(curve, found);
   if (arguments.json)
     std::cout << result.dump(1) << '\n';
   else

@@ -39,14 +39,15 @@ std::vector<PruneRound> read_rounds(const Json& rounds, const Json& settings, si
   return curve;
 }
 
-}  // namespace
-
+/// [{"total", "loss", "budgets"}, ...]
 Json to_json(const std::vector<PruneRound>& all) {
   Json rounds = Json::array();
   for (const auto& round : all)
     rounds.push_back({{"total", round.total()}, {"loss", round.nats}, {"budgets", round.budgets}});
   return rounds;
 }
+
+}  // namespace
 
 std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
   if (!is_there(path_)) return {};
@@ -63,10 +64,12 @@ std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
   return curve;
 }
 
-void RoundsFile::save(const std::vector<PruneRound>& rounds) const {
-  save(Json{{"settings", settings_}, {"rounds", to_json(rounds)}});
+Json RoundsFile::save(const std::vector<PruneRound>& rounds, const Json& more) const {
+  Json all = {{"settings", settings_}};
+  all.update(more);
+  all["rounds"] = to_json(rounds);
+  write_file(path_, all.dump(1) + "\n");
+  return all;
 }
-
-void RoundsFile::save(const Json& result) const { write_file(path_, result.dump(1) + "\n"); }
 
 }  // namespace lapse

@@ -18,18 +18,12 @@ class RoundsFile {
   /// The rounds of an interrupted search with these settings; none if there was none. Error if the file is of another
   /// form.
   std::vector<PruneRound> earlier(size_t layers) const;
-  void save(const std::vector<PruneRound>& rounds) const;
-  /// The rounds, and whatever else the search found.
-  void save(const Json& result) const;
-
-  const Json& settings() const { return settings_; }
+  /// Writes the rounds, and `more` that the search found. Returns all that the file holds.
+  Json save(const std::vector<PruneRound>& rounds, const Json& more = Json::object()) const;
 
  private:
   fs::path path_;
   Json settings_;
 };
-
-/// [{"total", "loss", "budgets"}, ...]
-Json to_json(const std::vector<PruneRound>& rounds);
 
 }  // namespace lapse

@@ -241,9 +241,9 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
     all[name] = both.index_select(0, order);
     if (samples() == 1) all[name] = with_room(all[name]);
   }
+  const Tensor counts = counts_of(sample, samples()).to(at::kCPU);
   columns_ = std::move(all);
   room_.take();
-  const Tensor counts = counts_of(sample, samples()).to(at::kCPU);
   for (int64_t b = 0, sum = 0; b < samples(); ++b) {
     const int64_t count = counts.const_data_ptr<int64_t>()[b];
     offsets_[b + 1] += sum += count;

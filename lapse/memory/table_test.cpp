@@ -119,6 +119,35 @@ TEST(MemoryTable, AgreesWithVectorsOfRows) {
     }
 }
 
+// Empty tables, packed ones and one with room among them: each is left as it would be by itself.
+TEST(MemoryTable, SeveralLoseRowsAtOnce) {
+  std::vector<MemoryTable> tables;
+  for (const int64_t B : {2, 0, 1, 3, 2}) tables.emplace_back(B);
+  for (const size_t i : {0, 2, 3})
+    append_at(tables[i], at::full({tables[i].samples()}, 10, at::kLong),
+              columns_of(at::arange(tables[i].samples() * 5, at::kLong).view({tables[i].samples(), 5})));
+  tables[3].reserve(4);
+  std::vector<MemoryTable> alone = tables;
+  std::vector<MemoryTable::Sieve> sieves;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const Tensor mask =
+        tables[i].rows() == 0 ? at::ones({0}, at::kBool) : (tables[i].time() + tables[i].sample()).remainder(3) != 1;
+    sieves.push_back({&tables[i], mask});
+    alone[i].keep(mask);
+  }
+  MemoryTable::keep(sieves);
+  int64_t rows = 0;
+  for (size_t i = 0; i < tables.size(); ++i) {
+    EXPECT_TRUE(at::equal(tables[i].offsets(), alone[i].offsets())) << i;
+    EXPECT_EQ(tables[i].room(), alone[i].room());
+    for (const auto& [name, values] : tables[i].columns()) {
+      EXPECT_TRUE(at::equal(values, alone[i].column(name))) << name;
+    }
+    rows += tables[i].rows();
+  }
+  EXPECT_GT(rows, 0);
+}
+
 TEST(MemoryTable, InsertsRowsAtTheirPlaces) {
   for (const bool filled : {false, true})
     for (int64_t B : {1, 3}) {

@@ -16,7 +16,7 @@ class Attention : public Sublayer {
   Attention(const MethodOptions& method, const ModelShape& shape, int64_t layer, const AttentionOptions& options,
             Norm before, Random& random);
 
-  /// The block's rows come into pass.table before they are read, and pass.kept says which may leave it. With layer drop
+  /// The block's rows come into pass.table before they are read, and pass.kept says which stay. With layer drop
   /// only that happens.
   at::Tensor operator()(const at::Tensor& h, LayerPass& pass) override;
 

@@ -7,7 +7,9 @@ namespace lapse {
 using at::Tensor;
 
 Tensor sent(const Tensor& x, at::Device device) {
-  return x.device() == device ? x : x.to(device, x.scalar_type(), /*non_blocking=*/x.device().is_cpu());
+  if (x.device() == device) return x;
+  const Tensor from = x.device().is_cpu() && device.is_cuda() ? x.pin_memory() : x;
+  return from.to(device, x.scalar_type(), /*non_blocking=*/x.device().is_cpu());
 }
 
 Tensor places_of(const Tensor& mask, int64_t count) {

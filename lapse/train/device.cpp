@@ -1,12 +1,13 @@
 #include "lapse/train/device.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cstdlib>
+#include <limits>
 #include <vector>
 
 #include "lapse/core/error.h"
@@ -68,7 +69,14 @@ at::Device find_device(const std::string& name) {
 
 int64_t free_memory(at::Device device, int64_t processes) {
   if (!device.is_cuda()) return available_memory() / processes;
-  return static_cast<int64_t>(at::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  // By name, as NVIDIA's runtime came with libtorch_cuda.so.
+  using Ask = int (*)(size_t * free, size_t * total);
+  const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  const c10::OptionalDeviceGuard there(device);
+  size_t free = 0, total = 0;
+  if (ask == nullptr || ask(&free, &total) != 0) return std::numeric_limits<int64_t>::max();  // then nothing is refused
+  const int64_t devices = c10::impl::getDeviceGuardImpl(device.type())->deviceCount();
+  return static_cast<int64_t>(free) / ((processes + devices - 1) / devices);
 }
 
 int64_t usable_memory(at::Device device, int64_t processes) {

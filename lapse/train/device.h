@@ -12,7 +12,7 @@ namespace lapse {
 /// own as far as they go (LOCAL_RANK). Error, naming what there is, for another one.
 at::Device find_device(const std::string& name);
 
-/// Bytes that are free where `device` keeps its tensors; the CPU's are shared by so many processes.
+/// Bytes that are free where `device` keeps its tensors, for one of so many processes of this machine.
 int64_t free_memory(at::Device device, int64_t processes = 1);
 /// The same with what the process has there already, before its model is on a GPU.
 int64_t usable_memory(at::Device device, int64_t processes = 1);

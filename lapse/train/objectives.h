@@ -13,7 +13,7 @@ namespace lapse {
 struct ObjectiveEntry {
   std::string name, help;
   bool acts;                            ///< for agents in environments; else for what is predicted
-  bool (*usual)(const Config& config);  ///< for such a run, unless one before it in the table is
+  bool (*usual)(const Config& config);  ///< "usual" is the first entry for which this holds
   std::unique_ptr<Objective> (*make)(const Config& config);
 };
 const std::vector<ObjectiveEntry>& objective_table();

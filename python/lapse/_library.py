@@ -44,13 +44,14 @@ def load_gpu_kernels() -> None:
     """Of the library of a checkout in which they were built: those of libtorch's CUDA key. Without them attention on a GPU
     runs its reference, which a warning says."""
     folder = library_path().parent
-    kernels, library = folder / "lapse_kernels.bin", folder / "liblapse_cuda.so"
-    if kernels.is_file() and library.is_file():
+    library = folder / "liblapse_cuda.so"
+    missing = [file.name for file in (library, folder / "lapse_kernels.bin") if not file.is_file()]
+    if not missing:
         torch.ops.load_library(str(library))
         return
     warnings.warn(
-        f"lapse: attention on a GPU will be slow, by the reference: there is no {kernels}. Build it in a checkout "
-        "(scripts/build.sh release cuda_kernels), and let LAPSE_OPS name the liblapse_ops.so beside it",
+        f"lapse: attention on a GPU will be slow, by the reference: there is no {' and no '.join(missing)} in {folder}. In a "
+        "checkout `scripts/build.sh release lapse_cuda cuda_kernels` makes both; let LAPSE_OPS name the liblapse_ops.so beside them",
         stacklevel=2,
     )
 
