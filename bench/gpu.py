@@ -200,6 +200,16 @@ def run_ramp(deadline):
     forward, both, _, _, flops = ramp_call(RAGGED, ragged=True)
     record("ramp forward, ragged", RAGGED, forward, flops)
     record("ramp both, ragged", RAGGED, both, 3.5 * flops)
+    surviving()
+
+
+def surviving():
+    """Time by pair that is seen, against that where nothing has expired: 1 where it follows the rows that survive."""
+    for line in [x for x in table if x["what"] in ("ramp forward", "ramp both") and x.get("expired") and "tflops" in x]:
+        same = {n: line[n] for n in ("what", "B", "K", "rows", "H", "D")}
+        full = next((x for x in table if x.get("expired") == 0 and same.items() <= x.items() and "tflops" in x), None)
+        if full:
+            line["time_by_pair"] = full["tflops"] / line["tflops"]
 
 
 def eager_calls(args, spans):
@@ -225,10 +235,10 @@ def run_flex(deadline):
             one, two, make = flex_ramp(args, spans, ragged)
             theirs, mine = one().float(), ours()[0].float()
             error = ((theirs - mine).abs().max() / theirs.abs().max()).item()
-        except Exception as error:
+        except Exception as failed:
             if SMOKE:
                 raise
-            table.append({"what": f"flex{suffix}", **case, "error": str(error).splitlines()[0][:160]})
+            table.append({"what": f"flex{suffix}", **case, "error": str(failed).splitlines()[0][:160]})
             continue
         assert error <= 0.05, f"FlexAttention and ramp_attention differ by {error:.3g} of the largest output: not the same"
         if SMOKE:  # not compiled, and without a backward pass
@@ -236,46 +246,72 @@ def run_flex(deadline):
         record(f"flex mask{suffix}", case, make)
         for name, run, work in (("forward", one, flops), ("both", two, 3.5 * flops)):
             name += suffix
-            other = record(f"flex {name}", case, run, work)
-            mine = next((x.get("ms") for x in table if x["what"] == f"ramp {name}" and case.items() <= x.items()), None)
-            if mine and other:
-                table.append({"what": f"ramp {name} over flex", **case, "times": other / mine})
-                print(f"  {name}: {other / mine:.2f} x compiled FlexAttention", flush=True)
+            record(f"flex {name}", case, run, work)
+            compare(f"ramp {name} over flex", case, f"ramp {name}", f"flex {name}")
+
+
+def flex_selective(q, k, v):
+    """(forward, forward and backward) by FlexAttention with F in memory."""
+    attention, block_mask = flex()
+    N, D = q.shape[1], q.shape[3]
+    heads = [x.transpose(1, 2).contiguous().requires_grad_(not SMOKE) for x in (q, k, v)]
+    mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)  # once: it is always the same
+    causal = torch.ones(N, N, dtype=torch.bool, device=DEVICE).tril()
+
+    def forward():
+        F = eager_masking((heads[0][:, 0] @ heads[1][:, 0].transpose(1, 2)).float() / D**0.5, causal)
+        return attention(*heads, score_mod=lambda s, b, h, i, j: s - F[b, i, j], block_mask=mask)
+
+    grad = torch.randn_like(heads[0])
+    return torch.no_grad()(forward), lambda: torch.autograd.grad(forward(), heads, grad)
+
+
+def compare(what, case, ours, theirs):
+    """How many times as fast as another line of the table the first is, and what share of its memory it takes."""
+    mine, other = ({line["what"]: line for line in table if case.items() <= line.items()}.get(name, {}) for name in (ours, theirs))
+    if mine.get("ms") and other.get("ms"):
+        ratios = {"times": other["ms"] / mine["ms"], "memory": mine["bytes"] / max(1, other["bytes"])}
+        table.append({"what": what, **case, **ratios})
+        print(f"  {what}: {ratios['times']:.2f} x as fast, {ratios['memory']:.2f} of its memory", flush=True)
 
 
 def run_selective(deadline):
     H, D = (2, 16) if SMOKE else (8, 64)
-    for N in (40,) if SMOKE else (512, 1024, 2048, 4096, 8192):
+    for N in (40,) if SMOKE else (4096, 8192, 512, 1024, 2048):
         if time.time() > deadline:
             return table.append({"what": "selective", "error": "out of time; the rest was left out"})
         B = 1 if SMOKE else 2
         q, k, v = (torch.randn(B, N, H, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
         rest = selective_arguments(B, N)
         case = {"B": B, "N": N, "H": H, "D": D}
+        flops = 4 * B * H * D * N * (N + 1) // 2  # of pairs that are seen; that F costs a product more counts nothing
         forward = lambda: selective.selective_attention(q, k.flatten(0, 1), v.flatten(0, 1), **rest)
 
         def both():
             y = forward()
-            return selective.selective_attention_backward(q, y[1], y[0], y[3], q, k.flatten(0, 1), v.flatten(0, 1),
-            **rest)
+            return selective.selective_attention_backward(q, y[1], y[0], y[3], q, k.flatten(0, 1), v.flatten(0, 1), **rest)
 
-        ours = record("selective forward", case, forward)
-        record("selective both", case, both)
-        record("eager selective", case, lambda: torch.no_grad()(eager_selective)(q, k, v))
+        record("selective forward", case, forward, flops)
+        record("selective both", case, both, 3.5 * flops)
+        learned = [x.detach().requires_grad_() for x in (q, k, v)]
+        grad = torch.randn_like(q)
+        record("eager selective forward", case, lambda: torch.no_grad()(eager_selective)(q, k, v), flops)
+        record("eager selective both", case, lambda: torch.autograd.grad(eager_selective(*learned)[0], learned, grad), 3.5 * flops)
+        one, two = flex_selective(q, k, v)
+        try:
+            error = (one().transpose(1, 2).float() - eager_selective(q, k, v)[0].float()).abs().max().item()
+        except Exception as failed:
+            if SMOKE:
+                raise
+            table.append({"what": "flex selective", **case, "error": str(failed).splitlines()[0][:160]})
+            continue
+        assert error <= 0.1, f"FlexAttention and selective attention's formulas differ by {error:.3g}"
         if SMOKE:
             continue
-        attention, block_mask = flex()
-        heads = [x.transpose(1, 2).contiguous() for x in (q, k, v)]
-        mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)  # once: it is always the same
-        causal = torch.ones(N, N, dtype=torch.bool, device=DEVICE).tril()
-
-        def flex_forward():
-            F = eager_masking((q[:, :, 0] @ k[:, :, 0].transpose(1, 2)).float() / D**0.5, causal)
-            return attention(*heads, score_mod=lambda s, b, h, i, j: s - F[b, i, j], block_mask=mask)
-
-        theirs = record("flex selective, F in memory", case, lambda: torch.no_grad()(flex_forward)())
-        if ours and theirs:
-            table.append({"what": "selective forward over flex", **case, "times": theirs / ours})
+        record("flex selective forward, F in memory", case, one, flops)
+        record("flex selective both, F in memory", case, two, 3.5 * flops)
+        for passes in ("forward", "both"):
+            compare(f"selective {passes} over flex", case, f"selective {passes}", f"flex selective {passes}, F in memory")
 
 
 def run_decode(deadline):

@@ -40,7 +40,7 @@ def eager_masking(logits, causal):
 
 
 def eager_selective(q, k, v):
-    """N queries before N rows, from a stream's beginning."""
+    """N queries before N rows, from a stream's beginning: the output, and F."""
     B, N, H, D = q.shape
     q, k, v = (x.reshape(B, N, H, D).transpose(1, 2) for x in (q, k, v))
     logits = (q @ k.transpose(2, 3)).float() / math.sqrt(D)
@@ -54,27 +54,24 @@ def eager_selective(q, k, v):
 def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
     """Rows of a memory and of the block itself. Of those of the memory a share `expired`, at random, is gone for good; of the
     others a tenth fades out within the block, and the rest after it. And how many pairs of queries and rows have m > 0."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator(DEVICE).manual_seed(seed)
     counts = [rows if not ragged else max(K, rows - b * rows // B // 2) for b in range(B)]
     N = sum(counts)
-    new = lambda *shape: torch.randn(*shape, generator=draw).to(dtype).to(DEVICE)
-    start = torch.full((B,), rows)
-    times = torch.cat([rows + K - torch.arange(n, 0, -1) for n in counts])
+    new = lambda *shape: torch.randn(*shape, generator=draw, device=DEVICE, dtype=torch.float32).to(dtype)
+    uniform = lambda: torch.rand(N, generator=draw, device=DEVICE)
+    start = torch.full((B,), rows, device=DEVICE)
+    times = torch.cat([rows + K - torch.arange(n, 0, -1, device=DEVICE) for n in counts])
     age = rows - times
-    spans = torch.rand(N, generator=draw) * 4 * rows + 2 * K
-    gone = (torch.rand(N, generator=draw) < expired) & (age > 0)
-    fades = torch.rand(N, generator=draw) < 0.1
-    spans = torch.where(fades, torch.rand(N, generator=draw) * K, spans)
-    spans = torch.where(gone, torch.full((N,), -2 * RAMP), age.clamp(min=0) + spans)
+    spans = uniform() * 4 * rows + 2 * K
+    gone = (uniform() < expired) & (age > 0)
+    spans = torch.where(uniform() < 0.1, uniform() * K, spans)
+    spans = torch.where(gone, -2 * RAMP, age.clamp(min=0) + spans)
     offsets = torch.tensor([0, *counts]).cumsum(0)
     offsets = offsets if SMOKE else offsets.pin_memory()
-    args = dict(q=new(B, K, H, D), k=new(N, H, D), v=new(N, H, D), offsets=offsets, start=start.to(DEVICE),
-                time=times.to(DEVICE))  # fmt: skip
-    pairs = 0
-    for o, n in zip(offsets.tolist(), counts):
-        ages = rows + torch.arange(K) - times[o : o + n, None]
-        pairs += int(((ages >= 1) & (ages < spans[o : o + n, None] + RAMP)).sum())
-    return args, spans.to(DEVICE), pairs
+    args = dict(q=new(B, K, H, D), k=new(N, H, D), v=new(N, H, D), offsets=offsets, start=start, time=times)
+    # Of ages age, ..., age + K - 1 those from 1 on and below span + RAMP.
+    seen = (torch.minimum((spans + RAMP).ceil().long(), age + K) - age.clamp(min=1)).clamp(min=0)
+    return args, spans, int(seen.sum())
 
 
 def selective_arguments(B, N):

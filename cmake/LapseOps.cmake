@@ -38,10 +38,12 @@ endif()
 
 file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
 list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
+# The references alone, which need no Highway.
+set(REFERENCE_SOURCES attention/references_only.cpp attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp
+  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp)
+list(TRANSFORM REFERENCE_SOURCES PREPEND ${lapse_root}/lapse/ops/)
 if(NOT TARGET hwy::hwy)
-  set(OPS_SOURCES references_only.cpp options.cpp ramp/schema.cpp ramp/reference.cpp selective/schema.cpp selective/checks.cpp
-    selective/reference.cpp)
-  list(TRANSFORM OPS_SOURCES PREPEND ${lapse_root}/lapse/ops/attention/)
+  set(OPS_SOURCES ${REFERENCE_SOURCES})
 endif()
 add_library(lapse_ops SHARED ${OPS_SOURCES})
 set_target_properties(lapse_ops PROPERTIES DEFINE_SYMBOL "")  # else others could not share its precompiled header

@@ -39,6 +39,13 @@ def with_gradients(args):
 class Compiled(unittest.TestCase):
     assert_near = ramp.Kernels.assert_near
 
+    def check_outputs(self, operator, args, tolerance, what):
+        """Without gradients, and where a kernel of its own reads few queries."""
+        expected = operator(**ramp.doubled(args))
+        got = operator(**ramp.there(args))
+        for i, (x, y) in enumerate(zip(got, expected, strict=True)):
+            self.assert_near(x, y, tolerance, f"{what}, output {i}")
+
     def check(self, operator, args, tolerance, outputs):
         """Two outputs and every gradient of a weighted sum of them."""
         results = []
@@ -55,14 +62,35 @@ class Compiled(unittest.TestCase):
         for name in ramp.CASES:
             for dtype in ramp.TOLERANCE:
                 with self.subTest(name, dtype=dtype):
-                    self.check(torch.ops.lapse.ramp_attention, ramp.make(name, dtype), 4 * ramp.TOLERANCE[dtype],
+                    self.check(torch.ops.lapse.ramp_attention, ramp.make(name, dtype), 4 * ramp.tolerance(name, dtype),
                                ("out", "ramp_sum"))  # fmt: skip
 
     def test_selective_attention(self):
         for name in selective.CASES:
-            with self.subTest(name):
-                self.check(torch.ops.lapse.selective_attention, selective.make(name, torch.float32),
-                           8 * selective.TOLERANCE[torch.float32], ("out", "memory"))  # fmt: skip
+            for dtype in selective.TOLERANCE:
+                with self.subTest(name, dtype=dtype):
+                    self.check(torch.ops.lapse.selective_attention, selective.make(name, dtype),
+                               8 * selective.tolerance(name, dtype), ("out", "memory"))  # fmt: skip
+
+    def test_what_rows_receive_and_few_queries(self):
+        for module, operator in ((ramp, torch.ops.lapse.ramp_attention), (selective, torch.ops.lapse.selective_attention)):
+            for name in module.CASES:
+                for dtype in module.TOLERANCE:
+                    args = module.make(name, dtype)
+                    more = {"received": True} if module is ramp else {}
+                    with self.subTest(name, operator=str(operator), dtype=dtype):
+                        self.check_outputs(operator, args | more, 2 * module.tolerance(name, dtype), name)
+                        for few in (1, 3):
+                            if "dropout" not in args and args["q"].shape[1] >= few:
+                                last = ramp.last_queries(args, few) | more
+                                self.check_outputs(operator, last, 2 * module.tolerance(name, dtype), f"{name}, {few}")
+
+    def test_budgets_drop_the_same_rows(self):
+        for name in ("ragged", "own selection", "ablations", "empty memory", *selective.LARGE):
+            args = selective.make(name, torch.float32)
+            expected = torch.ops.lapse.selective_prune(**selective.doubled(args), budget=7)
+            got = torch.ops.lapse.selective_prune(**selective.there(args), budget=7).cpu()
+            self.assertTrue(torch.equal(got, expected), name)
 
     def test_a_call_in_a_cuda_graph_gives_the_same_bits(self):
         """Shapes stay, so a graph can hold both passes: nothing in them asks the device for a number."""

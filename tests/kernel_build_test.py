@@ -56,10 +56,14 @@ class Build(unittest.TestCase):
             self.assertTrue(ptx_size == 0 or b".target sm_80" in rest[ptx : ptx + ptx_size])
 
     def test_all_when_they_were_last_compiled(self):
-        kernels = json.loads(RECORD.read_text())["kernels"]
+        record = json.loads(RECORD.read_text())
+        kernels = record["kernels"]
         sys.path.insert(0, str(ROOT))
+        from lapse.ops.cuda.build_kernels import digest_of_sources
         from lapse.ops.cuda.signature import variants
 
+        anew = f"kernels have changed; `lapse/ops/cuda/build_kernels.py FILE` compiles them, FILE.json goes to {RECORD.relative_to(ROOT)}"
+        self.assertEqual(record["sources"], digest_of_sources(), anew)
         self.assertEqual({(k["name"], k["arch"]) for k in kernels}, {(v.name, a) for v in variants() for a in (80, 90)})
         for kernel in kernels:
             with self.subTest(kernel["name"], arch=kernel["arch"]):

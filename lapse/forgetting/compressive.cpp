@@ -157,7 +157,8 @@ class Compressive : public Method {
     if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
     if (query.age_bias.defined()) {
       const Tensor age = (now - slots.time.unsqueeze(1)).clamp(0, query.age_bias.size(1) - 1);
-      logits = logits + query.age_bias.index_select(1, age.flatten()).view({H, B, K, S}).transpose(0, 1);
+      const Tensor bias = at::embedding(query.age_bias.t(), age);  // whose gradient is the same at every run on a GPU
+      logits = logits + bias.permute({0, 3, 1, 2});
     }
     logits = logits.masked_fill(at::logical_not(visible), kHidden);
     const Tensor lse = at::logsumexp(logits, {3}, true);

@@ -8,7 +8,7 @@ using at::Tensor;
 
 Tensor sent(const Tensor& x, at::Device device) {
   if (x.device() == device) return x;
-  const Tensor from = x.device().is_cpu() && device.is_cuda() ? x.pin_memory() : x;
+  const Tensor from = x.device().is_cpu() && device.is_cuda() ? x.contiguous().pin_memory() : x;
   return from.to(device, x.scalar_type(), /*non_blocking=*/x.device().is_cpu());
 }
 

@@ -10,7 +10,7 @@
 namespace lapse {
 
 /// x on `device`: x itself if it is there. A tensor of the CPU goes there without waiting for what the device still
-/// does, to a GPU by way of pinned memory; x may be written or released at once.
+/// does, to a GPU by way of pinned memory; x, unless it is in such memory itself, may be written or released at once.
 at::Tensor sent(const at::Tensor& x, at::Device device);
 
 /// The places where mask [n] is true, of which there are `count`: [count] int64, ascending. at::nonzero would wait, to

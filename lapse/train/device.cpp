@@ -54,7 +54,9 @@ void load_cuda_operators() {
 
 at::Device find_device(const std::string& name) {
   // Not linked, for it takes seconds to load: it registers itself.
-  if (name.starts_with("cuda")) dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+  std::string why;
+  if (name.starts_with("cuda") && dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr)
+    why = fmt::format(" ({})", dlerror());
   std::vector<std::string> names;
   for (const at::Device& device : all_devices()) {
     names.push_back(device.str());
@@ -64,7 +66,7 @@ at::Device find_device(const std::string& name) {
     if (device.is_cuda()) load_cuda_operators();
     return device;
   }
-  fail(fmt::format("there is no device \"{}\" here; use {}", name, fmt::join(names, " or ")));
+  fail(fmt::format("there is no device \"{}\" here{}; use {}", name, why, fmt::join(names, " or ")));
 }
 
 int64_t free_memory(at::Device device, int64_t processes) {

@@ -5,12 +5,13 @@
 
 Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", the length of the index as 8 bytes, the index, one line a kernel,
 and the code it points into. Beside it OUT.json, the index for people: registers, bytes spilled and shared memory of
-each kernel. sm_80's code also runs on sm_86 and sm_89; its PTX is what later GPUs compile when they load it. --only
+each kernel, and a digest of their sources. sm_80's code also runs on sm_86 and sm_89; its PTX is what later GPUs compile when they load it. --only
 keeps the kernels whose names contain one of these.
 """
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -77,6 +78,17 @@ def build(name, arch):
     return entry, compiled.asm["cubin"], compiled.asm["ptx"].encode() if arch == PTX_OF else b""
 
 
+def digest_of_sources():
+    """Of the kernels' code without its comments: a record of what they take is of these sources, or out of date."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "lapse" / "ops").rglob("cuda/*.py")):
+        if path.name in ("call.py", "build_kernels.py"):
+            continue
+        lines = (line.split("#")[0].rstrip() for line in path.read_text().splitlines())
+        digest.update("\n".join([path.relative_to(ROOT).as_posix(), *filter(None, lines)]).encode())
+    return digest.hexdigest()
+
+
 def line(entry):
     """As kernels.cpp reads it: numbers and words, then NAME:TYPE of each parameter."""
     words = [entry[n] for n in "name arch symbol threads shared queries rows".split()] + entry["cubin"] + entry["ptx"]
@@ -97,7 +109,7 @@ def write(path, built):
     for entry in entries:
         del entry["parameters"], entry["cubin"], entry["ptx"]
     lines = ",\n".join(json.dumps(e) for e in sorted(entries, key=lambda e: (e["arch"], e["name"])))
-    text = f'{{"triton": "{triton.__version__}", "kernels": [\n{lines}\n]}}\n'
+    text = f'{{"triton": "{triton.__version__}", "sources": "{digest_of_sources()}", "kernels": [\n{lines}\n]}}\n'
     path.with_suffix(path.suffix + ".json").write_text(text)
 
 

@@ -105,11 +105,7 @@ Tensor bag_sums(const Tensor& weight, const Tensor& bags) {
     const Tensor w = weight.contiguous(), b = bags.contiguous();
     return at::GradMode::is_enabled() ? Function::apply(w, b) : sums(w, b);
   }
-  const Tensor set = bags >= 0, counts = set.sum(-1).flatten();
-  const Tensor y = std::get<0>(at::embedding_bag(weight, bags.masked_select(set), counts.cumsum(0) - counts));
-  auto shape = bags.sizes().vec();
-  shape.back() = weight.size(1);
-  return y.view(shape);
+  return at::where((bags >= 0).unsqueeze(-1), at::embedding(weight, bags.clamp_min(0)), 0).sum(-2);
 }
 
 }  // namespace lapse

@@ -1,0 +1,95 @@
+"""On a GPU: the program's verbs with --device cuda do what they do on the CPU. LAPSE_DEVICE names another device, to see
+without a GPU that this test itself works."""
+
+import math
+import os
+import pathlib
+import sys
+import unittest
+
+import torch
+
+DEVICE = os.environ.get("LAPSE_DEVICE", "cuda")
+if DEVICE == "cuda" and not torch.cuda.is_available():
+    sys.exit(77)  # skipped
+
+from program import PROGRAM, ProgramTest, english, metrics, toml, merged, TINY  # noqa: E402
+
+if DEVICE == "cuda" and not (pathlib.Path(PROGRAM).parent / "lapse_kernels.bin").exists():
+    print("there are no compiled kernels; make them: scripts/build.sh release cuda_kernels")
+    sys.exit(77)
+
+METHODS = {
+    "expire_span": {},
+    "selective_attention": {"selective_attention": {"memory_loss": 0.1, "max_span": 32}},
+    "fixed_span": {},
+    "adaptive_span": {"adaptive_span": {"max_span": 32, "ramp": 4}},
+}
+NEAR = 2e-3  # of a loss after 20 updates whose roundings differ
+ROUNDED = 0.05  # the same in bfloat16
+
+
+class OnTheDevice(ProgramTest):
+    def trained(self, name, changes, device, updates, *options):
+        path = self.write(f"{name}.toml", toml(merged(TINY, {"data": {"path": "text.txt"}}, changes)))
+        self.succeed("train", path, "--out", self.folder / name, "--quiet", "--resume", "--set", f"train.device={device}",
+                     "--set", f"train.updates={updates}", *options, cwd=self.folder)  # fmt: skip
+        return self.folder / name
+
+    def losses(self, run):
+        return [line["loss"] for line in metrics(run)]
+
+    def assert_alike(self, run, other, near):
+        got, expected = self.losses(run), self.losses(other)
+        self.assertEqual(len(got), len(expected))
+        for x, y in zip(got, expected):
+            self.assertLess(abs(x - y), near)
+
+    def setUp(self):
+        super().setUp()
+        self.write("text.txt", english(20_000))
+
+    def test_every_method_trains_resumes_and_is_read(self):
+        for method, more in METHODS.items():
+            with self.subTest(method):
+                changes = merged({"forgetting": {"method": method}}, more)
+                here = self.trained(f"{method}-here", changes, "cpu", 20)
+                there = self.trained(f"{method}-there", changes, DEVICE, 20)
+                self.assert_alike(there, here, NEAR)
+                moved = self.trained(f"{method}-moved", changes, "cpu", 10)
+                self.trained(f"{method}-moved", changes, DEVICE, 20)
+                self.assert_alike(moved, here, NEAR)
+                self.trained(f"{method}-moved", changes, "cpu", 25)
+                read = [self.succeed_json("eval", there, "--device", device) for device in ("cpu", DEVICE)]
+                self.assertLess(abs(read[0]["loss"] - read[1]["loss"]), 1e-4)
+                self.assertLess(abs(read[0]["memory_mean"] - read[1]["memory_mean"]), 0.5)
+                for options in ((), ("--precision", "bf16")):
+                    text = self.succeed("generate", there, "--device", DEVICE, "--prompt", "The river ", "--tokens", "60",
+                                        "--temperature", "0", *options).stdout  # fmt: skip
+                    self.assertGreater(len(text), 60)
+                self.succeed("inspect", there, "--device", DEVICE, "--tokens", "64", "--out", self.folder / "page.html")
+
+    def test_bfloat16_trains(self):
+        here = self.trained("here", {}, "cpu", 20)
+        there = self.trained("there", {}, DEVICE, 20, "--set", "train.precision=bf16")
+        self.assert_alike(there, here, ROUNDED)
+        self.assertTrue(all(math.isfinite(x) for x in self.losses(there)))
+
+    def test_budgets_are_found(self):
+        model = {"data": {"windows": True}, "model": {"attend_self": True}, "forgetting": {"method": "selective_attention"},
+                 "selective_attention": {"max_span": 32}, "train": {"block": 32, "batch": 4}}  # fmt: skip
+        run = self.trained("run", model, DEVICE, 20)
+        here, there = (self.succeed_json("prune", run, "--device", device, "--tokens", "512", "--out", self.folder / f"{device}.safetensors")
+                       for device in ("cpu", DEVICE))  # fmt: skip
+        self.assertLess(abs(here["measured_on"]["loss"] - there["measured_on"]["loss"]), NEAR)
+
+    def test_agents_act_and_learn(self):
+        world = {"data": {"task": "corridor"}, "corridor": {"shortest": 3, "longest": 6}, "train": {"batch": 4, "block": 16}}
+        path = self.write("corridor.toml", toml({k: v for k, v in merged(TINY, world).items() if k != "data"} | {"data": world["data"]}))
+        self.succeed("train", path, "--out", self.folder / "agent", "--quiet", "--set", f"train.device={DEVICE}", cwd=self.folder)
+        result = self.succeed_json("eval", self.folder / "agent", "--device", DEVICE, "--episodes", "20")
+        self.assertEqual(result["episodes"], 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
