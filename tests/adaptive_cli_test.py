@@ -103,7 +103,7 @@ class AdaptiveEnds(ProgramTest):
         refused("adaptive.factor = 3", "adaptive.factor=3")
         refused("model.output", "model.output=adaptiv")
         for unit in ("byte", "character"):  # numbered by value, not by frequency
-            refused('adaptive.cutoffs are for data.unit = "word"', f"data.unit={unit}", "adaptive.cutoffs=[8, 16]")
+            refused('adaptive.cutoffs is for data.unit = "word"', f"data.unit={unit}", "adaptive.cutoffs=[8, 16]")
         refused('those of data.task = "instruction" are not', "data.task=instruction", "data.path=", "data.unit=byte", "adaptive.cutoffs=[8, 16]")
 
 

@@ -48,6 +48,17 @@ Tensor scaled(const Tensor& parameter, double factor) {
 
 }  // namespace
 
+Fields AdaptiveConfig::fields() {
+  return {
+      field("cutoffs", cutoffs,
+            "where bands begin, ascending: words below the first have all features of model.width, those of each "
+            "further band fewer. Words are numbered by how frequent they are in the training text; empty: one band"),
+      field("factor", factor, "how many times fewer features each band has than the one before it").in(1, 64),
+      field("project_first", project_first, "the first band has a projection too, as all others"),
+      field("tied", tied, "the output shares the input's embeddings and projections, where both are adaptive"),
+  };
+}
+
 Bands::Bands(const ModelConfig& config, int64_t words, Random& random) {
   const auto& [cutoffs, factor, project_first, tied] = config.adaptive;
   check_cutoffs(cutoffs, words);

@@ -25,17 +25,6 @@ std::string help_of(const std::vector<Entry>& table) {
 
 }  // namespace
 
-Fields AdaptiveConfig::fields() {
-  return {
-      field("cutoffs", cutoffs,
-            "where bands begin, ascending: words below the first have all features of model.width, those of each "
-            "further band fewer. Words are numbered by how frequent they are in the training text; empty: one band"),
-      field("factor", factor, "how many times fewer features each band has than the one before it").in(1, 64),
-      field("project_first", project_first, "the first band has a projection too, as all others"),
-      field("tied", tied, "the output shares the input's embeddings and projections, where both are adaptive"),
-  };
-}
-
 Fields ModelConfig::fields() {
   return {
       field("width", width, "features of a hidden state").in(1, 65536),

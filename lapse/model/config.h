@@ -3,18 +3,9 @@
 
 #include "lapse/core/config.h"
 #include "lapse/forgetting/method.h"
+#include "lapse/model/adaptive_config.h"
 
 namespace lapse {
-
-/// Of adaptive ends (model/bands.h).
-struct AdaptiveConfig {
-  std::vector<int64_t> cutoffs;
-  int64_t factor = 4;
-  bool project_first = false;
-  bool tied = true;
-
-  Fields fields();
-};
 
 struct ModelConfig {
   int64_t width = 128;

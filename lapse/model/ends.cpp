@@ -25,7 +25,7 @@ std::unique_ptr<Output> plain_output(const ModelConfig& config, int64_t outputs,
 const std::vector<InputEntry>& input_table() {
   static const std::vector<InputEntry> table = {
       {"tokens", "an embedding of each", token_input},
-      {"adaptive", "one with fewer features for rarer words, section [adaptive]", adaptive_input},
+      {"adaptive", "one with fewer features for rarer words, section [adaptive]", adaptive_input, "adaptive"},
   };
   return table;
 }
@@ -34,9 +34,25 @@ const std::vector<OutputEntry>& output_table() {
   static const std::vector<OutputEntry> table = {
       {"softmax", "over all that can be predicted", plain_output},
       {"tied", "the same, by the input's embedding scaled by 1/sqrt(width)", tied_output},
-      {"adaptive", "frequent words at once, rarer ones by clusters, section [adaptive]", adaptive_softmax},
+      {"adaptive", "frequent words at once, rarer ones by clusters, section [adaptive]", adaptive_softmax, "adaptive"},
   };
   return table;
+}
+
+const std::vector<EndSection>& end_sections() {
+  static const std::vector<EndSection> sections = {
+      {"adaptive", "words in bands by frequency, for model.input and model.output = \"adaptive\"",
+       [](ModelConfig& config) { return config.adaptive.fields(); },
+       [](const ModelConfig& config) {
+         return config.adaptive.cutoffs.empty() ? std::string() : std::string("adaptive.cutoffs");
+       }},
+  };
+  return sections;
+}
+
+bool uses_section(const ModelConfig& config, const std::string& section) {
+  return find(input_table(), "model.input", config.input).section == section ||
+         find(output_table(), "model.output", config.output).section == section;
 }
 
 ModelEnds token_ends(int64_t vocabulary, int64_t outputs) {

@@ -22,6 +22,7 @@ struct ModelEnds {
 struct InputEntry {
   std::string name, help;
   std::unique_ptr<Input> (*make)(const ModelConfig& config, int64_t vocabulary, Random& random);
+  std::string section = {};  ///< of its options, one of end_sections(); empty: it has none
 };
 const std::vector<InputEntry>& input_table();
 
@@ -29,8 +30,22 @@ const std::vector<InputEntry>& input_table();
 struct OutputEntry {
   std::string name, help;
   std::unique_ptr<Output> (*make)(const ModelConfig& config, int64_t outputs, const Input& input, Random& random);
+  std::string section = {};  ///< as InputEntry::section
 };
 const std::vector<OutputEntry>& output_table();
+
+/// Sections of the configuration with options of inputs and outputs.
+struct EndSection {
+  std::string name, help;
+  Fields (*fields)(ModelConfig& config);
+  /// The option, as SECTION.KEY, that has a meaning only where tokens are numbered by how frequent they are; empty:
+  /// none has.
+  std::string (*needs_ranks)(const ModelConfig& config);
+};
+const std::vector<EndSection>& end_sections();
+
+/// Whether the model's input or output has its options there.
+bool uses_section(const ModelConfig& config, const std::string& section);
 
 /// Tokens of `vocabulary` kinds are read, and one of `outputs` kinds is predicted, as model.input and model.output say;
 /// 0: the vocabulary.

@@ -115,12 +115,11 @@ Sections Config::sections() {
       {"data", "the text: one file cut by `split`, or three files; plain or gzip; a generated task or an environment",
        data_fields},
       {"model", "the base model", model.fields()},
-      {"adaptive", "words in bands by frequency, for model.input and model.output = \"adaptive\"",
-       model.adaptive.fields()},
-      {"forgetting",
-       "how memories expire; each method has a section of its own",
-       {field("method", method_name, "what decides which memories stay").one_of(names)}},
   };
+  for (const auto& section : end_sections()) all.push_back({section.name, section.help, section.fields(model)});
+  all.push_back({"forgetting",
+                 "how memories expire; each method has a section of its own",
+                 {field("method", method_name, "what decides which memories stay").one_of(names)}});
   for (size_t i = 0; i < methods_.size(); ++i)
     all.push_back({methods_[i]->name(), method_table()[i].help, methods_[i]->fields()});
   for (size_t i = 0; i < tasks_.size(); ++i)
@@ -170,8 +169,11 @@ bool Config::uses(const std::string& section) const {
   };
   if (named(methods_)) return section == method_name;
   if (named(tasks_) || named(environments_)) return section == task_name;
-  if (section == "adaptive") return model.input == "adaptive" || model.output == "adaptive";
-  return section != "actor_critic" || environment();
+  for (const auto& end : end_sections())
+    if (end.name == section) return uses_section(model, section);
+  for (const auto& objective : objective_table())
+    if (objective.name == section) return &objective == &objective_of(*this);
+  return true;
 }
 
 bool Config::windows() const { return task() ? task()->window() > 0 : data.in_windows() || data.corrupts_spans(); }
@@ -274,15 +276,15 @@ void require_new_run(const Config& config) {
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
   require_utf8(config);
-  const bool banded = config.model.input == "adaptive" || config.model.output == "adaptive";
   const std::string what = config.generates() ? fmt::format("data.task = \"{}\"", config.task_name)
                                               : fmt::format("data.unit = \"{}\"", config.data.unit);
-  if (banded && !config.model.adaptive.cutoffs.empty() &&
-      (config.generates() || config.data.unit == "byte" || config.data.unit == "character"))
-    fail(fmt::format(
-        "adaptive.cutoffs are for data.unit = \"word\", whose tokens are numbered by how frequent they are; "
-        "those of {} are not. Leave out model.input and model.output = \"adaptive\"",
-        what));
+  const bool ranked = !config.generates() && config.data.unit != "byte" && config.data.unit != "character";
+  for (const auto& end : end_sections())
+    if (const auto option = end.needs_ranks(config.model); !ranked && !option.empty() && config.uses(end.name))
+      fail(
+          fmt::format("{} is for data.unit = \"word\", whose tokens are numbered by how frequent they are; those of {} "
+                      "are not. Leave out model.input and model.output = \"{}\"",
+                      option, what, end.name));
   if (config.environment() && draws_in_training(config.model))
     fail(
         "an agent learns from what it did: with model.dropout, layer_drop, embedding_dropout, residual_dropout or "
