@@ -135,6 +135,9 @@ class Show(ProgramTest):
                 self.assertGreaterEqual(len(shown.split()), 45)
         self.assertRegex(self.succeed("task", "show", "copy").stdout, r"^<bos> ([a-z] )+\| \[[a-z]\] [a-z]")
         self.assertRegex(self.succeed("task", "show", "long_copy").stdout, r"B \? \[A\] A")
+        self.assertIn("nothing is asked in these", self.succeed("task", "show", "collision", "--length", 60).stderr)
+        short = self.succeed("task", "show", "parity", "--length", 100_000, "--set", "parity.test_sequences=3")
+        self.assertRegex(short.stderr, r"^lapse: note: the test set ends here, after \d+ tokens; section \[parity\] has its size\n$")
         self.assertRegex(self.succeed("task", "show", "collision", "--length", 9000).stdout, r"ask\d ask\d \[[1-4]\]\s+row")
         self.assertRegex(self.succeed("task", "show", "instruction", "--seed", 3).stdout, r"^You are the [a-z ]+ in the ")
 

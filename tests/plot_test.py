@@ -183,7 +183,7 @@ class Plot(ProgramTest):
         return path.name, json.loads(path.read_text())
 
     def test_a_figure_against_memory(self):
-        files, results = zip(*(self.evaluated(f"at{span}", "fixed", "--max-span", span) for span in (2, 4, 9)))
+        files, results = zip(*(self.evaluated(f"at{span}", "fixed", "--max-span", span, "--split", "valid") for span in (2, 4, 9)))
         expire = [line for line in metrics(shared / "expire") if line["split"] == "valid"][-1]
         for options, name in (((), "bpb"), (("--metric", "loss"), "loss")):
             svg = self.plot("expire", files[2], files[0], files[1], "--against", "memory", *options).decode()
@@ -201,6 +201,9 @@ class Plot(ProgramTest):
 
         self.assertIn("ms per update", self.plot("expire", "fixed", "--against", "memory", "--metric", "ms_per_update").decode().replace("_", " "))
         self.refused("no common measure", "parity", "expire", "--against", "memory", "-o", self.folder / "a.png")
+        tested, _ = self.evaluated("tested", "fixed")
+        self.refused("figures are of different texts: expire has those of valid, tested.json has those of test", "expire", tested, "--against", "memory",
+                     "-o", self.folder / "a.png")  # fmt: skip
 
     def test_a_spike_is_drawn_though_it_is_narrow(self):
         lines = [{"at": i, "nats": 20.0 if 20_002 <= i < 20_012 else 1.0, "memory": [3]} for i in range(30_000)]

@@ -81,7 +81,10 @@ Json options_of(const Arguments& arguments, int64_t block) {
   if (arguments.min_fill > 0) options["min_fill"] = arguments.min_fill;
   if (!arguments.data.empty()) options["data"] = arguments.data;
   for (const auto* given : {&arguments.reading.of_method, &arguments.reading.of_task})
-    for (const auto& [name, value] : *given) options[name] = value;
+    for (const auto& [name, value] : *given) {
+      const Json number = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+      options[name] = number.is_number() ? number : Json(value);
+    }
   return options;
 }
 
@@ -94,6 +97,7 @@ void print(const Json& result, const std::vector<Figure>& figures) {
   if (result.contains("scored"))
     std::cout << fmt::format("{:<20}{:.4g}\n{:<20}{}\n", "loss", result["loss"].get<double>(), "scored",
                              result["scored"].get<int64_t>());
+  if (result.contains("answers")) std::cout << fmt::format("{:<20}{}\n", "answers", result["answers"].get<int64_t>());
   if (result.contains("documents"))
     std::cout << fmt::format("{:<20}{}\n", "documents", result["documents"].get<int64_t>());
   std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\n{}", "tokens", result["tokens"].get<int64_t>(),

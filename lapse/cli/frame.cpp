@@ -125,7 +125,7 @@ std::string StepFrame::draw(int64_t step) const {
   text += fmt::format("  takes {:<10}", shape.actions[now.action]);
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
-  text += "  steps that are remembered (#), forgotten (.), now (@); .99. are 99 of them, <99< are 99 before\n";
+  text += "  # remembered, . forgotten, @ now; .99. stands for 99 steps, <99< for 99 before\n";
   for (size_t l = 0; l < record.layers.size(); ++l)
     text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step));
   if (now.result.end)

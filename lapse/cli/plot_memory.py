@@ -47,6 +47,10 @@ def picture():
     trained = [point.path for point in points if point.line.get("split") == "train"]
     if trained and len(trained) < len(points):
         stop(f"{trained[0]}: has figures of training alone, and the others of validation; plot them apart")
+    splits = {point.line["split"]: point.path for point in points if "split" in point.line}
+    if len(splits) > 1:  # losses of other texts, in one picture, would look like losses of other memories
+        told = ", ".join(f"{path} has those of {split}" for split, path in splits.items())
+        stop(f"figures are of different texts: {told}; read all alike, say with `lapse eval RUN --split valid --json`")
     metric = common_figure([(point.path, point.line) for point in points], settings["metric"])
     mains = {point.path: figures_of(point.line)[0] for point in points}
     if not settings["metric"] and metric == "loss" and len(set(mains.values())) > 1:

@@ -63,9 +63,16 @@ void show_task(const Config& config, const Arguments& arguments) {
   const auto source = task->open();
   const int64_t length = arguments.length > 0 ? arguments.length : kTokens;
   const auto blocks = source->evaluation("test", 1, length, /*drop_partial=*/false);
-  int64_t shown = 0;
-  for (TokenBlock block; shown < length && std::cout && blocks->next(block); shown += block.length)
-    std::cout << (shown > 0 ? "\n" : "") << text_of(block, source->vocabulary());
+  int64_t shown = 0, scored = 0;
+  for (TokenBlock block; shown < length && std::cout && blocks->next(block); shown += block.length) {
+    std::cout << (shown > 0 ? "\n" : "") << text_of(block, source->vocabulary()) << std::flush;
+    scored += block.scored();
+  }
+  if (scored == 0)
+    std::cerr << fmt::format("lapse: note: nothing is asked in these {} tokens; --length shows more\n", shown);
+  if (shown < length)
+    std::cerr << fmt::format("lapse: note: the test set ends here, after {} tokens; section [{}] has its size\n", shown,
+                             config.task_name);
 }
 
 /// A random walk: the words of each cell, and what is done. To the end of the episode, or for so many steps.

@@ -94,8 +94,7 @@ void add_train(const Command& program, Action& action) {
   verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
-  verb.add_flag("--resume", arguments->resume,
-                "continue the run in --out from its newest whole checkpoint, to the bit");
+  verb.add_flag("--resume", arguments->resume, "go on to the bit from the newest whole checkpoint in --out, or begin");
   verb.add_flag("--quiet", arguments->quiet, "no progress");
   const auto try_only = [=] { arguments->dry_run = true, out.required(false); };
   const Argument trial = verb.add_flag(
