@@ -110,6 +110,7 @@ class Matrix(ProgramTest):
         refuse("selective", "--matrix", "kept", "--title", "x", says="--title is for the page")
         refuse("streams", "--matrix", "attention", "--tokens", "100000", says="million numbers")
         self.refuse("inspect", shared / "streams", "--matrix", "kpt", *out, says="did you mean 'kept'?")
+        self.refuse("inspect", shared / "streams", "--matrix", "", *out, says="--matrix")
         self.assertEqual(list(self.folder.iterdir()), [])
 
 

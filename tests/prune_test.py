@@ -93,6 +93,8 @@ class Prune(ProgramTest):
         result = json.loads(done.stdout)
         self.assertEqual((result["full"], result["rounds"][-1]["budgets"]), (128, [8, 8]))
         self.assertEqual(result["rounds"][0]["loss"], result["chosen_on"]["loss_full"])
+        printed = self.succeed("prune", "lines", "--tokens", 500, "--margin", 9, "--threshold", 9, cwd=self.folder).stdout
+        self.assertIn("no layer can be lowered by 8 rows more; a smaller --step may save more\n", printed)
 
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]

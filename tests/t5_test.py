@@ -212,6 +212,7 @@ class Exchange(ProgramTest):
         run = self.imported()
         questions = self.write("questions.jsonl", '{"context": "a", "choices": ["b", "c"], "answer": 0}\n')
         self.refuse("eval", run, "--choices", questions, says="not for those with an encoder")
+        self.refuse("inspect", run, "--out", self.folder / "page.html", says="does not read models with an encoder")
 
     def test_an_imported_run_goes_on(self):
         run = self.imported()
@@ -246,6 +247,8 @@ class Exchange(ProgramTest):
             ("dropout_rate", "1.5", "model.dropout: 1.5 is out of range"),
             ("layer_norm_epsilon", "0", "model.norm_epsilon"),
             ("num_heads", "4096", "model.heads"),
+            ("decoder_start_token_id", "5", "its decoder_start_token_id is not 0"),
+            ("eos_token_id", "7", "its eos_token_id is not 1"),
         ):
             changed = json.loads(text)
             changed[key] = json.loads(value)

@@ -190,12 +190,16 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
 
 int run(const Command& verb, Arguments arguments) {
   if (!arguments.matrix.what.empty() && verb.count("--out") == 0) arguments.out = "matrix.json";
-  refuse_empty(verb, {{"--data", arguments.data}, {"--compare", arguments.compare}});
+  refuse_empty(verb,
+               {{"--data", arguments.data}, {"--compare", arguments.compare}, {"--matrix", arguments.matrix.what}});
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
   auto read = files_of_runs({arguments.reading.run});
   read.insert(read.end(), {arguments.data, arguments.compare});
   check_apart(arguments.out, "--out", read, reader.config().data);
+  if (reader.config().model.encoder_layers > 0)
+    fail(fmt::format("{}: `lapse inspect` does not read models with an encoder; `lapse eval` and `lapse generate` do",
+                     arguments.reading.run));
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--compare", "--split", "--offset"});
   const auto model = reader.model();

@@ -33,6 +33,7 @@ NAMES = {
     "bpt": "bits per token",
     "ppl": "perplexity",
     "loss": "loss, nats per token",
+    "nats_per_target": "nats per target token",
 }
 
 # Labels stay text in an SVG, and the same inputs give the same file.

@@ -20,7 +20,8 @@ def picture():
         axes.plot([total / layers for total, _ in rounds], [loss for _, loss in rounds], color=colour, linewidth=1.2, label=label)
         if is_number(found.get("threshold")):
             axes.axhline(found["threshold"], color=colour, linewidth=0.8, linestyle=":")
-            axes.plot(found["total"] / layers, found["chosen_on"]["loss"], "o", color=colour, markersize=5)
+            if found["chosen_on"]["loss"] <= found["threshold"]:  # else no budgets reach it
+                axes.plot(found["total"] / layers, found["chosen_on"]["loss"], "o", color=colour, markersize=5)
             mark_measured(axes, found["total"] / layers, found["measured_on"]["loss"], colour)
         if own := found.get("at_own_loss"):
             axes.plot(own["total"] / layers, own["chosen_on"], "s", color=colour, markersize=5)

@@ -3,7 +3,7 @@
 import numpy as np
 
 LABELLED = 48  # tokens, at most, of which each is named
-LABELS = {"attention": "weight", "kept": "share of documents in which the row is in memory", "masking": "F"}
+LABELS = {"attention": "weight", "kept": "share of documents that hold the row", "masking": "F"}
 
 
 def matrices(label, path):

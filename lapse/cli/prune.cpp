@@ -142,6 +142,10 @@ void print(const Json& result) {
         "                     the loss to reach, {:.4f}, is not reached with {} rows a layer, where the search "
         "begins\n",
         result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>());
+  const auto budgets = result["budgets"].get<std::vector<int64_t>>();
+  if (const int64_t step = result["settings"]["step"]; std::ranges::max(budgets) < 2 * step)
+    std::cout << fmt::format(
+        "                     no layer can be lowered by {} rows more; a smaller --step may save more\n", step);
   std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
 }
 

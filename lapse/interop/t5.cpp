@@ -89,6 +89,10 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets &&
               value_of(json, "relative_attention_max_distance", kFarthest, origin) == kFarthest,
           "its relative positions have other buckets");
+  // What reads and generates here takes these for granted (data/spans.h).
+  for (const auto& [name, id] :
+       {std::pair{"pad_token_id", int64_t{0}}, {"decoder_start_token_id", int64_t{0}}, {"eos_token_id", int64_t{1}}})
+    require(value_of(json, name, id, origin) == id, fmt::format("its {} is not {}", name, id));
   T5Config config{size_of(json, "vocab_size", origin), {}};
   ModelConfig& model = config.model;
   set_form(model);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numbers>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -80,8 +81,13 @@ QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary)
   tokens.context.insert(tokens.context.end(), context.begin(), context.end());
   if (tokens.context.empty())
     fail(question.origin + ": the context is empty, and this model has no token to begin with (data.windows)");
-  for (const auto& candidate : question.candidates)
-    tokens.candidates.push_back(vocabulary.encode((context.empty() ? "" : " ") + candidate));
+  for (const auto& candidate : question.candidates) {
+    std::vector<TextBytes> bytes;
+    tokens.candidates.push_back(vocabulary.encode((context.empty() ? "" : " ") + candidate, &bytes));
+    TextBytes sum;
+    for (const TextBytes& each : bytes) sum += each;
+    tokens.unknown_bytes.push_back(sum.unknown);
+  }
   return tokens;
 }
 
@@ -118,8 +124,11 @@ std::vector<double> candidate_nats(Transformer& model, const QuestionTokens& que
   const Tensor each = y.likelihood.each.to(at::kCPU, at::kDouble).contiguous();
   const auto* next = each.const_data_ptr<double>();
   std::vector<double> nats(count);
-  for (int64_t c = 0; c < count; ++c)
+  for (int64_t c = 0; c < count; ++c) {
     for (int64_t i = 0; i < lengths[c]; ++i) nats[c] += *next++;
+    if (!question.unknown_bytes.empty())
+      nats[c] += 8 * std::numbers::ln2 * static_cast<double>(question.unknown_bytes[c]);
+  }
   return nats;
 }
 

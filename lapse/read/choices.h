@@ -14,7 +14,8 @@ namespace lapse {
 struct QuestionTokens {
   std::vector<int32_t> context;
   std::vector<std::vector<int32_t>> candidates;
-  bool truncated = false;  ///< the context has lost its beginning
+  std::vector<int64_t> unknown_bytes;  ///< of each candidate: TextBytes::unknown; empty: none
+  bool truncated = false;              ///< the context has lost its beginning
 };
 
 /// One space is between context and candidate. Error, with the question's origin, if there is nothing before the
@@ -25,8 +26,9 @@ QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary)
 /// of at most `longest` tokens (0: any). Error if it does not fit at all.
 void shorten(QuestionTokens& tokens, int64_t longest, bool has_bos);
 
-/// -log p of each candidate after the context, summed over its tokens. The context is read once; copies of its memory
-/// then read the candidates, side by side.
+/// -log p of each candidate after the context, summed over its tokens; a byte that they do not tell, as of a word that
+/// the vocabulary lacks, costs 8 bits, as in bits per byte. The context is read once; copies of its memory then read
+/// the candidates, side by side.
 std::vector<double> candidate_nats(Transformer& model, const QuestionTokens& question);
 
 struct ChoicesResult {

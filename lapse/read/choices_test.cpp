@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lapse/core/testing.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
@@ -75,6 +77,21 @@ TEST(QuestionTokens, HaveOneSpaceBetweenContextAndCandidate) {
   EXPECT_EQ(tokens_of(bare, windows).context, (std::vector<int32_t>{256}));
   EXPECT_EQ(tokens_of(bare, windows).candidates[0], (std::vector<int32_t>{'c'}));
   EXPECT_NE(error_of([&] { tokens_of(bare, streams); }).find("q:1: the context is empty"), std::string::npos);
+}
+
+// Else a word that nobody knows would be as cheap as the likeliest: they are one token.
+TEST(QuestionTokens, CountWhatTheyDoNotTell) {
+  DataConfig config;
+  config.unit = "word";
+  const auto words = Vocabulary::build(config, "a b c a b c a b c");
+  const QuestionTokens tokens = tokens_of({"a", {"b c", "qwertyuiop", "b zz"}, 0, "q:1"}, words);
+  EXPECT_EQ(tokens.unknown_bytes, (std::vector<int64_t>{0, 11, 3}));  // each with the space before it
+  const auto model = tiny_model(tiny_config("pre"), *method_options("fixed_span"), at::kDouble);
+  QuestionTokens known = tokens;
+  known.unknown_bytes.clear();
+  const auto nats = candidate_nats(*model, tokens), bare = candidate_nats(*model, known);
+  for (size_t c = 0; c < nats.size(); ++c)
+    EXPECT_NEAR(nats[c], bare[c] + 8 * std::log(2.) * static_cast<double>(tokens.unknown_bytes[c]), 1e-12);
 }
 
 TEST(QuestionTokens, AreShortenedOnTheLeft) {
