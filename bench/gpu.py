@@ -16,7 +16,6 @@ import argparse
 import json
 import pathlib
 import signal
-import statistics
 import sys
 import time
 
@@ -26,84 +25,12 @@ from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_masking, eager_ramp, e
 import gpu_step
 import torch
 import triton
+from gpu_measure import compare, record, seconds, table
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lapse.ops.attention.cuda import tiles
 from lapse.ops.attention.ramp.cuda import call as ramp
 from lapse.ops.attention.selective.cuda import call as selective
-
-table = []  # rows of what was measured
-
-
-# --- timing ----------------------------------------------------------------------------------------------------------
-def seconds(function, repeat=7):
-    return timed(function, repeat)[0]
-
-
-def timed(function, repeat=7):
-    """Seconds of one call, from a CUDA graph of it; where it cannot be captured, from the stream. And whether it could."""
-    if SMOKE:
-        begin = time.perf_counter()
-        function()
-        return time.perf_counter() - begin, False
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            function()
-        run, captured = graph.replay, True
-    except Exception:  # what is inside synchronises, or allocates in a way that a graph cannot hold
-        torch.cuda.synchronize()
-        run, captured = function, False
-    run()
-    times = []
-    for _ in range(repeat):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(times), captured
-
-
-def peak_bytes(function):
-    if SMOKE:
-        return 0
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    function()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
-
-
-def record(what, case, function, flops=0, size=0):
-    """A line of the table; an error, such as too little memory, is a line too."""
-    line = {"what": what, **case}
-    try:
-        line["bytes"] = peak_bytes(function)
-        took, line["graph"] = timed(function)  # without a graph Python's time is in it
-        line["ms"] = took * 1e3
-        if flops:
-            line["tflops"] = flops / line["ms"] / 1e9
-        if size:
-            line["gbs"] = size / line["ms"] / 1e6
-    except Exception as error:
-        line["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
-        if not SMOKE:
-            torch.cuda.empty_cache()
-    table.append(line)
-    words = [f"{n} {x:.4g}" if isinstance(x, float) else f"{n} {x}" for n, x in line.items() if n != "what"]
-    print(f"{what:28}", "  ".join(words), flush=True)
-    return line.get("ms")
 
 
 # --- correctness -----------------------------------------------------------------------------------------------------
@@ -264,15 +191,6 @@ def flex_selective(q, k, v):
 
     grad = torch.randn_like(heads[0])
     return torch.no_grad()(forward), lambda: torch.autograd.grad(forward(), heads, grad)
-
-
-def compare(what, case, ours, theirs):
-    """How many times as fast as another line of the table the first is, and what share of its memory it takes."""
-    mine, other = ({line["what"]: line for line in table if case.items() <= line.items()}.get(name, {}) for name in (ours, theirs))
-    if mine.get("ms") and other.get("ms"):
-        ratios = {"times": other["ms"] / mine["ms"], "memory": mine["bytes"] / max(1, other["bytes"])}
-        table.append({"what": what, **case, **ratios})
-        print(f"  {what}: {ratios['times']:.2f} x as fast, {ratios['memory']:.2f} of its memory", flush=True)
 
 
 def run_selective(deadline):
