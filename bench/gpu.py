@@ -127,7 +127,6 @@ def run_ramp(deadline):
     forward, both, _, _, flops = ramp_call(RAGGED, ragged=True)
     record("ramp forward, ragged", RAGGED, forward, flops)
     record("ramp both, ragged", RAGGED, both, 3.5 * flops)
-    surviving()
 
 
 def surviving():
@@ -332,6 +331,7 @@ def main():
             if options.only in (None, name) or (options.only == "ramp" and name == "flex"):
                 section(deadline)
     finally:
+        surviving()
         for line in table:
             if "tflops" in line and "bf16_peak_tflops" in info:
                 line["share_of_peak"] = line["tflops"] / info["bf16_peak_tflops"]
