@@ -85,8 +85,15 @@ inline float dot_of(const at::BFloat16* x, const at::BFloat16* y, int64_t n) {
   return dot(reinterpret_cast<const uint16_t*>(x), reinterpret_cast<const uint16_t*>(y), n);
 }
 
-inline void store_scaled(const float* x, float factor, int64_t n, at::BFloat16* to) {
-  store_scaled(x, factor, n, reinterpret_cast<uint16_t*>(to));
+/// matrix_passes.h's store_lines with one factor for all lines, and for tensors' bfloat16.
+inline void store_lines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                        const Lines<at::BFloat16>& lines) {
+  store_lines(x, width, count, n, factor, each,
+              Lines<uint16_t>{reinterpret_cast<uint16_t*>(lines.to), lines.stride, lines.index});
+}
+template <class T>
+void store_lines(const float* x, int64_t width, int64_t count, int64_t n, float factor, const Lines<T>& lines) {
+  store_lines(x, width, count, n, &factor, 0, lines);
 }
 
 }  // namespace lapse

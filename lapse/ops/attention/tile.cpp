@@ -162,13 +162,10 @@ HWY_INLINE void Gradients(const ScoreTile& tile, const float* lse2, const float*
       const V ds = hn::Mul(p, b);
       if (tile.dropout != nullptr) applied = hn::Mul(applied, hn::Load(d, tile.dropout + at));
       hn::Store(ds, d, grad + at);
-      if (sums.rounded_weight != nullptr) {
-        StoreRounded(applied, sums.rounded_weight + at);
-        StoreRounded(ds, sums.rounded_grad + at);
-      } else {
-        hn::Store(applied, d, score + at);
-      }
+      hn::Store(applied, d, score + at);
       if (sums.masking != nullptr) hn::Store(hn::Add(hn::Load(d, sums.masking + at), ds), d, sums.masking + at);
+      if (sums.by_age != nullptr && tile.age_at[i] >= 0)
+        hn::Store(ds, d, sums.by_age + int64_t{tile.age_at[i]} * tile.queries + t);
       if (sums.logit != nullptr) sums.logit[i] += hn::GetLane(hn::SumOfLanes(d, ds));
     }
   }

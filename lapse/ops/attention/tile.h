@@ -56,8 +56,8 @@ void tile_forward(const ScoreTile& tile, float* score, RunningSoftmax& running, 
 struct TileGradients {
   float *span, *on_ramp, *logit;
   float* masking = nullptr;  ///< [rows][queries]: unless null the gradient of each logit is added
-  /// Where not null, both results are written here in bfloat16, and `score` is left undefined.
-  uint16_t *rounded_weight = nullptr, *rounded_grad = nullptr;
+  float* by_age =
+      nullptr;  ///< unless null the gradient of each row's logits is copied to its line, as ScoreTile::by_age
 };
 void tile_backward(const ScoreTile& tile, const float* lse2, const float* dot, float* score, float* grad,
                    const TileGradients& sums);

@@ -138,11 +138,7 @@ class TiledWork {
       tile.span = head_spans_ != nullptr ? head_spans_ + i * kTileRows : rows_.span.data() + at;
     }
     if (logits_ != nullptr) tile.logit = logits_ + i * kTileRows;
-    if (lines_ > 0) {
-      tile.age_at = age_at_ + i * kTileRows;
-      const auto none = [](int32_t a) { return a < 0; };
-      if (!std::all_of(tile.age_at, tile.age_at + kTileRows, none)) tile.by_age = by_age_;
-    }
+    if (lines_ > 0 && has_ages(bounds)) tile.age_at = age_at_ + i * kTileRows, tile.by_age = by_age_;
     if (bias_at_ != nullptr)
       tile.bias = call_.bias + head_ * call_.bias_width(), tile.bias_at = bias_at_ + i * kTileRows;
     if (dropout_ != nullptr) draw(at), tile.dropout = dropout_;
@@ -163,9 +159,9 @@ class TiledWork {
   float scale2() const { return kLog2e / call_.unit; }
   int64_t ages_needed() const { return call_.ages + kTileRows; }
 
-  /// The extremes of PlannedRows::first, last and full in a tile.
+  /// The extremes of PlannedRows::first, last and full in a tile, and of its rows' ages.
   struct Bounds {
-    int32_t soonest, latest, shortest, longest, full;
+    int32_t soonest, latest, shortest, longest, full, youngest, oldest;
   };
   Bounds bounds_of(int64_t i) const {
     const int64_t at = task_.begin + i * kTileRows;
@@ -173,7 +169,13 @@ class TiledWork {
     const int32_t* full = head_full_ != nullptr ? head_full_ + i * kTileRows : rows_.full.data() + at;
     const auto [soonest, latest] = std::minmax_element(first, first + kTileRows);
     const auto [shortest, longest] = std::minmax_element(last, last + kTileRows);
-    return {*soonest, *latest, *shortest, *longest, *std::min_element(full, full + kTileRows)};
+    const int32_t* age = rows_.age.data() + at;  // rows that only fill the tile up come last
+    const auto [youngest, oldest] = std::minmax_element(age, age + std::min<int64_t>(kTileRows, rows_.count - at));
+    return {*soonest, *latest, *shortest, *longest, *std::min_element(full, full + kTileRows), *youngest, *oldest};
+  }
+  /// Whether the current queries may have an age in 1 ... P before some row of the tile.
+  bool has_ages(const Bounds& tile) const {
+    return tile.youngest + first_ <= call_.P && tile.oldest + first_ >= 2 - call_.queries;
   }
 
   void set_logits() {
@@ -198,12 +200,12 @@ class TiledWork {
   /// q . p_a for the ages that occur, skewed so that the ages of one row are one line.
   void multiply_ages() {
     const int64_t n = call_.queries;
-    // A row's age at column 0; later columns are older. Rows without any age in 1 ... P take no part.
+    // Ages at column 0; later columns are older. Rows without any age in 1 ... P take no part.
     int64_t youngest = call_.P + 1, oldest = 0;
-    for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
-      const int64_t age = rows_.age[task_.begin + i] + first_;
-      if (rows_.index[task_.begin + i] < 0 || age > call_.P || age < 2 - n) continue;
-      youngest = std::min(youngest, age), oldest = std::max(oldest, age);
+    for (int64_t i = 0; i < tiles_; ++i) {
+      if (!has_ages(bounds_[i])) continue;
+      youngest = std::min(youngest, std::max(bounds_[i].youngest + first_, 2 - n));
+      oldest = std::max(oldest, std::min(bounds_[i].oldest + first_, call_.P));
     }
     if (youngest > call_.P) return;
     age_block_ = (std::max<int64_t>(youngest, 1) - 1) / kTileRows;
@@ -217,10 +219,12 @@ class TiledWork {
                by_age_ + (n + j * kTileRows) * n, false);
     skew(by_age_, static_cast<int>(lines_), static_cast<int>(n));
     const int64_t line0 = age_block_ * kTileRows + 1 - n;  // the age of line 0
-    for (int64_t i = 0; i < tiles_ * kTileRows; ++i) {
-      const int64_t age = rows_.age[task_.begin + i] + first_;
-      const bool any = rows_.index[task_.begin + i] >= 0 && age <= call_.P && age >= 2 - n;
-      age_at_[i] = any ? static_cast<int32_t>(age - line0) : -1;
+    for (int64_t i = 0; i < tiles_; ++i) {
+      if (!has_ages(bounds_[i])) continue;
+      for (int64_t r = i * kTileRows; r < (i + 1) * kTileRows; ++r) {
+        const int64_t age = rows_.age[task_.begin + r] + first_;
+        age_at_[r] = age <= call_.P && age >= 2 - n ? static_cast<int32_t>(age - line0) : -1;
+      }
     }
   }
 

@@ -1,5 +1,9 @@
 #include "lapse/ops/dense/matrix_passes.h"
 
+#include <algorithm>
+
+#include "lapse/ops/dense/native_bfloat16.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/dense/matrix_passes.cpp"
 #include <hwy/cache_control.h>
@@ -84,24 +88,54 @@ void Transpose(const float* from, int from_stride, float* to, int to_stride, int
 }
 #endif
 
+#if HWY_TARGET <= HWY_AVX3
+bool Native() { return rounds_to_bfloat16(); }
+#else
+bool Native() { return false; }
+#endif
+
 void ToBfloat16(const float* x, uint16_t* to, int64_t n) {
+  if (Native()) return native_to_bfloat16(x, to, n);
   int64_t i = 0;
   for (; i + kN <= n; i += kN) StoreRounded(hn::LoadU(d, x + i), to + i);
   for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i]))) >> 16);
 }
 
-void StoreScaled(const float* x, float factor, int64_t n, float* to) {
+HWY_INLINE void StoreLine(const float* x, V factor, int64_t n, float* to) {
   int64_t i = 0;
-  for (; i + kN <= n; i += kN) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), d, to + i);
-  for (; i < n; ++i) to[i] = x[i] * factor;
+  for (; i + kN <= n; i += kN) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factor), d, to + i);
+  for (; i < n; ++i) to[i] = x[i] * hn::GetLane(factor);
 }
-void StoreScaledRounded(const float* x, float factor, int64_t n, uint16_t* to) {
+HWY_INLINE void StoreLine(const float* x, V factor, int64_t n, uint16_t* to) {
   int64_t i = 0;
-  for (; i + kN <= n; i += kN) StoreRounded(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor)), to + i);
-  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Set(d, x[i] * factor))) >> 16);
+  for (; i + kN <= n; i += kN) StoreRounded(hn::Mul(hn::LoadU(d, x + i), factor), to + i);
+  for (; i < n; ++i) to[i] = static_cast<uint16_t>(hn::GetLane(Rounded(hn::Mul(hn::Set(d, x[i]), factor))) >> 16);
+}
+
+template <class T>
+HWY_INLINE void Store(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                      const Lines<T>& lines) {
+  for (int64_t i = 0; i < count; ++i, x += width, factor += each) {
+    const int64_t line = lines.index == nullptr ? i : lines.index[i];
+    if (line < 0) continue;
+    T* to = lines.to + line * lines.stride;
+    if (*factor == 0)
+      std::fill_n(to, n, T{0});
+    else
+      StoreLine(x, hn::Set(d, *factor), n, to);
+  }
+}
+void StoreLines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                const Lines<float>& lines) {
+  Store(x, width, count, n, factor, each, lines);
+}
+void StoreLinesRounded(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                       const Lines<uint16_t>& lines) {
+  Store(x, width, count, n, factor, each, lines);
 }
 
 void ToPairs(const float* x, uint16_t* to, int rows, int columns) {
+  if (Native()) return native_to_pairs(x, to, rows, columns);
   auto* pairs = reinterpret_cast<uint32_t*>(to);
   for (int i = 0; i < rows; i += 2)
     for (int j = 0; j < columns; j += kN) {
@@ -215,8 +249,8 @@ namespace lapse {
 HWY_EXPORT(ScaleColumns);
 HWY_EXPORT(Transpose);
 HWY_EXPORT(ToBfloat16);
-HWY_EXPORT(StoreScaled);
-HWY_EXPORT(StoreScaledRounded);
+HWY_EXPORT(StoreLines);
+HWY_EXPORT(StoreLinesRounded);
 HWY_EXPORT(ToPairs);
 HWY_EXPORT(AddBias);
 HWY_EXPORT(JoinLines);
@@ -235,11 +269,13 @@ void transpose(const float* from, int from_stride, float* to, int to_stride, int
   HWY_DYNAMIC_DISPATCH(Transpose)(from, from_stride, to, to_stride, rows, columns);
 }
 void to_bfloat16(const float* x, uint16_t* to, int64_t n) { HWY_DYNAMIC_DISPATCH(ToBfloat16)(x, to, n); }
-void store_scaled(const float* x, float factor, int64_t n, float* to) {
-  HWY_DYNAMIC_DISPATCH(StoreScaled)(x, factor, n, to);
+void store_lines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                 const Lines<float>& lines) {
+  HWY_DYNAMIC_DISPATCH(StoreLines)(x, width, count, n, factor, each, lines);
 }
-void store_scaled(const float* x, float factor, int64_t n, uint16_t* to) {
-  HWY_DYNAMIC_DISPATCH(StoreScaledRounded)(x, factor, n, to);
+void store_lines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                 const Lines<uint16_t>& lines) {
+  HWY_DYNAMIC_DISPATCH(StoreLinesRounded)(x, width, count, n, factor, each, lines);
 }
 void to_pairs(const float* x, uint16_t* to, int rows, int columns) {
   HWY_DYNAMIC_DISPATCH(ToPairs)(x, to, rows, columns);

@@ -9,13 +9,23 @@ namespace lapse {
 void scale_columns(float* x, const float* factor, int rows, int columns);
 /// to [columns][rows] = from [rows][columns]; both multiples of 4; strides in elements.
 void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns);
-/// bfloat16 to the nearest, ties to even; to_pairs joins lines 2i and 2i + 1 of x [rows][columns] to [rows /
-/// 2][columns][2].
+/// bfloat16 to the nearest, ties to even (native_bfloat16.h); to_pairs joins lines 2i and 2i + 1 of x [rows][columns]
+/// to [rows / 2][columns][2].
 void to_bfloat16(const float* x, uint16_t* to, int64_t n);
 void to_pairs(const float* x, uint16_t* to, int rows, int columns);
-/// to = factor x, in float32 or rounded to bfloat16; n elements.
-void store_scaled(const float* x, float factor, int64_t n, float* to);
-void store_scaled(const float* x, float factor, int64_t n, uint16_t* to);
+/// Where lines go: line i begins at to + i stride, or at to + index[i] stride (negative: it goes nowhere).
+template <class T>
+struct Lines {
+  T* to;
+  int64_t stride;
+  const int64_t* index = nullptr;
+};
+/// x [count][width]: the first n elements of line i times factor[i each], in float32 or rounded to bfloat16; zeros
+/// where the factor is 0, whatever stands in x.
+void store_lines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                 const Lines<float>& lines);
+void store_lines(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
+                 const Lines<uint16_t>& lines);
 /// to [n][2]: even and odd [n] in turns; n a multiple of 16.
 void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n);
 

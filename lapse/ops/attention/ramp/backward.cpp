@@ -55,6 +55,8 @@ class Backward {
     const T *grad_right, *q_right;
     float *score, *ds, *dk, *dv, *dq, *by_age, *turned;
     float *span, *on_ramp, *logit;
+    bool* begun;  // by tile of rows: dk and dv have sums already
+    bool any;     // dq has
   };
 
   Buffers take(const TiledWork<T>& work, const RowTask& task, Scratch& scratch) const {
@@ -65,7 +67,9 @@ class Backward {
     for (T** x : {&m.weight, &m.rounded_ds, &m.weight_right, &m.line, &m.line_right})
       *x = scratch.take<T>(kTileRows * lanes);
     for (float** x : {&m.score, &m.ds}) *x = scratch.take<float>(kTileRows * lanes);
-    for (float** x : {&m.dk, &m.dv}) *x = scratch.take<float>(n * w), std::fill_n(*x, n * w, 0.f);
+    for (float** x : {&m.dk, &m.dv}) *x = scratch.take<float>(n * w);
+    m.begun = scratch.take<bool>(work.tiles());
+    std::fill_n(m.begun, work.tiles(), false);
     for (float** x : {&m.dq, &m.turned}) *x = scratch.take<float>(lanes * w);
     for (float** x : {&m.span, &m.on_ramp, &m.logit}) *x = scratch.take<float>(n);
     if (call_.position != nullptr) m.by_age = scratch.take<float>(work.most_lines() * lanes);
@@ -99,6 +103,7 @@ class Backward {
       work.begin_queries(j * call_.queries);
       begin_queries(task, work, m, j, lse2, dot);
       for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot, tables.bias);
+      if (!m.any) std::fill_n(m.dq, call_.width * call_.queries, 0.f);
       if (work.lines() > 0)
         tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.line_right, m.line);
       finish_queries(number, work.head(), m, j);
@@ -122,34 +127,26 @@ class Backward {
       if (lse != nullptr && t < work.valid()) dots[t] -= lse[t * call_.H];
     }
     softmax_base(call_, task.sample, work.head(), stats_.const_data_ptr<float>(), 2, j, lse2);
-    std::fill_n(m.dq, w * lanes, 0.f);
+    m.any = false;
     if (work.lines() > 0) std::fill_n(m.by_age, work.lines() * lanes, 0.f);
   }
 
-  void rows(TiledWork<T>& work, const Buffers& m, int64_t i, const float* lse2, const float* dot, float* bias) const {
+  void rows(TiledWork<T>& work, Buffers& m, int64_t i, const float* lse2, const float* dot, float* bias) const {
     ScoreTile tile;
     if (!work.tile(i, tile)) return;
     const int64_t lanes = call_.queries, w = call_.width, at = i * kTileRows;
     work.scores(i, m.score);
     multiply(tile.rows, lanes, w, m.v + at * w, w, m.grad_t, m.ds, false);
     TileGradients sums{m.span + at, m.on_ramp + at, call_.logit != nullptr ? m.logit + at : nullptr};
-    const T *weight, *ds;
-    if constexpr (std::is_same_v<T, float>) {
-      weight = m.score, ds = m.ds;
-    } else {
-      weight = m.weight, ds = m.rounded_ds;
-      sums.rounded_weight = reinterpret_cast<uint16_t*>(m.weight);
-      sums.rounded_grad = reinterpret_cast<uint16_t*>(m.rounded_ds);
-    }
+    if (tile.by_age != nullptr) sums.by_age = m.by_age;
     tile_backward(tile, lse2, dot, m.score, m.ds, sums);
-    multiply(tile.rows, w, lanes, weight, lanes, m.grad_right, m.dv + at * w, true);
-    multiply(tile.rows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, true);
+    const T* weight = rounded(m.score, tile.rows * lanes, m.weight);
+    const T* ds = rounded(m.ds, tile.rows * lanes, m.rounded_ds);
+    multiply(tile.rows, w, lanes, weight, lanes, m.grad_right, m.dv + at * w, m.begun[i]);
+    multiply(tile.rows, w, lanes, ds, lanes, m.q_right, m.dk + at * w, std::exchange(m.begun[i], true));
     multiply(w, lanes, tile.rows, m.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.weight_right), m.dq,
-             true);
+             std::exchange(m.any, true));
     if (tile.bias != nullptr) tables_.add_bias(tile, m.ds, work.head(), bias);
-    if (tile.by_age == nullptr) return;
-    for (int64_t r = 0; r < tile.rows; ++r)
-      if (tile.age_at[r] >= 0) std::memcpy(m.by_age + tile.age_at[r] * lanes, m.ds + r * lanes, lanes * sizeof(float));
   }
 
   float scale() const { return 1 / call_.unit; }
@@ -171,10 +168,10 @@ class Backward {
   }
 
   void store_q(int64_t sample, int64_t h, int64_t j, const float* dq) {
-    T* to = g_.q.template mutable_data_ptr<T>();
     const int64_t lanes = call_.queries;
-    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t)
-      store_scaled(dq + t * call_.width, scale(), call_.D, to + call_.query_at(sample, j * lanes + t, h));
+    T* to = g_.q.template mutable_data_ptr<T>() + call_.query_at(sample, j * lanes, h);
+    store_lines(dq, call_.width, std::min(lanes, call_.K - j * lanes), call_.D, scale(),
+                Lines<T>{to, call_.H * call_.D});
   }
 
   /// What belongs to one query head: gradients of logits and spans.
@@ -194,16 +191,14 @@ class Backward {
   }
 
   void finish_rows(const RowTask& task, const TiledWork<T>& work, const Buffers& m) {
-    T* dk = g_.k.template mutable_data_ptr<T>();
-    T* dv = g_.v.template mutable_data_ptr<T>();
-    const int64_t n = task.end - task.begin;
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t row = work.rows_of(0)[i];
-      if (row < 0) continue;
-      const int64_t at = (row * call_.G + task.key_head) * call_.D;
-      store_scaled(m.dk + i * call_.width, scale(), call_.D, dk + at);
-      store_scaled(m.dv + i * call_.width, 1, call_.D, dv + at);
-    }
+    const int64_t n = task.end - task.begin, at = task.key_head * call_.D, stride = call_.G * call_.D;
+    const int64_t* index = work.rows_of(0);
+    for (int64_t i = 0; i < work.tiles(); ++i)
+      if (!m.begun[i])
+        for (float* sum : {m.dk, m.dv}) std::fill_n(sum + i * kTileRows * call_.width, kTileRows * call_.width, 0.f);
+    store_lines(m.dk, call_.width, n, call_.D, scale(),
+                Lines<T>{g_.k.template mutable_data_ptr<T>() + at, stride, index});
+    store_lines(m.dv, call_.width, n, call_.D, 1, Lines<T>{g_.v.template mutable_data_ptr<T>() + at, stride, index});
   }
 
   void merge(int64_t first) {

@@ -74,16 +74,17 @@ class Forward {
       work.begin_queries(j * lanes);
       alignas(64) RunningSoftmax running;
       begin_softmax(running);
-      std::fill_n(values, width * lanes, 0.f);
+      bool any = false;
       for (int64_t i = 0; i < work.tiles(); ++i) {
         ScoreTile tile;
         if (!work.tile(i, tile)) continue;
         work.scores(i, score);
         tile_forward(tile, score, running, rescale, sums ? &ramp_sums_[number] : nullptr);
-        scale_columns(values, rescale, static_cast<int>(width), static_cast<int>(lanes));
+        if (any) scale_columns(values, rescale, static_cast<int>(width), static_cast<int>(lanes));
         multiply(width, lanes, tile.rows, vt + i * kTileRows * width, kTileRows,
-                 rounded_right(score, tile.rows, lanes, weight), values, true);
+                 rounded_right(score, tile.rows, lanes, weight), values, std::exchange(any, true));
       }
+      if (!any) std::fill_n(values, width * lanes, 0.f);
       if (task.chunks > 1)
         partials_[number][part] = {running, std::vector<float>(values, values + width * lanes)};
       else
@@ -114,14 +115,10 @@ class Forward {
       at[0] = sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);
       at[1] = sum == 0 ? 0 : masked / sum;
     }
-    scale_columns(values, factor, static_cast<int>(width), static_cast<int>(lanes));
     transpose(values, static_cast<int>(lanes), out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
-    T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && j * lanes + t < call_.K; ++t) {
-      if (factor[t] == 0) std::fill_n(out + t * width, width, 0.f);
-      store_scaled(out + t * width, 1, call_.D, to + call_.query_at(sample, j * lanes + t, h));
-    }
+    T* to = y_.out.template mutable_data_ptr<T>() + call_.query_at(sample, j * lanes, h);
+    store_lines(out, width, std::min(lanes, call_.K - j * lanes), call_.D, factor, 1, Lines<T>{to, call_.H * call_.D});
   }
 
   /// Joins the chunks that begin with this task, in their order.

@@ -224,25 +224,17 @@ class Backward {
     tile.masking = m.masking + i * size;
     TileGradients sums{nullptr, nullptr, nullptr};
     sums.masking = m.sum + i * size;
-    const T *weight, *ds;
-    if constexpr (std::is_same_v<T, float>) {
-      weight = m.score, ds = m.ds;
-    } else {
-      weight = m.weight, ds = m.rounded_ds;
-      sums.rounded_weight = reinterpret_cast<uint16_t*>(m.weight);
-      sums.rounded_grad = reinterpret_cast<uint16_t*>(m.rounded_ds);
-    }
+    if (tile.by_age != nullptr && !selects) sums.by_age = m.by_age;
     tile_backward(tile, m.lse2, m.dot, m.score, m.ds, sums);
-    multiply(tile.rows, w, lanes, weight, lanes, m.grad_right, r.dv + at * w, true);
-    if (selects) {
-      select(task, tile, i, m);
-      ds = rounded(m.ds, tile.rows * lanes, m.rounded_ds);
-    }
-    multiply(tile.rows, w, lanes, ds, lanes, m.q_right, r.dk + at * w, true);
+    multiply(tile.rows, w, lanes, rounded(m.score, tile.rows * lanes, m.weight), lanes, m.grad_right, r.dv + at * w,
+             true);
+    if (selects) select(task, tile, i, m);
+    multiply(tile.rows, w, lanes, rounded(m.ds, tile.rows * lanes, m.rounded_ds), lanes, m.q_right, r.dk + at * w,
+             true);
     multiply(w, lanes, tile.rows, r.kt + at * w, kTileRows, rounded_right(m.ds, tile.rows, lanes, m.right), m.dq, true);
     if (tile.bias != nullptr) tables_.add_bias(tile, m.ds, h, bias);
-    if (tile.by_age == nullptr) return;
-    for (int64_t l = 0; l < tile.rows; ++l)
+    if (tile.by_age == nullptr || !selects) return;
+    for (int64_t l = 0; l < tile.rows; ++l)  // not before F's share is there
       if (tile.age_at[l] >= 0) std::memcpy(m.by_age + tile.age_at[l] * lanes, m.ds + l * lanes, lanes * sizeof(float));
   }
 
@@ -268,10 +260,8 @@ class Backward {
   void finish(const RowTask& task, const Buffers& m) {
     const int64_t* index = call_.rows(task.sample).index.data() + task.begin;
     auto put = [&](const TiledCall<T>& call, const float* lines, int64_t key_head, float factor, Tensor& to) {
-      for (int64_t i = 0; i < task.end - task.begin; ++i)
-        if (index[i] >= 0)
-          store_scaled(lines + i * call.width, factor, call.D,
-                       to.mutable_data_ptr<T>() + (index[i] * call.G + key_head) * call.D);
+      store_lines(lines, call.width, task.end - task.begin, call.D, factor,
+                  Lines<T>{to.mutable_data_ptr<T>() + key_head * call.D, call.G * call.D, index});
     };
     for (int64_t g = 0; g < heads_.G; ++g) {
       put(heads_, m.keys[g].dk, g, 1 / call_.unit, dk_);

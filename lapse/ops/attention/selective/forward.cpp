@@ -177,7 +177,7 @@ class Forward {
     alignas(64) RunningSoftmax running;
     alignas(64) float rescale[kTileQueries];
     begin_softmax(running);
-    std::fill_n(m.values, width * lanes, 0.f);
+    bool any = false;
     for (int64_t i = 0; i < work.tiles(); ++i) {
       ScoreTile tile;
       if (!work.tile(i, tile)) continue;
@@ -185,10 +185,11 @@ class Forward {
       work.scores(i, m.score);
       tile.masking = selects ? masking_of(task, tile, i, m) : m.masking + i * kTileRows * lanes;
       tile_forward(tile, m.score, running, rescale, nullptr);
-      scale_columns(m.values, rescale, static_cast<int>(width), static_cast<int>(lanes));
+      if (any) scale_columns(m.values, rescale, static_cast<int>(width), static_cast<int>(lanes));
       multiply(width, lanes, tile.rows, values(task.sample, h, i), kTileRows,
-               rounded_right(m.score, tile.rows, lanes, m.weight), m.values, true);
+               rounded_right(m.score, tile.rows, lanes, m.weight), m.values, std::exchange(any, true));
     }
+    if (!any) std::fill_n(m.values, width * lanes, 0.f);
     finish(task, h, running, m);
   }
 
@@ -210,14 +211,11 @@ class Forward {
       y_.stats.template mutable_data_ptr<float>()[at] =
           sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);
     }
-    scale_columns(m.values, factor, static_cast<int>(width), static_cast<int>(lanes));
     transpose(m.values, static_cast<int>(lanes), m.out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
-    T* to = y_.out.template mutable_data_ptr<T>();
-    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t) {
-      if (factor[t] == 0) std::fill_n(m.out + t * width, width, 0.f);  // whatever stands in the rows that others see
-      store_scaled(m.out + t * width, 1, heads_.D, to + heads_.query_at(task.sample, task.block * lanes + t, h));
-    }
+    T* to = y_.out.template mutable_data_ptr<T>() + heads_.query_at(task.sample, task.block * lanes, h);
+    store_lines(m.out, width, std::min(lanes, heads_.K - task.block * lanes), heads_.D, factor, 1,
+                Lines<T>{to, heads_.H * heads_.D});
   }
 
   const SelectiveCall<T> call_;

@@ -86,10 +86,10 @@ class QueryGradient {
   }
 
   void write(int64_t b, int64_t j, int64_t h, const float* dq) {
-    T* to = gradient.mutable_data_ptr<T>();
-    const float scale = 1 / call_.unit;
-    for (int64_t t = 0; t < call_.queries && j * call_.queries + t < call_.K; ++t)
-      store_scaled(dq + t * call_.width, scale, call_.D, to + call_.query_at(b, j * call_.queries + t, h));
+    const int64_t lanes = call_.queries;
+    T* to = gradient.mutable_data_ptr<T>() + call_.query_at(b, j * lanes, h);
+    store_lines(dq, call_.width, std::min(lanes, call_.K - j * lanes), call_.D, 1 / call_.unit,
+                Lines<T>{to, call_.H * call_.D});
   }
 
   const TiledCall<T>& call_;
