@@ -124,11 +124,12 @@ def main(here, runs, description):
         run = arguments.runs / wanted.name
         if arguments.only not in wanted.name:
             continue
+        out = here / "results" / f"{wanted.name}.json"
         if arguments.list:
             done = lines_of(run, "train")
-            print(f"{wanted.name:40} {done[-1]['update'] if done else 0} of {wanted_updates(wanted)} updates")
+            known = ", its result is there" if measured_already(out, wanted) else ""
+            print(f"{wanted.name:40} {done[-1]['update'] if done else 0} of {wanted_updates(wanted)} updates{known}")
             continue
-        out = here / "results" / f"{wanted.name}.json"
         if not run.exists() and measured_already(out, wanted):
             print(f"{wanted.name}: its result is there, but not the run; remove {out.relative_to(ROOT)} to make both anew")
             continue
