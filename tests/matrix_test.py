@@ -77,7 +77,7 @@ class Matrix(ProgramTest):
         self.matrix("selective", "masking")
         first = self.folder / "selective.json"
         second = self.folder / "second.json"
-        second.write_text(first.read_text())
+        second.write_text(json.dumps(json.loads(first.read_text()), indent=4))  # by another program
         for inputs in ([first], [first, second]):
             picture = self.folder / "picture.svg"
             self.succeed("plot", *inputs, "-o", picture)

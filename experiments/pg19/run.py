@@ -16,10 +16,18 @@ def runs():
     files = {f"data.{part}": str(novels / f"{part}.txt.gz") for part in ("train", "valid", "test")}
     length = {"train.updates": 5000, "train.log_every": 100, "train.validate_every": 500, "train.checkpoint_every": 500}
     run = lambda name, values: sweep.Run(name, CONFIG, length | values, files=files)
+    fixed = lambda span: {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
     for seed in (1, 2, 3):
         yield run(f"expire_span-{seed}", {"train.seed": seed})
         for span in (128, 512, 1024):
-            yield run(f"fixed_span_{span}-{seed}", {"train.seed": seed, "forgetting.method": "fixed_span", "fixed_span.max_span": span})
+            yield run(f"fixed_span_{span}-{seed}", {"train.seed": seed} | fixed(span))
+    # The same positions for all: buckets of ages, where a fixed span else has an embedding for each of its ages.
+    for seed in (1, 2, 3):
+        same = {"model.positions": "buckets", "train.seed": seed}
+        yield run(f"expire_span_buckets-{seed}", same)
+        yield from (run(f"fixed_span_{span}_buckets-{seed}", same | fixed(span)) for span in (64, 128, 512, 1024))
+        # What is the ramp's, what the spans'? A cost that leaves no span: a window of R characters that fade.
+        yield run(f"only_ramp_buckets-{seed}", same | {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
 
 
 def main():

@@ -33,6 +33,10 @@ def runs():
             yield run(f"fixed_span_{span}_buckets-{seed}", same | fixed(span))
         for alpha in ("1e-5", "1e-4", "1e-6"):
             yield run(f"expire_span_{alpha}_buckets-{seed}", same | {"expire_span.loss": float(alpha)})
+        # What is the ramp's, what the spans'? A cost that leaves no span: a window of R words that fade.
+        for ramp in (32, 64):
+            no_spans = {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01, "expire_span.ramp": ramp}
+            yield run(f"only_ramp_{ramp}_buckets-{seed}", same | no_spans)
 
 
 def main():

@@ -134,16 +134,17 @@ fs::path metrics_of(const std::string& run) {
   return path;
 }
 
-/// A file's first characters, which tell what it is.
+/// A file's first characters, which tell what it is, without white space: JSON may have been indented anew.
 std::string beginning_of(const std::string& path) {
-  std::string text(16, '\0');
+  std::string text(64, '\0');
   std::ifstream(path, std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::erase_if(text, [](unsigned char c) { return std::isspace(c); });
   return text;
 }
 
 /// The script that draws a file.
 const char* kind_of(const std::string& file) {
-  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\n \"settings\":", kBudgets}})
+  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\"settings\":", kBudgets}})
     if (beginning_of(file).starts_with(key)) return script;
   return kLosses;
 }

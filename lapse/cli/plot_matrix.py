@@ -53,7 +53,8 @@ def picture():
         for column in range(across):
             if (row, column) not in used:
                 all_axes[row][column].axis("off")
-    figure.colorbar(image, ax=all_axes, shrink=0.6, label=LABELS.get(what, what))
+    clipped = max(np.nanmax(values) for _, _, panels in files for _, values in panels) > (high or 1)  # then the bar ends in an arrow
+    figure.colorbar(image, ax=all_axes, shrink=0.6, extend="max" if clipped else "neither", label=LABELS.get(what, what))
     figure.supxlabel("row", fontsize=8)
     figure.supylabel("query", fontsize=8)
     return figure

@@ -45,8 +45,10 @@ TokenBlock block_of(const Tokens& tokens, const std::vector<int64_t>& starts, co
 
 void require_stretch(const Tokens& tokens, int64_t least) {
   if (tokens.size() < least)
-    fail(fmt::format("the text has {} tokens, but a stretch to corrupt needs {}; use a smaller block, or more text",
-                     tokens.size(), least));
+    fail(
+        fmt::format("the text has {} tokens, but a stretch to corrupt needs {}; use a smaller block (train.block, "
+                    "--block, --tokens), or more text",
+                    tokens.size(), least));
 }
 
 constexpr std::string_view kGapBegin = "<extra_id_";

@@ -24,8 +24,10 @@ TokenBlock windows(const Tokens& tokens, int32_t bos, const std::vector<int64_t>
 void require_window(const Tokens& tokens, int64_t least) {
   if (tokens.size() == 0) fail("this part of the text is empty");
   if (tokens.size() < least)
-    fail(fmt::format("the text has {} tokens, but a window needs {}; use a smaller block, or more text", tokens.size(),
-                     least));
+    fail(
+        fmt::format("the text has {} tokens, but a window needs {}; use a smaller block (train.block, --block, "
+                    "--tokens), or more text",
+                    tokens.size(), least));
 }
 
 }  // namespace

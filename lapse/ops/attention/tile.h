@@ -56,8 +56,9 @@ void tile_forward(const ScoreTile& tile, float* score, RunningSoftmax& running, 
 struct TileGradients {
   float *span, *on_ramp, *logit;
   float* masking = nullptr;  ///< [rows][queries]: unless null the gradient of each logit is added
-  float* by_age =
-      nullptr;  ///< unless null the gradient of each row's logits is copied to its line, as ScoreTile::by_age
+  /// Lines as those of ScoreTile::by_age: unless null the gradient of each row's logits is copied to its line, which is
+  /// no other row's, since times ascend (rows.h).
+  float* by_age = nullptr;
 };
 void tile_backward(const ScoreTile& tile, const float* lse2, const float* dot, float* score, float* grad,
                    const TileGradients& sums);

@@ -159,7 +159,7 @@ class TiledWork {
   float scale2() const { return kLog2e / call_.unit; }
   int64_t ages_needed() const { return call_.ages + kTileRows; }
 
-  /// The extremes of PlannedRows::first, last and full in a tile, and of its rows' ages.
+  /// The extremes of PlannedRows::first, last and full in a tile, and of its rows' ages at query 0.
   struct Bounds {
     int32_t soonest, latest, shortest, longest, full, youngest, oldest;
   };
@@ -173,7 +173,8 @@ class TiledWork {
     const auto [youngest, oldest] = std::minmax_element(age, age + std::min<int64_t>(kTileRows, rows_.count - at));
     return {*soonest, *latest, *shortest, *longest, *std::min_element(full, full + kTileRows), *youngest, *oldest};
   }
-  /// Whether the current queries may have an age in 1 ... P before some row of the tile.
+  /// Whether some row of the tile may have an age in 1 ... P at one of the current queries; by the extremes alone, so
+  /// that there may be none.
   bool has_ages(const Bounds& tile) const {
     return tile.youngest + first_ <= call_.P && tile.oldest + first_ >= 2 - call_.queries;
   }
@@ -200,12 +201,19 @@ class TiledWork {
   /// q . p_a for the ages that occur, skewed so that the ages of one row are one line.
   void multiply_ages() {
     const int64_t n = call_.queries;
-    // Ages at column 0; later columns are older. Rows without any age in 1 ... P take no part.
+    // Ages at column 0; later columns are older. Rows without any age in 1 ... P take no part: beside rows of today a
+    // tile may have one that is far older.
     int64_t youngest = call_.P + 1, oldest = 0;
+    const auto include = [&](int64_t age) {
+      if (age <= call_.P && age >= 2 - n) youngest = std::min(youngest, age), oldest = std::max(oldest, age);
+    };
     for (int64_t i = 0; i < tiles_; ++i) {
+      const int64_t first = bounds_[i].youngest + first_, last = bounds_[i].oldest + first_;
       if (!has_ages(bounds_[i])) continue;
-      youngest = std::min(youngest, std::max(bounds_[i].youngest + first_, 2 - n));
-      oldest = std::max(oldest, std::min(bounds_[i].oldest + first_, call_.P));
+      if (first >= 2 - n && last <= call_.P)
+        include(first), include(last);
+      else
+        for (int64_t r = 0; r < kTileRows; ++r) include(rows_.age[task_.begin + i * kTileRows + r] + first_);
     }
     if (youngest > call_.P) return;
     age_block_ = (std::max<int64_t>(youngest, 1) - 1) / kTileRows;

@@ -211,7 +211,7 @@ float DotRounded(const uint16_t* a, const float* x, int64_t k) { return OneLine(
 float DotBothRounded(const uint16_t* a, const uint16_t* x, int64_t k) { return OneLine(a, x, k); }
 
 template <class T>
-HWY_INLINE void Lines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+HWY_INLINE void DotsOfLines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
   int64_t i = 0;
   for (; i + 4 <= m; i += 4)
     for (int64_t j = 0; j < n; ++j) Dots<4>(w + j * k, x + i * k, k, to + i * stride + j, stride);
@@ -219,10 +219,10 @@ HWY_INLINE void Lines(const float* x, const T* w, int64_t m, int64_t n, int64_t 
     for (int64_t j = 0; j < n; ++j) to[i * stride + j] = OneLine(w + j * k, x + i * k, k);
 }
 void MultiplyLines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
-  Lines(x, w, m, n, k, to, stride);
+  DotsOfLines(x, w, m, n, k, to, stride);
 }
 void MultiplyRounded(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
-  Lines(x, w, m, n, k, to, stride);
+  DotsOfLines(x, w, m, n, k, to, stride);
 }
 
 void WherePositive(const float* x, const float* y, float* to, int64_t n) {

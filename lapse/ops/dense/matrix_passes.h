@@ -9,8 +9,8 @@ namespace lapse {
 void scale_columns(float* x, const float* factor, int rows, int columns);
 /// to [columns][rows] = from [rows][columns]; both multiples of 4; strides in elements.
 void transpose(const float* from, int from_stride, float* to, int to_stride, int rows, int columns);
-/// bfloat16 to the nearest, ties to even (native_bfloat16.h); to_pairs joins lines 2i and 2i + 1 of x [rows][columns]
-/// to [rows / 2][columns][2].
+/// bfloat16 to the nearest, ties to even; denormal numbers may become 0 (native_bfloat16.h). to_pairs joins lines 2i
+/// and 2i + 1 of x [rows][columns] to [rows / 2][columns][2].
 void to_bfloat16(const float* x, uint16_t* to, int64_t n);
 void to_pairs(const float* x, uint16_t* to, int rows, int columns);
 /// Where lines go: line i begins at to + i stride, or at to + index[i] stride (negative: it goes nowhere).

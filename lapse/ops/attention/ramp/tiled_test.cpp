@@ -1,10 +1,13 @@
 // The tiled kernels on every instruction set, at sizes of several tiles and chunks, against the reference in float64.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/attention/tile.h"
+#include "lapse/ops/attention/work.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
 
@@ -329,6 +332,34 @@ TEST(ScoreTile, TransposesEverySizeOfFours) {
             << rows << " x " << columns << ", " << target;
         EXPECT_TRUE(y.narrow(1, rows, 5).eq(-1).all().item<bool>()) << "written beyond the end";
       }
+  }
+}
+
+// Beside recent rows a tile may have one that is older than every embedding, or, of an encoder, one that is far ahead.
+TEST(TiledWork, MultipliesOnlyAgesThatOccur) {
+  const int64_t K = kTileQueries, D = 16, P = 4096;
+  for (const int64_t far : {int64_t{-100'000}, int64_t{100'000}}) {
+    std::vector<int64_t> times(kTileRows - 1);
+    std::iota(times.begin(), times.end(), 0);
+    times.insert(far < 0 ? times.begin() : times.end(), far);
+    const auto N = static_cast<int64_t>(times.size());
+    const AttentionInputs inputs{at::ones({1, K, 1, D}),
+                                 at::ones({N, 1, D}),
+                                 at::ones({N, 1, D}),
+                                 at::tensor({int64_t{0}, N}, at::kLong),
+                                 at::tensor({N - 1}, at::kLong),
+                                 at::tensor(times, at::kLong)};
+    CoreOptions options;
+    options.position = at::ones({P, D});
+    options.min_age = -kNoLimit;
+    const TiledCall<float> call(inputs, options);
+    ASSERT_EQ(call.plan.tasks.size(), 1U);
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    TiledWork<float> work(call, call.plan.tasks[0], scratch);
+    work.begin_queries(0);
+    EXPECT_EQ(work.first_age_block(), 0);
+    EXPECT_EQ(work.lines(), 2 * kTileRows + 2 * K) << "ages 1 to 126 are two blocks of 64, between margins";
   }
 }
 

@@ -1,0 +1,43 @@
+"""The figure of an experiment whose runs have the same positions, T5's buckets of ages: a loss against mean memory size.
+
+Runs are called METHOD..._buckets-SEED. An experiment's figure.py calls `draw`.
+"""
+
+import json
+
+import matplotlib
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numbers
+import matplotlib.pyplot as plt  # noqa: E402
+
+METHODS = {
+    "fixed_span": ("fixed span", "C0", "s"),
+    "only_ramp": ("ramp without spans", "C2", "^"),
+    "expire_span": ("Expire-Span", "C1", "o"),
+}
+
+
+def points(results, method, seed, key):
+    """(mean memory size, loss) of the method's runs, by memory size."""
+    read = [json.loads(file.read_text())["evaluation"]["test"] for file in results.glob(f"{method}*_buckets-{seed}.json")]
+    return sorted((one["memory_mean"], one[key]) for one in read)
+
+
+def draw(results, key, name):
+    """results/memory.svg: `key` of an evaluation, which the axis calls `name`."""
+    figure, axes = plt.subplots(figsize=(5, 3.4))
+    for method, (label, colour, marker) in METHODS.items():
+        for seed, line in ((1, "-"), (2, "")):
+            if found := points(results, method, seed, key):
+                mark = {"markerfacecolor": "none"} if seed > 1 else {}
+                axes.plot([x for x, _ in found], [y for _, y in found], marker + line, color=colour, label=f"{label}, seed {seed}", **mark)
+    axes.set_xscale("log")
+    axes.set_xticks((16, 32, 64, 128, 256, 512), ("16", "32", "64", "128", "256", "512"))
+    axes.set_xticks((), minor=True)
+    axes.set_xlabel("mean memory size, rows of a layer")
+    axes.set_ylabel(f"{name}, test")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(results / "memory.svg", metadata={"Date": None})
