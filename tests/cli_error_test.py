@@ -26,20 +26,43 @@ def setUpModule():
 
 class Arguments(ProgramTest):
     def test_verbs_and_flags(self):
-        self.refuse("evil", says=["unknown verb 'evil'", "did you mean 'eval'"])
+        self.refuse("evil", says=["unknown verb 'evil'", "did you mean 'eval'"], status=2)
         self.refuse("xyzzy", says=["unknown verb 'xyzzy'", "lapse help"])
         for odd in ("x\ny", "x\x1b[2Jy", "x" * 5000):  # what is quoted stays one line that a terminal can bear
-            for arguments, status in (((odd,), 1), (("task", "show", "copy", "--seed", odd), 2)):
-                line = self.refuse(*arguments, says="x", status=status).stderr
+            for arguments in ((odd,), ("task", "show", "copy", "--seed", odd)):
+                line = self.refuse(*arguments, says="x", status=2).stderr
                 self.assertTrue(line.rstrip("\n").isprintable() and len(line) < 1100, line)
-        self.refuse("train", "--hlep", says=["unknown flag --hlep", "did you mean '--help'"])
+        self.refuse("train", "--hlep", says=["unknown flag --hlep", "did you mean '--help'"], status=2)
         run = shared / "run"
         self.refuse("eval", run, "--strems", "2", says=["unknown flag --strems", "did you mean '--streams'"])
         self.refuse("eval", run, "--max-spam=2", says=["unknown flag --max-spam", "did you mean '--max-span'"])
         self.refuse("generate", run, "--tempreature", "2", says="did you mean '--temperature'")
-        self.refuse("info", run, "more", says="unexpected argument 'more'")
+        self.refuse("info", run, "more", says="unexpected argument 'more'", status=2)
         self.refuse("info", says="RUN is required")
         self.refuse("train", shared / "config.toml", says="--out is required")
+
+    def test_names_one_step_off(self):
+        run = shared / "run"
+        self.refuse("train", run, "--out", self.folder / "other", says=["is a folder", str(run / "config.toml")], status=1)
+        self.refuse("info", run / "checkpoints", says=["name the run's own folder", str(run)], status=1)
+        picture = self.folder / "matrix.png"
+        picture.write_text("a picture")
+        self.refuse("inspect", run, "--matrix", "kept", "-o", picture, says=["writes JSON", "lapse plot"], status=1)
+        self.assertEqual(picture.read_text(), "a picture")
+
+    def test_values_that_nothing_depends_on(self):
+        text, dry = shared / "text.txt", ("--dry-run", "--seconds", 0)
+        for key in ("path", "train", "valid", "test"):
+            self.refuse("train", shared / "config.toml", *dry, "--data", text, "--set", f"data.{key}={text}", says=["--data", f"data.{key}"], status=1)
+        unused = ("data.noise_density=0.3", "data.min_count=5", "optimiser.momentum=0.9", "optimiser.smoothing=0.5")
+        used = ("data.split=[0.8,0.1,0.1]", "optimiser.beta1=0.8", "train.batch=2")
+        sets = [part for one in unused + used for part in ("--set", one)]
+        done = self.succeed("train", shared / "config.toml", *dry, *sets)
+        for one in unused:
+            self.assertIn(f"lapse: note: --set {one} has no effect on this run", done.stderr)
+        self.assertEqual(done.stderr.count("has no effect"), len(unused), done.stderr)
+        done = self.succeed("train", shared / "config.toml", *dry, "--set", "optimiser.name=sgd", "--set", "optimiser.momentum=0.9")
+        self.assertNotIn("no effect", done.stderr)
 
     def test_values(self):
         run = shared / "run"

@@ -67,6 +67,11 @@ class Task(ProgramTest):
         self.assertEqual(result["answers"], 30)
         self.assertGreater(result["scored"], 2 * 30)
 
+    def test_a_set_that_asks_for_nothing_says_so(self):
+        run, _ = self.train("instruction", {"instruction": {"rounds": 8, "valid_words": 40, "test_words": 40}}, out="few")
+        self.assertEqual(self.succeed_json("eval", run)["answers"], 0)
+        self.assertRegex(self.succeed("eval", run).stdout, r"(?m)^answers +0$")
+
     def test_updates_in_which_nothing_is_scored_have_no_loss(self):
         small = {"long_copy": {"gap": 40}, "train": {"block": 8, "updates": 30, "log_every": 1, "validate_every": 0}}
         run, _ = self.train("long_copy", small, out="every")

@@ -70,7 +70,8 @@ std::unique_ptr<TokenReport> token_report(const Arguments& arguments, const Read
 Json to_json(const Reader& reader, const EvaluationResult& result, const std::vector<Figure>& figures) {
   Json json = {{"run", reader.checkpoint.path().string()}, {"method", reader.method->name()}, {"loss", result.nats}};
   for (const auto& figure : figures) json[figure.tag] = figure.value;
-  if (result.score.answers > 0) json["scored"] = result.score.scored, json["answers"] = result.score.answers;
+  if (result.score.answers > 0 || reader.config().task() != nullptr)  // a small set may ask for none
+    json["scored"] = result.score.scored, json["answers"] = result.score.answers;
   json.update(memory_of(result.layers));
   return json;
 }

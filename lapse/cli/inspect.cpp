@@ -159,7 +159,9 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
   const EpisodeArguments& asked = arguments.episodes;
   const Config config = elsewhere(reader.config(), asked.set);
   const EnvironmentOptions& environment = *config.environment();
-  Progress progress("inspect", "step", arguments.tokens);
+  const auto most = static_cast<double>(asked.episodes) * static_cast<double>(environment.shape().most_steps);
+  Progress progress("inspect", "step",
+                    most < static_cast<double>(arguments.tokens) ? static_cast<int64_t>(most) : arguments.tokens);
   const auto record = record_episodes(model, environment,
                                       {.episodes = asked.episodes,
                                        .steps = arguments.tokens,
@@ -168,8 +170,13 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
                                        .progress = [&](int64_t done) { progress.update(done); }});
   progress.finish();
   if (record.stopped) return "";
+  const int64_t ended = std::ranges::count_if(record.steps, [](const AgentStep& step) { return step.result.end; });
+  if (ended < asked.episodes)
+    std::cerr << fmt::format("lapse: note: the page ends after {} steps, in episode {} of {}; --tokens has more\n",
+                             record.steps.size(), ended + 1, asked.episodes);
   ReportOptions report = describe(arguments, reader);
   report.facts.insert(report.facts.end(), {{"environment", environment.name()},
+                                           {"whole episodes", fmt::format("{} of {}", ended, asked.episodes)},
                                            {"seed", fmt::format("{}", asked.seed)},
                                            {"actions", asked.greedy ? "likeliest" : "drawn"},
                                            {"steps", fmt::format("{}", record.steps.size())}});
@@ -179,6 +186,9 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
 
 int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
   refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
+  for (const char* picture : {".png", ".svg", ".pdf", ".html"})
+    if (fs::path(arguments.out).extension() == picture)
+      fail(fmt::format("{}: --matrix writes JSON; name a .json file, which `lapse plot` draws", arguments.out));
   const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
   const std::string file =
       matrix_file(reader, model, arguments.matrix, arguments.data, split_of(arguments, arguments.data), tokens);

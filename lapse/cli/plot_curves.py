@@ -49,7 +49,8 @@ def draw(axes, run, value, colour, label, smooth):
     n = smooth or max(1, len(x) // 50)
     if n > 1:
         axes.plot(x, y, color=colour, alpha=0.2, linewidth=0.8)
-    axes.plot(x, smoothed(y, n), color=colour, linewidth=1.2, alpha=0.75, label=label if not run.valid else None)
+    marker = "o" if len(x) == 1 else None  # of a single line there is no curve
+    axes.plot(x, smoothed(y, n), color=colour, marker=marker, markersize=3, linewidth=1.2, alpha=0.75, label=label if not run.valid else None)
     x, y = series(run.valid, value)
     if x:
         axes.plot(x, y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)

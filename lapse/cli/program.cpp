@@ -33,6 +33,16 @@ Program::Program()
 Program::~Program() = default;
 
 Action Program::parse(int argc, const char* const* argv) {
+  try {
+    return understood(argc, argv);
+  } catch (const Misuse&) {
+    throw;
+  } catch (const Error& error) {
+    throw Misuse(error.what());
+  }
+}
+
+Action Program::understood(int argc, const char* const* argv) {
   action_ = {};
   std::vector<std::string> verbs;
   for (const auto* verb : app_->get_subcommands({})) verbs.push_back(verb->get_name());

@@ -8,7 +8,7 @@
 
 namespace lapse {
 
-/// A verb lacks an argument, or has one of a wrong value. `main` exits with 2.
+/// There is no such verb or flag, or an argument is missing or has a wrong value. `main` exits with 2.
 class Misuse : public Error {
  public:
   using Error::Error;
@@ -21,10 +21,12 @@ class Program {
   ~Program();
   Program(const Program&) = delete;
 
-  /// What is asked for, which is not done yet: to print help is an action too. Error, or Misuse, with one line.
+  /// What is asked for, which is not done yet: to print help is an action too. Misuse, with one line.
   Action parse(int argc, const char* const* argv);
 
  private:
+  Action understood(int argc, const char* const* argv);
+
   std::unique_ptr<CLI::App> app_;
   Action action_;
 };

@@ -39,25 +39,49 @@ std::string footer() {
          section_list();
 }
 
-/// " portal.rooms = 9" -> "portal"
-std::string section_of(const std::string& assignment) {
-  const size_t begin = assignment.find_first_not_of(" \t");
-  return assignment.substr(begin, assignment.find_first_of(" \t.", begin) - begin);
+/// " portal.rooms = 9" -> "portal", "rooms"
+std::pair<std::string, std::string> section_and_key(const std::string& assignment) {
+  std::string name = assignment.substr(0, assignment.find('='));
+  std::erase_if(name, [](unsigned char c) { return std::isspace(c); });
+  const size_t dot = name.find('.');
+  return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
 /// A value that nothing depends on is hardly meant. Files may have several methods' sections, to choose from.
-void tell_unused(const Config& config, const std::vector<std::string>& set) {
+void tell_unused(Config& config, const std::vector<std::string>& set) {
+  for (const auto& assignment : set) {
+    const auto [name, key] = section_and_key(assignment);
+    if (!config.uses(name)) {
+      fmt::print(stderr, "lapse: note: --set {} has no effect: this run does not use [{}]\n", assignment, name);
+      continue;
+    }
+    for (const Section& section : config.sections())
+      for (const Field& field : section.fields)
+        if (section.name == name && field.name == key && field.is_used && !field.is_used())
+          fmt::print(stderr,
+                     "lapse: note: --set {} has no effect on this run; lapse train --help {} says of what it is\n",
+                     assignment, name);
+  }
+}
+
+/// --data stands in place of all of the configuration's texts.
+void refuse_two_texts(const std::vector<std::string>& set) {
   for (const auto& assignment : set)
-    if (const std::string section = section_of(assignment); !config.uses(section))
-      fmt::print(stderr, "lapse: note: --set {} has no effect: this run does not use [{}]\n", assignment, section);
+    if (const auto [section, key] = section_and_key(assignment);
+        section == "data" && (key == "path" || key == "train" || key == "valid" || key == "test"))
+      fail(fmt::format("--data names the text to read, and --set {} too; leave one of them out", assignment));
 }
 
 int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}});
+  if (is_folder(arguments.config))
+    fail(fmt::format("'{}' is a folder; name a TOML file (that of a run is {})", arguments.config,
+                     (fs::path(arguments.config) / "config.toml").string()));
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) {  // in place of the configuration's texts
+    refuse_two_texts(arguments.set);
     config.data.path = fs::absolute(arguments.data).string();
     config.data.train_path = config.data.valid_path = config.data.test_path = "";
   }

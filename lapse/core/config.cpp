@@ -227,6 +227,10 @@ Field Field::path() && {
   is_path = true;
   return std::move(*this);
 }
+Field Field::used_if(std::function<bool()> used) && {
+  is_used = std::move(used);
+  return std::move(*this);
+}
 
 void read_config(const Sections& sections, const fs::path& path) {
   parse_config(sections, read_file(path, kSmallFile), path.string());

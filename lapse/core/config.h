@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <variant>
@@ -30,11 +31,13 @@ struct Field {
   std::string unit_name = {};                          ///< "timesteps", "updates", ...; may be empty
   std::vector<std::string> choices = {};               ///< strings only; empty: any
   bool is_path = false;                                ///< strings only: names a file or a folder
+  std::function<bool()> is_used = {};  ///< whether, with the other values, anything depends on it; null: yes
 
   Field in(double lowest, double highest = std::numeric_limits<double>::max()) &&;
   Field unit(std::string name) &&;
   Field one_of(std::vector<std::string> names) &&;
   Field path() &&;
+  Field used_if(std::function<bool()> used) &&;
 };
 
 using Fields = std::vector<Field>;

@@ -3,6 +3,8 @@
 namespace lapse {
 
 Fields DataConfig::fields() {
+  const auto counted = [this] { return unit == "character" || unit == "word"; };
+  const auto cut = [this] { return corrupts_spans(); };
   return {
       field("path", path,
             "one text file, plain or gzip, cut by `split` into training, validation and test parts. A relative path in "
@@ -19,16 +21,20 @@ Fields DataConfig::fields() {
             "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy; "
             "with train.from that of the run to go on from is read")
           .path(),
-      field("split", split, "fractions of `path` for training, validation and test; their sum is 1"),
+      field("split", split, "fractions of `path` for training, validation and test; their sum is 1").used_if([this] {
+        return !path.empty();
+      }),
       field("min_count", min_count,
             "characters and words rarer than this in the training text become the unknown token (bits per byte count "
             "8 for each byte of them)")
           .in(1)
-          .unit("occurrences"),
+          .unit("occurrences")
+          .used_if(counted),
       field("max_vocabulary", max_vocabulary,
             "keep at most this many characters or words, the most frequent, counting the special tokens; 0 = no limit")
           .in(0)
-          .unit("tokens"),
+          .unit("tokens")
+          .used_if(counted),
       field(
           "windows", windows,
           "read the text as independent windows of train.block tokens, each starting from empty memory with a token of "
@@ -45,9 +51,13 @@ Fields DataConfig::fields() {
             "of the text, by a model with an encoder (model.encoder_layers), which reads what is left of it, at most "
             "train.block tokens at a time. The vocabulary then begins with padding and end, and ends with sentinels")
           .one_of({"next_token", "span_corruption"}),
-      field("noise_density", noise_density, "share of the text that span corruption cuts out").in(0.001, 0.9),
-      field("noise_span", noise_span, "mean length of the spans").in(1, 1e6).unit("tokens"),
-      field("sentinels", sentinels, "tokens that stand for spans, at most so many at a time").in(1, 1 << 20),
+      field("noise_density", noise_density, "share of the text that span corruption cuts out")
+          .in(0.001, 0.9)
+          .used_if(cut),
+      field("noise_span", noise_span, "mean length of the spans").in(1, 1e6).unit("tokens").used_if(cut),
+      field("sentinels", sentinels, "tokens that stand for spans, at most so many at a time")
+          .in(1, 1 << 20)
+          .used_if(cut),
   };
 }
 

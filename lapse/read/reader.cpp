@@ -97,8 +97,9 @@ Tokens Reader::text(const std::string& data, const std::string& split, const Min
   Tokens tokens = whole_text(data, split);
   if (fill.share == 0) return tokens;
   constexpr double kRounding = 1e-9;  // 0.55 * 100 is a little above 55
-  if (config().data.documents == "none" || config().data.corrupts_spans())
-    fail("--min-fill is for runs that read documents (data.documents)");
+  if (config().data.corrupts_spans())
+    fail("--min-fill is for windows, and spans are cut out of stretches that reach across documents; leave it out");
+  if (config().data.documents == "none") fail("--min-fill is for runs that read documents (data.documents)");
   tokens.keep_documents(std::llround(std::ceil(fill.share * static_cast<double>(fill.window) - kRounding)));
   if (tokens.documents().empty())
     fail(fmt::format("--min-fill {}: no document of split '{}' fills so much of a window of {} tokens; give less",

@@ -188,7 +188,8 @@ class Instruction : public TaskOptions {
         field("chatter_words", rules_.chatter_words,
               "of `chatter`, before each round, on average: uniform in 0 ... twice as many")
             .in(0, 1e6)
-            .unit("words"),
+            .unit("words")
+            .used_if([this] { return !chatter_.empty(); }),
         field("rounds", rules_.rounds, "of a game; then another begins, with another viewpoint").in(1, 1e9),
         field("vocabulary", vocabulary_,
               "at most so many different words: the world's, then the most frequent of `chatter`; others become <unk>")

@@ -122,6 +122,9 @@ Checkpoint Checkpoint::open(const fs::path& run_or_file) {
       std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
     }
   }
+  if (files.empty() && !checkpoints_of(run_or_file.parent_path()).empty())
+    fail(fmt::format("{}: name the run's own folder, {}, or one of the checkpoints", run_or_file.string(),
+                     run_or_file.parent_path().string()));
   if (files.empty())
     fail(run_or_file.string() +
          ": no checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?");

@@ -56,6 +56,7 @@ Fields TrainConfig::fields() {
 }
 
 Fields OptimiserConfig::fields() {
+  const auto adam = [this] { return name == "adam" || name == "adamw"; };
   return {
       field("name", name, "the optimiser").one_of({"adam", "adamw", "rmsprop", "sgd"}),
       field("rate", rate, "learning rate after warm-up").in(0, 100),
@@ -64,11 +65,15 @@ Fields OptimiserConfig::fields() {
           .one_of({"constant", "cosine"}),
       field("clip", clip, "largest global L2 norm of all gradients; 0: no clipping").in(0, 1e9),
       field("weight_decay", weight_decay, "L2 penalty; for adamw decoupled from the gradient").in(0, 10),
-      field("beta1", beta1, "adam, adamw: decay of the first moment").in(0, 0.999999),
-      field("beta2", beta2, "adam, adamw: decay of the second moment").in(0, 0.999999999),
-      field("momentum", momentum, "sgd").in(0, 0.999999),
-      field("smoothing", smoothing, "rmsprop: decay of the squared gradient").in(0, 0.999999999),
-      field("epsilon", epsilon, "adam, adamw, rmsprop: added to the denominator").in(1e-20, 1),
+      field("beta1", beta1, "adam, adamw: decay of the first moment").in(0, 0.999999).used_if(adam),
+      field("beta2", beta2, "adam, adamw: decay of the second moment").in(0, 0.999999999).used_if(adam),
+      field("momentum", momentum, "sgd").in(0, 0.999999).used_if([this] { return name == "sgd"; }),
+      field("smoothing", smoothing, "rmsprop: decay of the squared gradient").in(0, 0.999999999).used_if([this] {
+        return name == "rmsprop";
+      }),
+      field("epsilon", epsilon, "adam, adamw, rmsprop: added to the denominator").in(1e-20, 1).used_if([this] {
+        return name != "sgd";
+      }),
   };
 }
 

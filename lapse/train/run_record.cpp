@@ -86,7 +86,7 @@ void RunRecord::validation(int64_t update, const EvaluationResult& result) {
   line.update({{"layers", layers}, {per_second(), static_cast<double>(result.tokens) / result.seconds}});
   if (metrics_) metrics_->record(update, "valid", line);
   validations_.push_back(entry);
-  valid_note_ = fmt::format("  valid {:.3f}", main.value);
+  valid_note_ = fmt::format("  valid {:.3f} {}", main.value, main.tag);
   newest_validation_ = said(figures, 4);
 }
 
