@@ -157,7 +157,11 @@ const char* script_of(const Command& verb, const Arguments& arguments) {
   }
   for (const auto& run : arguments.runs)
     if (!is_there(run)) fail(run + ": no such run or file");
-  if (!std::ranges::all_of(arguments.runs, is_file)) return kCurves;
+  const auto a_file = std::ranges::find_if(arguments.runs, is_file);
+  const auto a_run = std::ranges::find_if_not(arguments.runs, is_file);
+  if (a_file != arguments.runs.end() && a_run != arguments.runs.end())
+    fail(fmt::format("{} is a run, and {} a file; draw them one by one", *a_run, *a_file));
+  if (a_file == arguments.runs.end()) return kCurves;
   const char* script = kind_of(arguments.runs[0]);
   for (const auto& run : arguments.runs)
     if (kind_of(run) != script)
@@ -181,8 +185,9 @@ int run(const Command& verb, const Arguments& arguments) {
   if (suffix != ".png" && suffix != ".svg" && suffix != ".pdf")
     fail(arguments.out + ": the picture's name must end in .png, .svg or .pdf");
   if (!arguments.labels.empty() && arguments.labels.size() != arguments.runs.size())
-    fail("--label is given " + std::to_string(arguments.labels.size()) + " times for " +
-         std::to_string(arguments.runs.size()) + " runs; give one for each, in their order, or none");
+    fail(fmt::format("{} label{} for {} run{}; give --label once for each, in their order, or not at all",
+                     arguments.labels.size(), arguments.labels.size() == 1 ? "" : "s", arguments.runs.size(),
+                     arguments.runs.size() == 1 ? "" : "s"));
   const char* script = script_of(verb, arguments);
   Json inputs = Json::array();
   for (size_t i = 0; i < arguments.runs.size(); ++i) {
