@@ -116,7 +116,7 @@ TEST(RunRecord, ValidationsAreRememberedAndSaid) {
   result.layers = {{7, 9, 0, 0}};
   record.validation(40, result);
   EXPECT_EQ(record.newest_validation(), "1.5000 nats  3.0000 sum");
-  EXPECT_EQ(record.note(), "  valid 1.500");
+  EXPECT_EQ(record.note(), "  valid 1.500 nats");
   EXPECT_EQ(record.validations().dump(), R"([{"update":40,"loss":1.5,"nats":1.5}])");
   const Json line = lines_of(folder)[0];
   EXPECT_EQ(line["split"], "valid");
