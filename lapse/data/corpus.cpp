@@ -114,7 +114,7 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
 void require_text(const fs::path& path, const std::string& note) {
   std::error_code error;
   if (fs::exists(path, error) || error) return;  // reading tells what else is wrong
-  fail(fmt::format("cannot read '{}': No such file; name a text (data.path, --data), or get one with scripts/data.sh{}",
+  fail(fmt::format("cannot read '{}': No such file; name a text by data.path or --data FILE, or get one with scripts/data.sh{}",
                    fs::absolute(path).string(), note));
 }
 
