@@ -114,8 +114,9 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
 void require_text(const fs::path& path, const std::string& note) {
   std::error_code error;
   if (fs::exists(path, error) || error) return;  // reading tells what else is wrong
-  fail(fmt::format("cannot read '{}': No such file; name a text by data.path or --data FILE, or get one with scripts/data.sh{}",
-                   fs::absolute(path).string(), note));
+  fail(fmt::format(
+      "cannot read '{}': No such file; name a text with --data FILE or data.path, or get one with scripts/data.sh{}",
+      fs::absolute(path).string(), note));
 }
 
 Tokens::Tokens(int64_t vocabulary_size)
