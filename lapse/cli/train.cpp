@@ -65,11 +65,11 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
 }
 
 /// --data stands in place of all of the configuration's texts.
-void refuse_two_texts(const std::vector<std::string>& set) {
+void tell_other_texts(const std::vector<std::string>& set) {
   for (const auto& assignment : set)
     if (const auto [section, key] = section_and_key(assignment);
         section == "data" && (key == "path" || key == "train" || key == "valid" || key == "test"))
-      fail(fmt::format("--data names the text to read, and --set {} too; leave one of them out", assignment));
+      fmt::print(stderr, "lapse: note: --set {} has no effect: --data names the whole text\n", assignment);
 }
 
 int run(const Command& verb, const Arguments& arguments) {
@@ -81,7 +81,6 @@ int run(const Command& verb, const Arguments& arguments) {
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   if (!arguments.data.empty()) {  // in place of the configuration's texts
-    refuse_two_texts(arguments.set);
     config.data.path = fs::absolute(arguments.data).string();
     config.data.train_path = config.data.valid_path = config.data.test_path = "";
   }
@@ -90,6 +89,7 @@ int run(const Command& verb, const Arguments& arguments) {
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
   if (group.first()) tell_unused(config, arguments.set);
+  if (group.first() && !arguments.data.empty()) tell_other_texts(arguments.set);
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);
   const auto outcome =
