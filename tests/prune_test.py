@@ -114,9 +114,9 @@ class Prune(ProgramTest):
         self.assertEqual(result["budgets"], [1, 1])
 
     def test_what_it_refuses(self):
-        def refused(words, *arguments):
+        def refused(words, *arguments, status=1):
             done = lapse("prune", *arguments, cwd=shared)
-            self.assertEqual(done.returncode, 1)
+            self.assertEqual(done.returncode, status)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(words, done.stderr)
 
@@ -129,7 +129,7 @@ class Prune(ProgramTest):
         self.succeed("train", "selective.toml", *narrow, cwd=shared)
         refused("--standard narrow: it reads windows of at most 32 tokens, and selective of 64", "selective", "--standard", "narrow")
         refused("no such run", "nowhere")
-        refused("--tokens", "selective", "--token", 3)
+        refused("--tokens", "selective", "--token", 3, status=2)
 
 
 def repeating(pieces, seed):
