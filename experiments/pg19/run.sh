@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Bits per byte against memory on novels, characters, as PG-19: fixed spans against Expire-Span, with their own positions and with the
-# same for all, three seeds each.
+# same for all, and a ramp without spans; three seeds each.
 #
 #   experiments/pg19/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #

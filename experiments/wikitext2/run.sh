@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Perplexity per word against memory on WikiText-2, with adaptive input and softmax: fixed spans and Expire-Span with three
-# alpha, with their own positions, and with the same for all.
+# alpha, with their own positions, and with the same for all, and a ramp without spans.
 #
 #   experiments/wikitext2/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #

@@ -59,7 +59,7 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
       for (const Field& field : section.fields)
         if (section.name == name && field.name == key && field.is_used && !field.is_used())
           fmt::print(stderr,
-                     "lapse: note: --set {} has no effect on this run; lapse train --help {} says of what it is\n",
+                     "lapse: note: --set {} has no effect on this run; lapse train --help {} says what uses it\n",
                      assignment, name);
   }
 }
