@@ -191,6 +191,18 @@ class Train(ProgramTest):
             for one, other in zip(a["layers"], b["layers"], strict=True):
                 self.assertLess(abs(one["memory_mean"] - other["memory_mean"]), 0.05)
 
+    def test_validation_reads_in_streams_of_its_own(self):
+        text = self.write("text.txt", english(4000))
+        lines = {}
+        for streams in (0, 1, 3):  # of one and of two parts
+            run = self.folder / f"run-{streams}"
+            self.succeed("train", self.config(text), "--out", run, "--quiet", "--set", "train.parts=2", "--set", f"train.validation_streams={streams}")
+            lines[streams] = {split: [line["loss"] for line in metrics(run) if line["split"] == split] for split in ("train", "valid")}
+            self.assertEqual(self.succeed_json("eval", run, "--split", "valid")["streams"], streams or TINY["train"]["batch"])
+        for streams in (1, 3):
+            self.assertEqual(lines[streams]["train"], lines[0]["train"])
+            self.assertNotEqual(lines[streams]["valid"], lines[0]["valid"])
+
     def test_fine_tuning(self):
         fine = {"train": {"from": str(shared / "expire"), "updates": 6, "log_every": 1}, "optimiser": {"rate": 1e-4}}
         run, _ = self.train(fine, SPANS)

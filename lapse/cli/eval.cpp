@@ -151,7 +151,7 @@ int run(const Command& verb, const Arguments& arguments) {
   const auto model = reader.model();
   reader.checkpoint.close();
   const int64_t streams =
-      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.batch);
+      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.evaluated());
   const auto blocks = blocks_of(*source, arguments, streams, block);
   const auto other = other_reading(arguments, reader, block);
   const auto report = token_report(arguments, reader, *source);
@@ -221,7 +221,7 @@ void add_eval(const Command& program, Action& action) {
       .check(one_of({"train", "valid", "test", "all"}))
       .shows_default();
   verb.add_option("--streams", arguments->streams,
-                  "read so many streams or windows, or act in so many environments, at a time; default: as in training")
+                  "read so many streams or windows, or act in so many environments, at a time; default: as in validation")
       .check(whole_number(1, int64_t{1} << 20));
   verb.add_option(
           "--block", arguments->block,

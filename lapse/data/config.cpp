@@ -35,10 +35,10 @@ Fields DataConfig::fields() {
           .in(0)
           .unit("tokens")
           .used_if(counted),
-      field(
-          "windows", windows,
-          "read the text as independent windows of train.block tokens, each starting from empty memory with a token of "
-          "its own (BOS, the last id), instead of streams"),
+      field("windows", windows,
+            "read the text as independent windows of train.block tokens, each starting from empty memory with a token "
+            "of its own (BOS, the last id), instead of streams; documents are read so anyway")
+          .used_if([this] { return documents == "none"; }),
       field(
           "documents", documents,
           "read each document in a window of its own: BOS and its first train.block tokens; what is shorter is padded, "

@@ -50,6 +50,10 @@ Fields TrainConfig::fields() {
             "at most so many blocks of the validation text; 0: all; of agents: "
             "actor_critic.validation_episodes")
           .in(0, kMany),
+      field("validation_streams", validation_streams,
+            "validation, and `lapse eval` by default, reads so many streams or windows at a time; 0: as many as batch")
+          .in(0, 1 << 20)
+          .unit("streams"),
       field("checkpoint_every", checkpoint_every, "0: only at the end").in(0, kMany).unit("updates"),
       field("keep", keep, "how many of the newest checkpoints stay").in(1, 1000),
   };

@@ -29,10 +29,13 @@ struct TrainConfig {
   int64_t log_every = 10;
   int64_t validate_every = 250;
   int64_t validation_blocks = 0;
+  int64_t validation_streams = 0;
   int64_t checkpoint_every = 250;
   int64_t keep = 2;
 
   Fields fields();
+  /// Streams or windows that are evaluated at a time.
+  int64_t evaluated() const { return validation_streams > 0 ? validation_streams : batch; }
 };
 
 struct OptimiserConfig {

@@ -68,7 +68,7 @@ class PredictionProblem : public Problem {
     return evaluate(model, *blocks(),
                     {.max_blocks = config_.train.validation_blocks,
                      .any_loss = true,
-                     .parts = parts_of(config_.train, group),
+                     .parts = validation_parts_of(config_.train, group),
                      .group = group});
   }
 
@@ -76,7 +76,7 @@ class PredictionProblem : public Problem {
 
  private:
   std::unique_ptr<EvaluationBlocks> blocks() const {
-    return source_->evaluation("valid", config_.train.batch, config_.train.block, /*drop_partial=*/true);
+    return source_->evaluation("valid", config_.train.evaluated(), config_.train.block, /*drop_partial=*/true);
   }
 
   const Config& config_;

@@ -66,6 +66,13 @@ int64_t parts_of(const TrainConfig& train, const Group& group) {
   return parts;
 }
 
+int64_t validation_parts_of(const TrainConfig& train, const Group& group) {
+  if (train.evaluated() < group.size())
+    fail(fmt::format("train.validation_streams = {} is less than the {} processes that share them", train.evaluated(),
+                     group.size()));
+  return std::min(parts_of(train, group), train.evaluated() / group.size() * group.size());
+}
+
 std::vector<ModelMemory> in_parts(const std::vector<ModelMemory>& memory, int64_t parts) {
   if (std::ssize(memory) == parts) return memory;
   std::vector<Tensor> clocks;

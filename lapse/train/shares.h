@@ -13,6 +13,8 @@ namespace lapse {
 
 /// The parts of a batch: train.parts, or one a rank if that is more. Error if the ranks cannot share them evenly.
 int64_t parts_of(const TrainConfig& train, const Group& group);
+/// The same of a validation, of which every part has a stream. Error if there are fewer streams than ranks.
+int64_t validation_parts_of(const TrainConfig& train, const Group& group);
 
 /// Memory of the same samples in so many equal parts.
 std::vector<ModelMemory> in_parts(const std::vector<ModelMemory>& memory, int64_t parts);
