@@ -8,8 +8,11 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <utility>
 
+#include "bench/report.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse::bench {
 namespace {
@@ -92,6 +95,13 @@ Peak gemm_peak(at::ScalarType type, bool quick) {
   for (const Tile& tile : kTiles)
     if (auto peak = tiles_if_any(tile, type, quick)) all.push_back(*peak);
   return *std::max_element(all.begin(), all.end(), [](const Peak& x, const Peak& y) { return x.flops < y.flops; });
+}
+
+bool multiplies(at::ScalarType type) {
+  const bool has = type != at::kBFloat16 || has_bfloat16_products();
+  static bool told = false;
+  if (!has && !std::exchange(told, true)) note("this processor does not multiply bfloat16: nothing is measured in it");
+  return has;
 }
 
 void Peaks::measure(at::ScalarType type) {

@@ -139,6 +139,7 @@ Json run(const Common& common, const Options& options) {
   for (const char* name : kNames) step_flops(step_shape(name, false));  // are as stated
   Peaks peaks(common.quick);
   const auto type = options.precision == "bf16" ? at::kBFloat16 : at::kFloat;
+  if (!common.quick && !multiplies(type)) fail("--precision bf16: this processor does not multiply bfloat16");
   std::vector<Outcome> outcomes;
   for (const auto& shape : options.chosen(common)) {
     peaks.measure(type);
