@@ -152,6 +152,32 @@ TEST_P(SecondDeviceModel, ATokenWaitsSeldom) {
   EXPECT_LE(second_device_reads() - before, kTokens * (2 + bands + 2 * layers));
 }
 
+// That learned positions end is known on the host; a memory that was made of another is asked once.
+TEST(SecondDevicePositions, OfTimesAreNotWaitedFor) {
+  const Threads one(1);
+  const auto waits_of = [](const std::string& positions, bool known) {
+    ModelConfig config = tiny_config("post");
+    config.positions = positions;
+    Transformer model(config, *method_options("fixed_span", {}), kVocabulary, kBlock, Random(1, "weights"));
+    model.to(second_device());
+    ModelMemory memory = model.begin(kStreams, Stored::inputs);
+    if (!known) memory.latest = kNever;
+    const auto read = [&](int64_t tokens) {
+      model.forward(random_tokens(kStreams, tokens, 1).to(second_device()), memory, {});
+    };
+    const int64_t before = second_device_reads();
+    read(kBlock - 2), read(1), read(1);
+    const int64_t waits = second_device_reads() - before;
+    if (positions == "absolute") {
+      EXPECT_NE(error_of([&] { read(1); }).find("learned positions for windows of"), std::string::npos);
+      EXPECT_EQ(memory.clock.to(at::kCPU)[0].item<int64_t>(), kBlock);
+    }
+    return waits;
+  };
+  EXPECT_EQ(waits_of("absolute", true), waits_of("relative", true));
+  EXPECT_EQ(waits_of("absolute", false), waits_of("absolute", true) + 1);
+}
+
 TEST(SecondDeviceEncoder, LearnsAndReadsAsOnTheCpu) {
   const Threads one(1);
   ModelConfig config = tiny_config("pre");

@@ -8,6 +8,7 @@
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {
@@ -88,10 +89,13 @@ class ExpireSpan : public Method {
   /// The spans of each sample's new rows, summed: [B].
   Tensor own_spans(const Query& query, const Rows& rows) const {
     const Tensor span = spans(rows.described), sample = rows.table.sample();
-    Tensor own = rows.table.time() >= query.start.index_select(0, sample);
+    const int64_t B = query.q.size(0), K = query.q.size(1);
+    // Sums of lines, whose order does not depend on a GPU's threads.
+    const Tensor places = places_of(rows.table.time() >= query.start.index_select(0, sample), B * K);
+    Tensor own = span.index_select(0, places).view({B, K});
     if (query.lengths.defined())
-      own = at::logical_and(own, rows.table.time() < (query.start + query.lengths).index_select(0, sample));
-    return at::zeros({query.q.size(0)}, span.options()).index_add(0, sample, at::where(own, span, 0));
+      own = at::where(at::arange(K, query.lengths.options()) < query.lengths.unsqueeze(1), own, 0);
+    return own.sum(1);
   }
 
   Tensor spans(const Columns& described) const {

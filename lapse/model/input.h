@@ -15,7 +15,7 @@ class Input {
  public:
   virtual ~Input() = default;
   /// Of tokens [B, K] int64, or as the input has it [B, K, ...], the first of each sample at time clock[b] ([B] int64):
-  /// [B, K, width]. Error if the input has positions of times, and a sample grows longer than their table.
+  /// [B, K, width]. No sample may grow longer than `context`.
   virtual at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const = 0;
   /// The longest sequence that can be read; 0: any.
   virtual int64_t context() const { return 0; }

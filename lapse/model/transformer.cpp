@@ -2,6 +2,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <optional>
@@ -125,6 +126,7 @@ void Transformer::after_update() {
 
 ModelMemory Transformer::begin(int64_t streams, Stored stored) const {
   ModelMemory memory{{}, at::zeros({streams}, at::TensorOptions(device_).dtype(at::kLong)), stored};
+  memory.latest = 0;
   for (int64_t l = 0; l < config_.layers; ++l) memory.layers.push_back(begin_layer(l, streams, stored));
   return memory;
 }
@@ -227,12 +229,24 @@ void Transformer::predict(const Tensor& h, const BlockOptions& options, Result& 
     result.logits = output_->logits(h, options.bfloat16);
 }
 
+// Positions of times end somewhere: error if a stream would grow longer. A GPU is asked only where that may be so.
+void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
+  if (context() == 0) return;
+  if (memory.latest > context() - tokens) memory.latest = memory.clock.max().item<int64_t>();
+  if (memory.latest > context() - tokens)
+    fail(
+        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
+                    "cannot read a stream that is longer",
+                    context()));
+}
+
 Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                            const BlockDraws& draws, Result& result) {
   // Of the layers' sites numbers 0 ... layers - 1.
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
   };
+  require_room(tokens.size(1), memory);
   Tensor h = drop(embed(tokens, memory.clock), config_.embedding_dropout, 0);
   result.cost = at::zeros({}, h.options());
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
@@ -259,6 +273,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   if (options.observe) count(result.reports);
   if (encoder_) h = options.at_places(h);
   memory.clock = memory.clock + tokens.size(1);
+  if (memory.latest != kNever) memory.latest += tokens.size(1);
   return drop(norm_(h), config_.output_dropout, 1);
 }
 

@@ -19,6 +19,8 @@ struct ModelMemory {
   at::Tensor clock;                     ///< [B] int64
   Stored stored = Stored::projections;  ///< what the tables hold
   std::vector<SourceRows> source = {};  ///< per layer: what an encoder made of the streams' sources; empty: nothing yet
+  /// No clock is later: known without waiting for a GPU. Not known where a memory was made of another, or read.
+  int64_t latest = kNever;
 
   /// Room for so many more tokens of each stream, as MemoryTable::reserve: to read them one by one. c10::Error unless
   /// projections are stored.
@@ -67,7 +69,7 @@ class Transformer {
                  const BlockDraws& draws = {});
 
   /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
-  /// ...: [B, K, width]. Error as `forward`.
+  /// ...: [B, K, width]. The times must be within the context.
   at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const { return input_->embed(tokens, clock); }
   Ages ages() const;
   /// Of the last layer's output h [B, K, width] against targets [B, K].
@@ -105,6 +107,7 @@ class Transformer {
   /// What the output reads of a block: [B, K, width], or [P, width] of options.places. `result` gets costs and reports.
   at::Tensor hidden(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, const BlockDraws& draws,
                     Result& result);
+  void require_room(int64_t tokens, ModelMemory& memory) const;
   at::Tensor one_by_one(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options, Result& result);
   void predict(const at::Tensor& h, const BlockOptions& options, Result& result) const;
 
