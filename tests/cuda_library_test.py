@@ -6,6 +6,8 @@ import ctypes
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -59,7 +61,7 @@ def run(name, grid, threads, shared, arguments):
 callback = LAUNCH(run)
 
 
-def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=()):
+def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=(), sources=signature.fingerprint()):
     """A file as build_kernels.py writes it, with names instead of code. sm_80 alone has PTX."""
     lines, code = [], b""
     for arch in archs:
@@ -72,7 +74,7 @@ def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=()):
             lines.append(" ".join(map(str, words + [f"{n}:{k}" for n, k in v.parameters() if k != "constexpr"])) + "\n")
             code += text
     index = "".join(lines).encode()
-    path.write_bytes(b"LAPSEGPU" + len(index).to_bytes(8, "little") + index + code)
+    path.write_bytes(b"LAPSEGPU" + sources.encode() + len(index).to_bytes(8, "little") + index + code)
 
 
 FOLDER = tempfile.TemporaryDirectory()
@@ -213,6 +215,18 @@ class Library(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError,
         "no kernel selective_dots.fp16.64 for sm_90; make all: scripts/build.sh"):
             on_cuda("selective_attention_backward", grads | args)
+
+    def test_kernels_of_other_sources_are_refused(self):
+        """In a process of its own: they are read once."""
+        script = """
+import cuda_library_test as test
+test.write_kernels(test.KERNELS, sources="0" * 64)
+test.on_cuda("ramp_attention", test.ramp.make("no spans", test.torch.float32))
+"""
+        done = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True,
+                              cwd=pathlib.Path(__file__).parent)  # fmt: skip
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("was compiled of other sources than this library; make it anew", done.stderr)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 
   build_kernels.py OUT [--archs 80 90] [--jobs 2] [--only TEXT ...]
 
-Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", the length of the index as 8 bytes, the index, one line a kernel,
-and the code it points into. Beside it OUT.json, the index for people: registers, bytes spilled and shared memory of
+Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", what it was compiled of (signature.fingerprint), the length
+of the index as 8 bytes, the index, one line a kernel, and the code it points into. Beside it OUT.json, the index for people: registers, bytes spilled and shared memory of
 each kernel, and a digest of their sources. sm_80's code also runs on sm_86 and sm_89; its PTX is what later GPUs compile when they load it. --only
 keeps the kernels whose names contain one of these.
 """
@@ -28,7 +28,7 @@ import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from lapse.ops.cuda.signature import variants  # noqa: E402
+from lapse.ops.cuda.signature import fingerprint, variants  # noqa: E402
 
 PTX_OF = 80  # the architecture whose PTX is kept
 CUOBJDUMP = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -104,7 +104,7 @@ def write(path, built):
         code += bytes(-len(code) % 16)  # images begin at whole words
     index = "".join(map(line, entries)).encode()
     partial = path.with_suffix(".partial")
-    partial.write_bytes(b"LAPSEGPU" + len(index).to_bytes(8, "little") + index + bytes(code))
+    partial.write_bytes(b"LAPSEGPU" + fingerprint().encode() + len(index).to_bytes(8, "little") + index + bytes(code))
     partial.replace(path)
     for entry in entries:
         del entry["parameters"], entry["cubin"], entry["ptx"]

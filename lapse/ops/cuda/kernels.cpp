@@ -11,6 +11,8 @@
 #include <mutex>
 #include <sstream>
 
+#include "lapse_kernel_sources.h"
+
 namespace lapse::cuda {
 namespace {
 
@@ -96,10 +98,14 @@ void Kernel::launch(Grid grid, const Arguments& arguments, const Tensor& like) c
 
 Kernels::Kernels(const std::string& path, int architecture) : path_(path), architecture_(architecture) {
   std::ifstream file(path, std::ios::binary);
-  std::string magic(8, '\0');
+  std::string magic(8, '\0'), sources(sizeof kKernelSources - 1, '\0');
   uint64_t length = 0;
-  TORCH_CHECK(file.read(magic.data(), 8) && magic == kMagic && file.read(reinterpret_cast<char*>(&length), 8),
-              "no compiled kernels in ", path, "; make them: scripts/build.sh release cuda_kernels");
+  TORCH_CHECK(file.read(magic.data(), 8) && magic == kMagic, "no compiled kernels in ", path,
+              "; make them: scripts/build.sh release cuda_kernels");
+  TORCH_CHECK(file.read(sources.data(), std::ssize(sources)) && sources == kKernelSources, path,
+              " was compiled of other sources than this library; make it anew: scripts/build.sh release cuda_kernels");
+  TORCH_CHECK(file.read(reinterpret_cast<char*>(&length), 8), path,
+              " is cut short; make it anew: scripts/build.sh release cuda_kernels");
   std::string index(length, '\0');
   file.read(index.data(), static_cast<std::streamsize>(length));
   code_.assign(std::istreambuf_iterator<char>(file), {});

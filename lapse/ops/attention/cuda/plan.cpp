@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse::cuda {
 
@@ -54,7 +55,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
   const int64_t chunks = blocks_of(seen.most, kChunk);
-  seen.offsets = x.offsets.to(x.time.device(), /*non_blocking=*/true);
+  seen.offsets = sent(x.offsets, x.time.device());
   Tensor span = o.row_span    ? as_floats(*o.row_span)
                 : o.head_span ? as_floats(*o.head_span).amin(0, /*keepdim=*/true)
                               : at::full({1}, INFINITY, floats);

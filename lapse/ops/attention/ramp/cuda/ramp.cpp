@@ -5,6 +5,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/cuda/plan.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse::cuda {
 namespace {
@@ -73,7 +74,7 @@ RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   const auto [parts, part_rows] = few_parts(x, kernel.rows);
   const auto floats = x.q.options().dtype(at::kFloat);
   const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
-  const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);
+  const Tensor offsets = sent(x.offsets, x.q.device());
   const Tensor start = aligned(x.start), time = aligned(x.time), until = x.until ? aligned(*x.until) : time;
   const Tensor absent = o.row_span || o.head_span ? Tensor() : at::full({1}, INFINITY, floats);
   const Tensor spans = o.row_span ? as_floats(o.row_span, absent) : as_floats(o.head_span, absent);

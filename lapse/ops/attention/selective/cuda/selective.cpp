@@ -6,6 +6,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/cuda/plan.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse::cuda {
 namespace {
@@ -114,7 +115,7 @@ SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
   const Tensor q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
   const Tensor select_q = own ? widened(o.select_q->to(type), D) : q;
   const Tensor select_k = own ? widened(o.select_k->to(type), D) : k;
-  const Tensor offsets = x.offsets.to(x.q.device(), /*non_blocking=*/true);
+  const Tensor offsets = sent(x.offsets, x.q.device());
   const Tensor start = aligned(x.start), time = aligned(x.time), until = x.until ? aligned(*x.until) : time;
   const Tensor first = spares ? aligned(*o.first).view(at::kByte) : at::empty({0}, floats.dtype(at::kByte));
   const Tensor partial = at::empty({B, K, G, parts, heads * D + 3 * heads + 1}, floats);
