@@ -18,8 +18,8 @@ struct Peak {
 /// The best of square at::mm and of brgemm tiles looped on every core; float32 or bfloat16. `quick`: small and once.
 Peak gemm_peak(at::ScalarType type, bool quick);
 
-/// Whether this processor multiplies in `type`; a note says so, once, if not. Elsewhere to find a peak takes minutes, and
-/// it means nothing.
+/// Whether this processor multiplies in `type`; a note says so, once, if not. Elsewhere to find a peak takes minutes,
+/// and it means nothing.
 bool multiplies(at::ScalarType type);
 
 /// The peaks of the precisions that a run needs. A machine's speed varies over minutes, so that it is measured before

@@ -1,5 +1,5 @@
-# Writes the header OUT: of which files, below ROOT, the GPU kernels must have been compiled. lapse/ops/cuda/signature.py
-# says the same of those that it compiles. SOURCES: separated by commas.
+# Writes the header OUT: of which files, below ROOT, the GPU kernels must have been compiled. lapse/ops/cuda/fingerprint.py
+# says the same. SOURCES: separated by commas.
 string(REPLACE "," ";" SOURCES "${SOURCES}")
 list(SORT SOURCES)
 set(all "")

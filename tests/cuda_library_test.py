@@ -17,6 +17,7 @@ import ramp_triton_test as ramp
 import selective_triton_test as selective
 
 from lapse.ops.cuda import signature
+from lapse.ops.cuda.fingerprint import fingerprint
 
 BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ramp.ROOT / "build" / "release"))
 VARIANTS = {v.name: v for v in signature.variants()}
@@ -61,7 +62,7 @@ def run(name, grid, threads, shared, arguments):
 callback = LAUNCH(run)
 
 
-def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=(), sources=signature.fingerprint()):
+def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=(), sources=fingerprint()):
     """A file as build_kernels.py writes it, with names instead of code. sm_80 alone has PTX."""
     lines, code = [], b""
     for arch in archs:

@@ -220,8 +220,9 @@ void add_eval(const Command& program, Action& action) {
   verb.add_option("--split", arguments->split, "which part of it, cut as in training")
       .check(one_of({"train", "valid", "test", "all"}))
       .shows_default();
-  verb.add_option("--streams", arguments->streams,
-                  "read so many streams or windows, or act in so many environments, at a time; default: as in validation")
+  verb.add_option(
+          "--streams", arguments->streams,
+          "read so many streams or windows, or act in so many environments, at a time; default: as in validation")
       .check(whole_number(1, int64_t{1} << 20));
   verb.add_option(
           "--block", arguments->block,

@@ -9,10 +9,10 @@
 namespace lapse {
 
 void require_same_run(const Checkpoint& checkpoint, const Config& config) {
-  static const std::set<std::string> free = {"train.updates",           "train.threads",         "train.device",
-                                             "train.log_every",         "train.validate_every",  "train.keep",
-                                             "train.validation_blocks", "train.checkpoint_every",
-                                             "train.validation_streams"};
+  static const std::set<std::string> free = {
+      "train.updates",           "train.threads",          "train.device",
+      "train.log_every",         "train.validate_every",   "train.keep",
+      "train.validation_blocks", "train.checkpoint_every", "train.validation_streams"};
   Config trained = checkpoint.config(), asked = config;  // whose fields can be listed
   const Sections before = trained.sections(), now = asked.sections();
   for (size_t s = 0; s < now.size(); ++s) {

@@ -3,7 +3,7 @@
 
   build_kernels.py OUT [--archs 80 90] [--jobs 2] [--only TEXT ...]
 
-Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", what it was compiled of (signature.fingerprint), the length
+Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", what it was compiled of (fingerprint.py), the length
 of the index as 8 bytes, the index, one line a kernel, and the code it points into. Beside it OUT.json, the index for people: registers, bytes spilled and shared memory of
 each kernel, and a digest of their sources. sm_80's code also runs on sm_86 and sm_89; its PTX is what later GPUs compile when they load it. --only
 keeps the kernels whose names contain one of these.
@@ -28,7 +28,8 @@ import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from lapse.ops.cuda.signature import fingerprint, variants  # noqa: E402
+from lapse.ops.cuda.fingerprint import fingerprint  # noqa: E402
+from lapse.ops.cuda.signature import variants  # noqa: E402
 
 PTX_OF = 80  # the architecture whose PTX is kept
 CUOBJDUMP = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -82,7 +83,7 @@ def digest_of_sources():
     """Of the kernels' code without its comments: a record of what they take is of these sources, or out of date."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "lapse" / "ops").rglob("cuda/*.py")):
-        if path.name in ("call.py", "build_kernels.py"):
+        if path.name in ("call.py", "build_kernels.py", "fingerprint.py"):
             continue
         lines = (line.split("#")[0].rstrip() for line in path.read_text().splitlines())
         digest.update("\n".join([path.relative_to(ROOT).as_posix(), *filter(None, lines)]).encode())

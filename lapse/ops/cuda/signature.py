@@ -2,9 +2,7 @@
 same in every kernel, and so has one type; the C++ side passes arguments by the same names (kernels.h)."""
 
 import dataclasses
-import hashlib
 import inspect
-import pathlib
 
 import torch
 
@@ -17,7 +15,6 @@ from lapse.ops.attention.selective.cuda import decode as selective_decode
 from lapse.ops.attention.selective.cuda import forward as selective_forward
 from lapse.ops.attention.selective.cuda import masking, prune
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTHS = (64, 128)  # of heads; narrower ones are padded
 ROWS = (16, 32, 64, 128)  # of the blocks that the tiles ask for
@@ -34,13 +31,6 @@ _TYPES = {
     "fp32": "scale select_scale ramp epsilon kept_scale cap",
 }  # all else is i32
 _TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
-
-
-def fingerprint():
-    """Of the files that kernels are compiled of: liblapse_cuda.so takes those of its own alone (cmake/KernelSources.cmake)."""
-    paths = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "lapse" / "ops").rglob("*.py") if p.name != "call.py")
-    lines = (f"{path} {hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}\n" for path in paths)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
