@@ -19,14 +19,19 @@ RAMP = 64.0
 
 
 # --- the formulas, written out ---------------------------------------------------------------------------------------
-def eager_ramp(q, k, v, start, time, row_span):
+def eager_ramp(q, k, v, start, time, row_span, position=None, until=None):
     """One head dimension, equal row counts: q [B, K, H, D], k and v [B n, H, D]; ages from 1."""
     B, K, H, D = q.shape
-    k, v = (x.view(B, -1, H, D).transpose(1, 2) for x in (k, v))
-    age = (start[:, None] + torch.arange(K, device=q.device))[:, :, None] - time.view(B, 1, -1)
+    q, k, v = (x.view(B, -1, H, D).transpose(1, 2) for x in (q, k, v))
+    now = (start[:, None] + torch.arange(K, device=q.device))[:, :, None]
+    age = now - time.view(B, 1, -1)
     m = (1 + (row_span.view(B, 1, -1) - age) / RAMP).clamp(0, 1)
-    visible = (age >= 1) & (m > 0)
-    logits = (q.transpose(1, 2) @ k.transpose(2, 3)) / math.sqrt(D)
+    visible = (age >= 1) & (m > 0 if until is None else now < until.view(B, 1, -1))
+    logits = q @ k.transpose(2, 3)
+    if position is not None:
+        table = torch.nn.functional.pad(position, (0, 0, 1, 1))  # of ages 0 ... P + 1, whose ends stand for all others
+        logits = logits + (q @ table.t()).gather(3, age.clamp(0, len(table) - 1)[:, None].expand_as(logits))
+    logits = logits / math.sqrt(D)
     a = torch.softmax(logits.masked_fill(~visible[:, None], -math.inf), 3).nan_to_num() * m[:, None]
     a = a / (a.sum(3, keepdim=True) + 1e-8)
     return (a.to(v.dtype) @ v).transpose(1, 2)
@@ -43,7 +48,7 @@ def eager_selective(q, k, v):
     """N queries before N rows, from a stream's beginning: the output, and F."""
     B, N, H, D = q.shape
     q, k, v = (x.reshape(B, N, H, D).transpose(1, 2) for x in (q, k, v))
-    logits = (q @ k.transpose(2, 3)).float() / math.sqrt(D)
+    logits = (q @ k.transpose(2, 3)).to(torch.promote_types(q.dtype, torch.float32)) / math.sqrt(D)
     causal = torch.ones(N, N, dtype=torch.bool, device=q.device).tril()
     F = eager_masking(logits[:, 0], causal)
     a = torch.softmax((logits - F[:, None]).masked_fill(~causal, -math.inf), 3)
@@ -88,6 +93,7 @@ def flex():
 
     if SMOKE:
         return flex_attention, create_block_mask
+    torch._dynamo.config.recompile_limit = 1000  # each shape of a case is one
     by_triton = functools.partial(flex_attention, kernel_options={"BACKEND": "TRITON"})
     return torch.compile(by_triton, dynamic=False), torch.compile(create_block_mask)
 

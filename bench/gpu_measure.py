@@ -1,13 +1,60 @@
-"""Times and memory of functions on a GPU, as lines of one table; for bench/gpu.py."""
+"""Times and memory of functions on a GPU, as lines of one table; for bench/gpu.py. An error is a line too."""
 
+import contextlib
 import statistics
 import time
+import traceback
 
 from gpu_formulas import SMOKE  # isort: skip
 
 import torch
 
 table = []  # rows of what was measured
+_longest = {}  # seconds of the longest case of each section so far
+
+
+def show(line):
+    words = [f"{n} {x:.4g}" if isinstance(x, float) else f"{n} {x}" for n, x in line.items() if n != "what"]
+    print(f"{line['what']:28}", "  ".join(words), flush=True)
+
+
+def add_error(line, error):
+    """A line for what was raised."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    table.append(line | {"error": f"{type(error).__name__}: {first}"[:300]})
+    show(table[-1])
+    if not SMOKE:
+        with contextlib.suppress(Exception):  # after a fault on the GPU every call raises
+            torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def errors_as_lines(what, case):
+    """What is raised inside becomes a line of the table, and the rest goes on."""
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc()
+        add_error({"what": what, **case}, error)
+
+
+def failures():
+    """Lines of errors, but where what we compare with needs more memory than the card has."""
+    errors = [line for line in table if "error" in line]
+    ours = lambda line: not any(name in line["what"] for name in ("eager", "flex", "sdpa"))
+    return [line for line in errors if ours(line) or not line["error"].startswith("OutOfMemoryError")]
+
+
+def run_cases(what, cases, measure, deadline):
+    """Each case, until one that takes as long as the longest so far would end after the deadline: most of them compile."""
+    for case in cases:
+        begin = time.time()
+        if begin + _longest.get(what, 0.0) > deadline:
+            table.append({"what": what, **case, "left_out": "this and the rest: out of time"})
+            return show(table[-1])
+        with errors_as_lines(what, case):
+            measure(case)
+        _longest[what] = max(_longest.get(what, 0.0), time.time() - begin)
 
 
 def seconds(function, repeat=7):
@@ -60,24 +107,21 @@ def peak_bytes(function):
 
 
 def record(what, case, function, flops=0, size=0):
-    """A line of the table; an error, such as too little memory, is a line too."""
+    """A line of the table, and the milliseconds in it; an error, such as too little memory, is a line too."""
     line = {"what": what, **case}
     try:
         line["bytes"] = peak_bytes(function)
         took, line["graph"] = timed(function)  # without a graph Python's time is in it
-        line["ms"] = took * 1e3
-        if flops:
-            line["tflops"] = flops / line["ms"] / 1e9
-        if size:
-            line["gbs"] = size / line["ms"] / 1e6
     except Exception as error:
-        line["error"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
-        if not SMOKE:
-            torch.cuda.empty_cache()
+        return add_error(line, error)
+    line["ms"] = took * 1e3
+    if flops:
+        line["tflops"] = flops / line["ms"] / 1e9
+    if size:
+        line["gbs"] = size / line["ms"] / 1e6
     table.append(line)
-    words = [f"{n} {x:.4g}" if isinstance(x, float) else f"{n} {x}" for n, x in line.items() if n != "what"]
-    print(f"{what:28}", "  ".join(words), flush=True)
-    return line.get("ms")
+    show(line)
+    return line["ms"]
 
 
 def compare(what, case, ours, theirs):

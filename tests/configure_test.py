@@ -1,7 +1,8 @@
-"""Configures the project where no CUDA toolkit is; installs it; and a project that uses it by find_package(Lapse), as it
-was built and as it was installed."""
+"""Configures the project where no CUDA toolkit is, and the operators alone where nothing is but a compiler and PyTorch;
+installs it; and a project that uses it by find_package(Lapse), as it was built and as it was installed."""
 
 import glob
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -85,6 +86,24 @@ class Configure(unittest.TestCase):
         self.assertTrue((build / "LapseConfig.cmake").exists())
         cache = (build / "CMakeCache.txt").read_text()
         self.assertNotRegex(cache, r"CMAKE_CUDA_COMPILER\S*=/", "the CUDA language needs a toolkit")
+
+    def test_operators_on_a_bare_machine(self):
+        """As scripts/gpu_check.sh does: neither .venv nor any of Debian's packages, of which CMake's search leaves out all."""
+        source = self.folder / "source"
+        source.mkdir()
+        for entry in ROOT.iterdir():
+            if entry.name not in (".venv", "build"):
+                (source / entry.name).symlink_to(entry)
+        torch = importlib.util.find_spec("torch").submodule_search_locations[0]
+        nothing = [f"-DCMAKE_FIND_USE_{where}_PATH=OFF" for where in ("CMAKE_SYSTEM", "SYSTEM_ENVIRONMENT")]
+        compiler = f"-DCMAKE_CXX_COMPILER={shutil.which('c++')}"
+        _, build = self.configure(source, "-DLAPSE_OPERATORS_ONLY=ON", f"-DLAPSE_TORCH_DIR={torch}", compiler, *nothing)
+        self.assertIn("hwy_DIR:PATH=hwy_DIR-NOTFOUND", (build / "CMakeCache.txt").read_text())
+        rules = (build / "build.ninja").read_text()
+        for library in ("liblapse_ops.so", "liblapse_cuda.so"):
+            self.assertIn(f"build {library}:", rules)
+        self.assertIn("references_only.cpp", rules)  # instead of the CPU's kernels
+        self.assertNotIn(str(ROOT / ".venv" / "bin"), rules)
 
     def use_from_another_project(self, where, libraries):
         """Configures, builds and runs a project that finds Lapse in the folder `where`."""

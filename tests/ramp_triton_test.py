@@ -3,13 +3,18 @@
 Errors are relative to the largest number of each tensor. The reference computes in float64 from the same inputs, so a
 tolerance is some roundings of the kernels' precision: 2^-24 (float32, sums of some hundred), 2^-9 (bfloat16) and 2^-12
 (float16) for weights and gradients rounded before a product.
+
+LAPSE_CASES more cases are drawn, numbers LAPSE_SEED and on: a case that fails is drawn again by its number alone.
 """
 
+import contextlib
 import math
 import os
 import pathlib
+import random
 import sys
 import unittest
+from unittest import mock
 
 GPU = os.environ.get("LAPSE_GPU") == "1"
 if not GPU:
@@ -19,7 +24,7 @@ else:
 
 import torch  # noqa: E402
 
-from lapse.ops.attention.cuda import plan  # noqa: E402
+from lapse.ops.attention.cuda import plan, tiles  # noqa: E402
 from lapse.ops.attention.ramp.cuda import call  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,6 +33,10 @@ DEVICE = torch.device("cuda" if GPU else "cpu")
 NEVER = 2**63 - 1
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 SPARE = 3  # rows behind the last sample's, of which nothing is read
+SEED = int(os.environ.get("LAPSE_SEED", 6945))  # eight cases from there on have every option
+DRAWN = range(SEED, SEED + int(os.environ.get("LAPSE_CASES", 8)))
+SUMMED = ("head_span", "position", "logit", "age_bias")  # whose gradients are sums over queries
+TILES = ((32, 16), (16, 16), (16, 32), (64, 32), (32, 64))  # queries and rows: more, as many, fewer
 
 CASES = {
     "one of everything": dict(rows=(1,), K=1, H=1, D=1),
@@ -83,7 +92,7 @@ def make(name, dtype):
     if c.get("logit"):
         args["logit"] = torch.randn(N, H, generator=draw)
     if c.get("until"):
-        ends = args["time"] + torch.randint(1, 2 * max(rows), (N,), generator=draw)
+        ends = args["time"] + torch.randint(1, 2 * max(1, *rows), (N,), generator=draw)
         args["until"] = torch.where(uniform(N) < 0.3, torch.full((N,), NEVER), ends)
     if c.get("dropout"):
         args |= dict(dropout=c["dropout"], seed=torch.tensor([5]))
@@ -92,10 +101,62 @@ def make(name, dtype):
     return args | {n: c[n] for n in ("min_age", "max_age", "scale") if n in c}
 
 
+def draw_shape(r):
+    """Heads that share keys or not; rows of each sample: none, one, fewer than queries, as many, more."""
+    H, K = r.choice((1, 2, 2, 3, 4)), r.choice((1, 2, 3, 7, 16, 17, 31, 40, 53, 64, 67, 71))
+    count = lambda: r.choice((0, 1, K, K + r.randrange(40), K + r.randrange(40), r.randrange(80)))
+    rows = tuple(count() for _ in range(r.choice((1, 1, 2, 3))))
+    G = r.choice([g for g in range(1, H + 1) if H % g == 0])
+    return dict(rows=rows, K=K, H=H, G=G, D=r.choice((1, 3, 8, 16, 24, 72)), bias_age=r.choice((-5, 0, 1, 4)))
+
+
+def draw_options(r, D):
+    """What both operators have. Logits stay as large as in the cases above: a tolerance holds for their roundings too."""
+    return dict(P=r.choice((1, 2, 9, 40, 200)), until=True, dropout=r.choice((0.1, 0.5, 0.9)),
+                bias=r.choice((1, 2, 3, 20)), max_age=r.choice((0, 1, 7, 29, 60)),
+                scale=r.choice((0.5, 1.2)) / math.sqrt(D))  # fmt: skip
+
+
+def some_of(r, options):
+    return {name: value for name, value in options.items() if r.random() < 0.4}
+
+
+def draw_case(r):
+    case = draw_shape(r) | dict(spans=r.choice((None, "row", "row", "head")), shift=r.choice((0.0, 0.0, -40.0, 30.0)))
+    more = dict(logit=True, min_age=r.choice((-(2**63), -3, 0, 2, 5)))
+    case |= some_of(r, draw_options(r, case["D"]) | more)
+    if "max_age" in case:  # a window of at least one age
+        case["max_age"] = max(case["max_age"], case.get("min_age", 1))
+    return case
+
+
+def drawn(draw):
+    """Names, cases and tiles; any five in a row have every tile."""
+    for number in DRAWN:
+        yield f"drawn {number}", draw(random.Random(str(number))), tiles.Tile(*TILES[number % len(TILES)], 4, 1)
+
+
+@contextlib.contextmanager
+def given(cases, call, name, case, tile):
+    """The case is there by its name, and kernels have the tile; on a GPU those that they are compiled with."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(cases, {name: case}))
+        if not GPU:
+            stack.enter_context(mock.patch.object(call, "tile", return_value=tile))
+        yield
+
+
 def last_queries(args, few):
     """The arguments with the last queries alone."""
     own = {n: args[n][:, -few:] for n in ("q", "select_q") if n in args}
     return args | own | {"start": args["start"] + args["q"].shape[1] - few}
+
+
+def few_queries(args):
+    """The last query alone, then the last three, which a kernel that shares out the rows reads; but for dropout."""
+    for few in (1, 3):
+        if "dropout" not in args and args["q"].shape[1] >= few:
+            yield last_queries(args, few)
 
 
 def gradients_of(args, dtype):
@@ -113,16 +174,18 @@ def there(args):
 
 
 class Kernels(unittest.TestCase):
-    def assert_near(self, got, expected, tolerance, what):
+    def assert_near(self, got, expected, tolerance, what, least=1.0):
         self.assertEqual(tuple(got.shape), tuple(expected.shape), what)
         got, expected = got.detach().cpu().double(), expected.detach()
         infinite = torch.isinf(expected)
         self.assertTrue(torch.equal(got[infinite], expected[infinite]), what)
         error = (got - expected)[~infinite].abs().max().item() if (~infinite).any() else 0.0
-        largest = max(1.0, expected[~infinite].abs().max().item()) if (~infinite).any() else 1.0
+        largest = max(least, expected[~infinite].abs().max().item()) if (~infinite).any() else least
         self.assertLessEqual(error / largest, tolerance, what)
 
-    def check(self, name, dtype):
+    def check(self, name, dtype, terms=1):
+        """`terms`: how many queries the gradients in SUMMED are summed over. Where the terms cancel, what is left is their
+        roundings, which grow like the root of their number."""
         args = make(name, dtype)
         reference = doubled(args)
         expected = torch.ops.lapse.ramp_attention(**reference, received=True)
@@ -145,7 +208,16 @@ class Kernels(unittest.TestCase):
             if x is None:
                 self.assertEqual(y.numel(), 0)
             else:
-                self.assert_near(x, y, 2 * tolerance(name, dtype), f"{name}, gradient of {which}")
+                least = math.sqrt(terms) if which in SUMMED else 1.0
+                self.assert_near(x, y, 2 * tolerance(name, dtype), f"{name}, gradient of {which}", least)
+
+    def check_few_queries(self, name, dtype):
+        for args in few_queries(make(name, dtype)):
+            with self.subTest(name, dtype=dtype, queries=args["q"].shape[1]):
+                expected = torch.ops.lapse.ramp_attention(**doubled(args))
+                got = call.ramp_attention(**there(args))
+                for which, x, y in zip("out ramp_sum received stats".split(), got, expected, strict=True):
+                    self.assert_near(x, y, tolerance(name, dtype), f"{name}, {which}")
 
     def test_float32(self):
         for name in CASES:
@@ -153,20 +225,15 @@ class Kernels(unittest.TestCase):
                 self.check(name, torch.float32)
 
     def test_few_queries(self):
-        """By the kernel that shares out the rows: every case with its last query alone, and with its last three."""
         for name in CASES:
             for dtype in TOLERANCE if "primes" in name or name in LARGE else (torch.float32,):
-                for few in (1, 3):
-                    args = make(name, dtype)
-                    K = args["q"].shape[1]
-                    if "dropout" in args or K < few:
-                        continue
-                    args = last_queries(args, few)
-                    with self.subTest(name, dtype=dtype, queries=few):
-                        expected = torch.ops.lapse.ramp_attention(**doubled(args))
-                        for which, x, y in zip("out ramp_sum received stats".split(), call.ramp_attention(**there(args)),
-                        expected):
-                            self.assert_near(x, y, tolerance(name, dtype), f"{name}, {which}")
+                self.check_few_queries(name, dtype)
+
+    def test_drawn_cases_and_tiles(self):
+        for name, case, tile in drawn(draw_case):
+            with self.subTest(name, case=case, tile=tile), given(CASES, call, name, case, tile):
+                self.check(name, torch.float32, terms=len(case["rows"]) * case["K"])
+                self.check_few_queries(name, torch.float32)
 
     def test_a_head_span_of_nan_is_shown_in_its_head_and_a_row_span_of_nan_is_seen_by_nobody(self):
         for few in (False, True):

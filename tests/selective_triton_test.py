@@ -13,7 +13,7 @@ else:
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
-from ramp_triton_test import last_queries  # noqa: E402
+from ramp_triton_test import draw_options, draw_shape, drawn, few_queries, given, last_queries, some_of  # noqa: E402
 
 from lapse.ops.attention.selective.cuda import call  # noqa: E402
 
@@ -77,6 +77,13 @@ def make(name, dtype):
     return args | {n: c[n] for n in known if n in c}
 
 
+def draw_case(r):
+    case = draw_shape(r) | dict(budget=r.choice((1, 3, 9)))
+    more = dict(masking=True, E=r.choice((1, 5, 20)), shift=False, mask_first=True, mask_self=True, relu=False,
+                cap=r.choice((0.5, 3.0)))  # fmt: skip
+    return case | some_of(r, draw_options(r, case["D"]) | more)
+
+
 def doubled(args):
     return {n: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for n, x in args.items()}
 
@@ -115,26 +122,37 @@ class Kernels(unittest.TestCase):
             else:
                 self.assert_near(x, y, 4 * tolerance(name, dtype), f"{name}, gradient of {which}")
 
+    def check_few_queries(self, name, dtype):
+        for args in few_queries(make(name, dtype)):
+            with self.subTest(name, dtype=dtype, queries=args["q"].shape[1]):
+                expected = torch.ops.lapse.selective_attention(**doubled(args))
+                got = call.selective_attention(**there(args))
+                for which, x, y in zip("out memory masking stats".split(), got, expected, strict=True):
+                    self.assert_near(x, y, tolerance(name, dtype), f"{name}, {which}")
+
+    def check_budget(self, name, budget):
+        with self.subTest(name, budget=budget):
+            args = make(name, torch.float32)
+            expected = torch.ops.lapse.selective_prune(**doubled(args), budget=budget)
+            got = call.selective_prune(**there(args), budget=budget).cpu()
+            self.assertTrue(torch.equal(got, expected), f"{(got != expected).nonzero().flatten()}")
+
     def test_float32(self):
         for name in CASES:
             with self.subTest(name):
                 self.check(name, torch.float32)
 
     def test_few_queries(self):
-        """By the kernel that shares out the rows: every case with its last query alone, and with its last three."""
         for name in CASES:
             for dtype in TOLERANCE if name == "from a stream's beginning" or name in LARGE else (torch.float32,):
-                for few in (1, 3):
-                    args = make(name, dtype)
-                    K = args["q"].shape[1]
-                    if "dropout" in args or K < few:
-                        continue
-                    args = last_queries(args, few)
-                    with self.subTest(name, dtype=dtype, queries=few):
-                        expected = torch.ops.lapse.selective_attention(**doubled(args))
-                        names = "out memory masking stats".split()
-                        for which, x, y in zip(names, call.selective_attention(**there(args)), expected, strict=True):
-                            self.assert_near(x, y, tolerance(name, dtype), f"{name}, {which}")
+                self.check_few_queries(name, dtype)
+
+    def test_drawn_cases_and_tiles(self):
+        for name, case, tile in drawn(draw_case):
+            with self.subTest(name, case=case, tile=tile), given(CASES, call, name, case, tile):
+                self.check(name, torch.float32)
+                self.check_few_queries(name, torch.float32)
+                self.check_budget(name, case["budget"])
 
     def test_nan_is_shown(self):
         for few in (False, True):
@@ -156,11 +174,7 @@ class Kernels(unittest.TestCase):
     def test_budgets_drop_the_same_rows(self):
         for name in ("ragged", "own selection", "ablations", "one of everything", "empty memory", *LARGE):
             for budget in (3, 11) if name == "ragged" else (7,):
-                with self.subTest(name, budget=budget):
-                    args = make(name, torch.float32)
-                    expected = torch.ops.lapse.selective_prune(**doubled(args), budget=budget)
-                    got = call.selective_prune(**there(args), budget=budget).cpu()
-                    self.assertTrue(torch.equal(got, expected), f"{(got != expected).nonzero().flatten()}")
+                self.check_budget(name, budget)
 
     def test_the_same_at_every_run(self):
         args = there(make("own selection", torch.float32))
