@@ -260,6 +260,27 @@ def tune():
                 best = min(best, (took, changed), key=lambda x: x[0]) if best else (took, changed)
             tiles._TILES[kernel] = (tuple(best[1]) if best else plain, extras)
             print("tile:", kernel, D, tiles._TILES[kernel][0][int(D > 64)], flush=True)
+    tune_heads()
+
+
+def tune_heads():
+    """Times of selective attention with one head a program, and with two that share F; prints, and keeps neither."""
+    usual = selective.heads_together
+    for D in (64, 128):
+        q, k, v = (torch.randn(2, 4096, 16, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+        given = (k.flatten(0, 1), v.flatten(0, 1))
+        rest = selective_arguments(2, 4096)
+        for heads in (1, 2):
+            selective.heads_together = lambda *_, heads=heads: heads
+            with errors_as_lines("heads together", {"heads": heads, "D": D}):
+                y = selective.selective_attention(q, *given, **rest)
+                backward = lambda y=y: selective.selective_attention_backward(q, y[1], y[0], y[3], q, *given, **rest)
+                for name, run in (("forward", lambda: selective.selective_attention(q, *given, **rest)),
+                                  ("backward", backward)):  # fmt: skip
+                    took = seconds(run) * 1e3
+                    table.append({"what": "heads together", "heads": heads, "D": D, "pass": name, "ms": took})
+                    print(f"heads together: {heads}, D {D}, {name}: {took:.3g} ms", flush=True)
+        selective.heads_together = usual
 
 
 def sections():

@@ -2,7 +2,8 @@
 # Installs what is missing, builds, and runs all tests.
 #
 #   scripts/test.sh           everything: format, house rules, build, tests, then the sanitizers on the code without torch
-#                             and on memory + operators, and a minute of each fuzz target
+#                             and on memory + operators, a minute of each fuzz target, and all kernels for GPUs compiled anew
+#                             (left out where the rest took more than 20 minutes)
 #   scripts/test.sh --quick   the same without the sanitizers and fuzzing
 #   scripts/test.sh --asan    everything built and run under the address and undefined-behaviour sanitizers instead
 #
@@ -62,6 +63,17 @@ run_ctest() { # PRESET [what ctest takes]
 
 # The closing lines of all tests, again: what ran after them must not hide how they ended.
 repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest-release.log"; }
+
+# Minutes: left out where the whole run would exceed its half hour. Some of each kind are among the tests.
+compile_kernels() {
+  if ! .venv/bin/python -c 'import triton' 2>/dev/null; then
+    echo "   left out: there is no Triton"
+  elif ((SECONDS > 1200)); then
+    echo "   left out: this machine has taken $((SECONDS / 60)) minutes already"
+  else
+    quietly env LAPSE_ALL_KERNELS=1 .venv/bin/python -B tests/kernel_build_test.py
+  fi
+}
 
 export UBSAN_OPTIONS=print_stacktrace=1
 
@@ -127,6 +139,8 @@ else
     run_with_torch
     title "a minute of each fuzz target, always with the same inputs"
     scripts/fuzz.sh --seed 1 --jobs 4
+    title "all kernels for GPUs, compiled and compared with their record"
+    compile_kernels
   fi
 fi
 if [[ $mode == all ]]; then

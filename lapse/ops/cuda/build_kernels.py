@@ -74,6 +74,7 @@ def build(name, arch):
         "spilled": spilled,
         "queries": constants.get("QUERIES", 0),
         "rows": constants.get("ROWS", 0),
+        "heads": constants.get("HEADS", 1),
         "parameters": [list(p) for p in variant.parameters() if p[1] != "constexpr"],
     }
     return entry, compiled.asm["cubin"], compiled.asm["ptx"].encode() if arch == PTX_OF else b""
@@ -92,7 +93,7 @@ def digest_of_sources():
 
 def line(entry):
     """As kernels.cpp reads it: numbers and words, then NAME:TYPE of each parameter."""
-    words = [entry[n] for n in "name arch symbol threads shared queries rows".split()] + entry["cubin"] + entry["ptx"]
+    words = [entry[n] for n in "name arch symbol threads shared queries rows heads".split()] + entry["cubin"] + entry["ptx"]
     return " ".join(map(str, words + [":".join(p) for p in entry["parameters"]])) + "\n"
 
 

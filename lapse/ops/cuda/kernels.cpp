@@ -114,8 +114,8 @@ Kernels::Kernels(const std::string& path, int architecture) : path_(path), archi
     std::istringstream words(line);
     Kernel k;
     int built_for = 0;
-    words >> k.name_ >> built_for >> k.symbol_ >> k.threads_ >> k.shared_ >> k.queries >> k.rows >> k.cubin_.first >>
-        k.cubin_.second >> k.ptx_.first >> k.ptx_.second;
+    words >> k.name_ >> built_for >> k.symbol_ >> k.threads_ >> k.shared_ >> k.queries >> k.rows >> k.heads >>
+        k.cubin_.first >> k.cubin_.second >> k.ptx_.first >> k.ptx_.second;
     for (std::string word; words >> word;)
       k.parameters_.emplace_back(word.substr(0, word.find(':')), word.substr(word.find(':') + 1));
     const size_t end = std::max(k.cubin_.first + k.cubin_.second, k.ptx_.first + k.ptx_.second);

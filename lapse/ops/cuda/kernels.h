@@ -37,6 +37,9 @@ class Arguments {
 class Kernel {
  public:
   int64_t queries, rows;  ///< of its tile; 0 where it has none
+  int64_t heads;          ///< that a program takes
+
+  int64_t groups(int64_t of) const { return (of + heads - 1) / heads; }  ///< programs for so many heads
 
   /// On the current device and `like`'s current stream.
   void launch(Grid grid, const Arguments& arguments, const at::Tensor& like) const;

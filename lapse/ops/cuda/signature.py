@@ -8,7 +8,7 @@ import torch
 
 from lapse.ops.attention.cuda import rows
 from lapse.ops.attention.cuda.plan import LIST_CHUNK
-from lapse.ops.attention.cuda.tiles import tile
+from lapse.ops.attention.cuda.tiles import heads_together, tile
 from lapse.ops.attention.ramp.cuda import backward, decode, forward, received
 from lapse.ops.attention.selective.cuda import backward as selective_backward
 from lapse.ops.attention.selective.cuda import decode as selective_decode
@@ -56,6 +56,8 @@ def _attention(kernel, name, element, width, extras, spans=None, **more):
     constants = {"D": width, "ROWS": t.rows, "PRECISION": t.precision, **more}
     if "QUERIES" in kernel.arg_names:
         constants["QUERIES"] = t.queries
+    if "HEADS" in kernel.arg_names:
+        constants.setdefault("HEADS", heads_together(name, DTYPES[element], width, extras))
     if "EXTRAS" in kernel.arg_names:
         constants["EXTRAS"] = extras
     label = f"{name}.{element}.{width}"

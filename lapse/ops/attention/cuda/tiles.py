@@ -74,3 +74,10 @@ def tile(kernel, dtype, D, extras=False):
         # The tables by age would be buffered too, and with 128 features there are too few registers for 32 rows.
         return dataclasses.replace(t, stages=1, rows=min(t.rows, 16 if D > 64 else 32))
     return _TILES[kernel][bool(extras)][2 * (dtype == torch.float32) + (D > 64)]
+
+
+def heads_together(kernel, dtype, D, extras=False):
+    """How many heads a program of selective attention takes, so that they share F of each tile. A second one with extras
+    spills what it saves, and one in half precision at 128 features asks in dq for more shared memory than sm_86 has."""
+    large = kernel == "selective_backward_queries" and D > 64 and dtype != torch.float32
+    return 2 if INTERPRETED or not (extras or large) else 1

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, row_block, visible_in
-from lapse.ops.attention.selective.cuda.masking import masking_of, scores_of, selecting
+from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
 
 
 @triton.jit
@@ -82,11 +82,17 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
                                lists, list_counts, prefix, grad_out, sums, grad_q, dby_age, dbias, N, K, H, G, blocks,
                                select_stride_q, select_stride_k, select_scale, own, mask_self, relu, shift, P, A,
                                bias_age, scale, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
-                               ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dq without what comes from S and from positions. Grid: blocks of queries, heads, samples."""
-    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+                               ROWS: tl.constexpr, HEADS: tl.constexpr, EXTRAS: tl.constexpr,
+                               PRECISION: tl.constexpr):  # fmt: skip
+    """dq without what comes from S and from positions. Grid: blocks of queries, groups of heads, samples."""
+    a, group, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     query = a * QUERIES + tl.arange(0, QUERIES)
-    line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
+    given = ()
+    grads = ()
+    for g in tl.static_range(HEADS):
+        given = given + (_of_queries(q, grad_out, sums, query, b, head_of(group, g, H, HEADS), K, H, D),)
+        zero = tl.zeros([QUERIES], tl.float32)
+        grads = grads + ((tl.zeros([QUERIES, D], tl.float32), zero, zero),)
     chooser = selecting(select_q, select_stride_q, query, b, K, D)
     offset = tl.load(offsets + b)
     rows_count = tl.load(count + b)
@@ -94,9 +100,6 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
     list_at = lists + block.to(tl.int64) * blocks
     whole = tl.load(list_counts + block * 2)
     part = tl.load(list_counts + block * 2 + 1)
-    dq = tl.zeros([QUERIES, D], tl.float32)
-    young = tl.zeros([QUERIES], tl.float32)
-    old = tl.zeros([QUERIES], tl.float32)
     for i in range(0, whole + part):
         j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
         at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
@@ -105,18 +108,29 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
         S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
-        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query,
-                        b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
-        keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :])
-        dq = tl.dot(d.to(keys.dtype), keys, dq, input_precision=PRECISION)
+        after = ()
+        for g in tl.static_range(HEADS):
+            h = head_of(group, g, H, HEADS)
+            line, q_block, dout, lse, c = given[g]
+            dq, young, old = grads[g]
+            _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line,
+                            query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS,
+                            PRECISION)  # fmt: skip
+            keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :])
+            dq = tl.dot(d.to(keys.dtype), keys, dq, input_precision=PRECISION)
+            if EXTRAS:
+                left, right = _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age)
+                young += left
+                old += right
+            after = after + ((dq, young, old),)
+        grads = after
+    for g in tl.static_range(HEADS):
+        line = given[g][0]
+        dq, young, old = grads[g]
+        place = line[:, None] * D + tl.arange(0, D)[None, :]
+        tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=(query < K)[:, None])
         if EXTRAS:
-            left, right = _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age)
-            young += left
-            old += right
-    place = line[:, None] * D + tl.arange(0, D)[None, :]
-    tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=(query < K)[:, None])
-    if EXTRAS:
-        _store_ends(dbias, line, A, young, old, query < K)
+            _store_ends(dbias, line, A, young, old, query < K)
 
 
 @entry
@@ -124,15 +138,16 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
                             ranges, prefix, grad_out, sums, grad_k, grad_v, N, K, H, G, blocks, select_stride_q,
                             select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
                             threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
-                            EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dk and dv without what comes from S; zero before. Grid: blocks of rows, key heads, samples."""
-    j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+                            HEADS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dk and dv without what comes from S; zero before. Grid: blocks of rows, groups of key heads, samples."""
+    j, group, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
         range_at = ranges + (b * blocks + j) * 4
-        dk = tl.zeros([ROWS, D], tl.float32)
-        dv = tl.zeros([ROWS, D], tl.float32)
+        grads = ()
+        for g in tl.static_range(HEADS):
+            grads = grads + ((tl.zeros([ROWS, D], tl.float32), tl.zeros([ROWS, D], tl.float32)),)
         for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
             query = a * QUERIES + tl.arange(0, QUERIES)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
@@ -142,19 +157,28 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             F = masking_of(S, prefix, a, at, inside, N, shift)
-            for h in range(g * (H // G), (g + 1) * (H // G)):
-                line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
-                weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index,
-                                     line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
-                                     EXTRAS, PRECISION)  # fmt: skip
-                if EXTRAS:
-                    if threshold > 0:
-                        weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-                dv = tl.dot(tl.trans(weight.to(dout.dtype)), dout, dv, input_precision=PRECISION)
-                dk = tl.dot(tl.trans(d.to(q_block.dtype)), q_block, dk, input_precision=PRECISION)
-        place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
-        tl.store(grad_k + place, (dk * (scale / LOG2E)).to(grad_k.dtype.element_ty), mask=inside[:, None])
-        tl.store(grad_v + place, dv.to(grad_v.dtype.element_ty), mask=inside[:, None])
+            after = ()
+            for g in tl.static_range(HEADS):
+                dk, dv = grads[g]
+                first = head_of(group, g, G, HEADS) * (H // G)
+                for h in range(first, first + H // G):
+                    line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
+                    weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed,
+                                         index, line, query, b, h, K, H, G, P, A, bias_age, scale, threshold,
+                                         kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+                    if EXTRAS:
+                        if threshold > 0:
+                            weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale,
+                                             False)  # fmt: skip
+                    dv = tl.dot(tl.trans(weight.to(dout.dtype)), dout, dv, input_precision=PRECISION)
+                    dk = tl.dot(tl.trans(d.to(q_block.dtype)), q_block, dk, input_precision=PRECISION)
+                after = after + ((dk, dv),)
+            grads = after
+        for g in tl.static_range(HEADS):
+            dk, dv = grads[g]
+            place = (index * G + head_of(group, g, G, HEADS))[:, None] * D + tl.arange(0, D)[None, :]
+            tl.store(grad_k + place, (dk * (scale / LOG2E)).to(grad_k.dtype.element_ty), mask=inside[:, None])
+            tl.store(grad_v + place, dv.to(grad_v.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import triton
 
 from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.rows import CHUNK, FAR
-from lapse.ops.attention.cuda.tiles import tile
+from lapse.ops.attention.cuda.tiles import heads_together, tile
 from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
 from lapse.ops.attention.selective.cuda.decode import selective_decode
 
@@ -80,6 +80,9 @@ class Call:
         s = self.settings
         return dict(D=self.D, QUERIES=s.queries, ROWS=s.rows, EXTRAS=self.extras, PRECISION=s.precision,
                     num_warps=s.warps, num_stages=s.stages)  # fmt: skip
+
+    def heads_together(self, kernel):
+        return heads_together(kernel, self.q.dtype, self.D, self.extras)
 
     def tables(self):
         bias = self.options.age_bias
@@ -170,8 +173,10 @@ def selective_attention(q, k, v, offsets, start, time, **options):
     prefix, after = c.masking()
     out, memory, stats = torch.empty_like(c.q), c.new(c.B, c.K), c.new(c.B, c.K, c.H)
     lists, counts = plan_lists(c.ranges, c.K, c.settings.queries)
-    forward.selective_forward[(c.query_blocks, c.H, c.B)](*c.inputs(), lists, counts, prefix, out, memory, stats,
-                                                          *c.numbers(), **c.constants())  # fmt: skip
+    together = c.heads_together("selective_forward")
+    forward.selective_forward[(c.query_blocks, triton.cdiv(c.H, together), c.B)](
+        *c.inputs(), lists, counts, prefix, out, memory, stats, *c.numbers(), HEADS=together,
+        **c.constants())  # fmt: skip
     return out[..., : c.width], memory, after, stats
 
 
@@ -190,11 +195,14 @@ def selective_attention_backward(grad_out, grad_memory, out, stats, q, k, v, off
     lists, counts = plan_lists(c.ranges, c.K, c.settings.queries)
     grad_q, grad_k, grad_v = torch.empty_like(c.q), torch.zeros_like(c.k), torch.zeros_like(c.v)
     dby_age, dbias = c.new(lines * c.H, c.P, dtype=q.dtype), c.new(lines * c.H, c.A)
-    backward.selective_backward_queries[(c.query_blocks, c.H, c.B)](
+    together = c.heads_together("selective_backward_queries")
+    backward.selective_backward_queries[(c.query_blocks, triton.cdiv(c.H, together), c.B)](
         *c.inputs(), lists, counts, prefix, grad_out, sums, grad_q, dby_age, dbias, *c.numbers(cap=False),
+        HEADS=together, **constants)  # fmt: skip
+    together = c.heads_together("selective_backward_rows")
+    backward.selective_backward_rows[(c.blocks, triton.cdiv(c.G, together), c.B)](
+        *c.inputs(), c.ranges, prefix, grad_out, sums, grad_k, grad_v, *c.numbers(cap=False), HEADS=together,
         **constants)  # fmt: skip
-    backward.selective_backward_rows[(c.blocks, c.G, c.B)](
-        *c.inputs(), c.ranges, prefix, grad_out, sums, grad_k, grad_v, *c.numbers(cap=False), **constants)  # fmt: skip
 
     # What comes from S.
     grad_prefix = torch.empty((c.query_blocks, N), dtype=torch.float32, device=q.device)

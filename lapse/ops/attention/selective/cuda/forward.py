@@ -1,26 +1,59 @@
-"""selective_attention, forward: one program for a block of queries of one head; head 0 also counts the memory M."""
+"""selective_attention, forward: one program for a block of queries of HEADS heads, which share F of each tile; the
+program of head 0 also counts the memory M."""
 
+import triton
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, row_block, visible_in
-from lapse.ops.attention.selective.cuda.masking import masking_of, scores_of, selecting
+from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
+
+
+@triton.jit
+def _attend(sums, q_block, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P, A,
+            bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
+            PRECISION: tl.constexpr):  # fmt: skip
+    """The running softmax of head h after one more tile: sums = (weighted values, largest logit, total)."""
+    acc, largest, total = sums
+    rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
+    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
+    if EXTRAS:
+        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, 0, bias, A, bias_age, scale, query,
+                         False)  # fmt: skip
+    s = tl.where(visible, s - F, float("-inf"))
+    most = tl.maximum(largest, tl.max(s, 1))
+    base = tl.where(most == float("-inf"), 0.0, most)
+    e = tl.exp2(s - base[:, None])
+    shrink = tl.exp2(largest - base)
+    total = total * shrink + tl.sum(e, 1)
+    if EXTRAS:
+        if threshold > 0:
+            e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    values = tl.load(v + rows)
+    acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
+    return acc, most, total
 
 
 @entry
 def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count, lists,
                       list_counts, prefix, out, memory, stats, N, K, H, G, blocks, select_stride_q, select_stride_k,
                       select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
-                      D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, EXTRAS: tl.constexpr,
-                      PRECISION: tl.constexpr):  # fmt: skip
-    """memory [B, K], stats [B, K, H]: log-sum-exp; scales and cap in units of log 2. Grid: blocks of queries, heads,
-    samples."""
-    a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+                      D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr,
+                      EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """memory [B, K], stats [B, K, H]: log-sum-exp; scales and cap in units of log 2. Grid: blocks of queries, groups of
+    heads, samples."""
+    a, group, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     query = a * QUERIES + tl.arange(0, QUERIES)
     real = query < K
-    line = (b.to(tl.int64) * K + query) * H + h
-    place = line[:, None] * D + tl.arange(0, D)[None, :]
-    q_block = tl.load(q + place, mask=real[:, None], other=0.0)
+    q_blocks = ()
+    sums = ()
+    for g in tl.static_range(HEADS):
+        line = (b.to(tl.int64) * K + query) * H + head_of(group, g, H, HEADS)
+        place = line[:, None] * D + tl.arange(0, D)[None, :]
+        q_blocks = q_blocks + (tl.load(q + place, mask=real[:, None], other=0.0),)
+        none = (tl.zeros([QUERIES, D], tl.float32), tl.full([QUERIES], float("-inf"), tl.float32),
+                tl.zeros([QUERIES], tl.float32))  # fmt: skip
+        sums = sums + (none,)
     chooser = selecting(select_q, select_stride_q, query, b, K, D)
     offset = tl.load(offsets + b)
     rows_count = tl.load(count + b)
@@ -28,9 +61,6 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
     list_at = lists + block.to(tl.int64) * blocks
     whole = tl.load(list_counts + block * 2)
     part = tl.load(list_counts + block * 2 + 1)
-    acc = tl.zeros([QUERIES, D], tl.float32)
-    largest = tl.full([QUERIES], float("-inf"), tl.float32)
-    total = tl.zeros([QUERIES], tl.float32)
     M = tl.zeros([QUERIES], tl.float32)
     for i in range(0, whole + part):
         j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
@@ -40,28 +70,23 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
         S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
-        if h == 0:
+        if group == 0:
             M += tl.sum(tl.where(visible, 1 - tl.minimum(F, cap) / cap, 0.0), 1)
-        rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
-        s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
-        if EXTRAS:
-            s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, 0, bias, A, bias_age, scale, query,
-                             False)  # fmt: skip
-        s = tl.where(visible, s - F, float("-inf"))
-        most = tl.maximum(largest, tl.max(s, 1))
-        base = tl.where(most == float("-inf"), 0.0, most)
-        e = tl.exp2(s - base[:, None])
-        shrink = tl.exp2(largest - base)
-        total = total * shrink + tl.sum(e, 1)
-        if EXTRAS:
-            if threshold > 0:
-                e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-        values = tl.load(v + rows)
-        acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
-        largest = most
-    sees = total != 0
-    acc = tl.where(sees[:, None], acc / tl.where(sees, total, 1.0)[:, None], 0.0)  # 0, whatever others read
-    tl.store(out + place, acc.to(out.dtype.element_ty), mask=real[:, None])
-    tl.store(stats + line, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=real)
-    if h == 0:
+        after = ()
+        for g in tl.static_range(HEADS):
+            h = head_of(group, g, H, HEADS)
+            line = (b.to(tl.int64) * K + query) * H + h
+            after = after + (_attend(sums[g], q_blocks[g], k, v, F, visible, age, by_age, logit, bias, seed, index,
+                                     line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
+                                     EXTRAS, PRECISION),)  # fmt: skip
+        sums = after
+    for g in tl.static_range(HEADS):
+        line = (b.to(tl.int64) * K + query) * H + head_of(group, g, H, HEADS)
+        acc, largest, total = sums[g]
+        sees = total != 0
+        acc = tl.where(sees[:, None], acc / tl.where(sees, total, 1.0)[:, None], 0.0)  # 0, whatever others read
+        place = line[:, None] * D + tl.arange(0, D)[None, :]
+        tl.store(out + place, acc.to(out.dtype.element_ty), mask=real[:, None])
+        tl.store(stats + line, tl.where(sees, (largest + tl.log2(total)) / LOG2E, float("-inf")), mask=real)
+    if group == 0:
         tl.store(memory + b.to(tl.int64) * K + query, M, mask=real)

@@ -23,6 +23,12 @@ def selecting(select_q, select_stride_q, query, b, K, D: tl.constexpr):
 
 
 @triton.jit
+def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
+    """Head g of a group of HEADS that share F. Where the last group has too few, its last head is computed again."""
+    return tl.minimum(group * HEADS + g, heads - 1)
+
+
+@triton.jit
 def scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query, b, K, H, P, A,
               bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip

@@ -160,7 +160,8 @@ SelectiveOutputs selective_attention(const AttentionInputs& x, const SelectiveOp
   c.list();
   const Tensor out = at::empty_like(c.q), memory = c.zeros({c.B, c.K}), stats = c.zeros({c.B, c.K, c.H});
   c.arguments.set("out", out).set("memory", memory).set("stats", stats);
-  c.find("selective_forward").launch({c.query_blocks, c.H, c.B}, c.arguments, c.q);
+  const Kernel& forward = c.find("selective_forward");
+  forward.launch({c.query_blocks, forward.groups(c.H), c.B}, c.arguments, c.q);
   return {c.narrowed(out, c.width), memory, after, stats};
 }
 
@@ -181,8 +182,9 @@ SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Te
   a.set("out", out).set("stats", stats).set("grad_out", dout).set("grad_memory", dmemory).set("sums", sums);
   a.set("grad_q", dq).set("grad_k", dk).set("grad_v", dv).set("dby_age", dby_age).set("dbias", dbias);
   Kernels::get().find("selective_dots." + c.kind).launch({c.query_blocks, c.H, c.B}, a, c.q);
-  c.find("selective_backward_queries").launch({c.query_blocks, c.H, c.B}, a, c.q);
-  c.find("selective_backward_rows").launch({c.blocks, c.G, c.B}, a, c.q);
+  const Kernel &of_queries = c.find("selective_backward_queries"), &of_rows = c.find("selective_backward_rows");
+  of_queries.launch({c.query_blocks, of_queries.groups(c.H), c.B}, a, c.q);
+  of_rows.launch({c.blocks, of_rows.groups(c.G), c.B}, a, c.q);
 
   const Tensor dprefix = at::empty({c.query_blocks, c.seen.stride()}, sums.options());
   const Tensor dselect_q = c.zeros({c.B, c.K, c.D}), dselect_k = c.zeros({c.N, c.D});
