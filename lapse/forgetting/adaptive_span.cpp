@@ -48,19 +48,19 @@ class AdaptiveSpan : public Method {
   }
 
   Tensor first(const RowView& rows) const override { return shifted(rows.time, shape_.min_age); }
-  Tensor until(const RowView& rows) const override { return rows.time + read_span() + 1; }
-  // Spans move between the updates of training.
-  int64_t spare(Stored stored) const override {
-    return stored == Stored::inputs ? std::min(s_.max_span - read_span(), s_.trim_step) : 0;
+  Tensor until(const RowView& rows) const override { return rows.time + (s_.max_span + 1) - trimmed(); }
+  // Spans move between the updates of training, by a step at most.
+  Tensor released(const Tensor& until, Stored stored) const override {
+    return stored == Stored::inputs ? until + trimmed().clamp_max(s_.trim_step) : until;
   }
   // m = 0 for the longest head, too.
   Tensor weightless(const Rows& rows) const override {
-    const auto last = static_cast<int64_t>(std::ceil(longest() + 1 + s_.ramp)) - 1;
-    return at::minimum(rows.until, rows.table.time() + (last + 1));
+    const Tensor last = (longest().to(at::kDouble) + 1 + s_.ramp).ceil().to(at::kLong);
+    return at::minimum(rows.until, rows.table.time() + last);
   }
 
   Columns tell(const Rows& rows) const override {
-    return {{"span", at::full_like(rows.table.time(), longest(), fraction_.options().requires_grad(false))}};
+    return {{"span", longest().expand(rows.table.time().sizes()).contiguous()}};
   }
 
  private:
@@ -69,15 +69,21 @@ class AdaptiveSpan : public Method {
     const Tensor span = fraction_.expand({shape_.heads}) * s_.max_span;
     return s_.evaluated_span > 0 ? span.clamp_max(s_.evaluated_span) : span;
   }
-  double longest() const {
+  Tensor longest() const {
     at::NoGradGuard no_grad;
-    return spans().max().item<double>();
+    return spans().max();
   }
-  /// The greatest age that attention reads: L less what no head needs, in steps, so that shapes seldom change.
-  int64_t read_span() const {
-    const auto needed = static_cast<int64_t>(std::ceil(longest() + s_.ramp));
-    const int64_t trim = std::clamp<int64_t>(s_.max_span - needed, 0, s_.max_span - 1);
-    return s_.max_span - trim / s_.trim_step * s_.trim_step;
+  /// How many of the ages up to L no head needs, in steps, so that shapes seldom change: a number on the model's device,
+  /// so that the host does not wait for it. On the CPU, where it need not, one operator costs less than seven.
+  Tensor trimmed() const {
+    const Tensor span = longest();
+    const int64_t L = s_.max_span, step = s_.trim_step;
+    if (span.is_cpu()) {
+      const auto needed = static_cast<int64_t>(std::ceil(span.item<double>() + s_.ramp));
+      return at::scalar_tensor(std::clamp<int64_t>(L - needed, 0, L - 1) / step * step, at::kLong);
+    }
+    const Tensor needed = (span.to(at::kDouble) + s_.ramp).ceil().to(at::kLong);
+    return at::floor_divide((L - needed).clamp(0, L - 1), step) * step;
   }
 
   Settings s_;

@@ -126,7 +126,7 @@ class KeepAll : public Method {
   Tensor first(const RowView& rows) const override { return inner_->first(rows); }
   Tensor until(const RowView& rows) const override { return inner_->until(rows); }
   Tensor until_among(const Rows& rows) const override { return inner_->until_among(rows); }
-  int64_t spare(Stored) const override { return int64_t{1} << 40; }
+  Tensor released(const Tensor& until, Stored) const override { return until + (int64_t{1} << 40); }
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
     return inner_->state(shape, real);
   }

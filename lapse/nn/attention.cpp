@@ -243,9 +243,8 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   table.detach();
   if (!forgets_at_once(pass) && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
   const Tensor next = (pass.times.start + K).index_select(0, table.sample());
-  const int64_t spare = method_->spare(pass.stored);
-  Tensor kept = rows.until > (spare == 0 ? next : next - spare);
-  if (spare > 0 && ended.defined()) kept = at::logical_and(kept, ended > next);
+  Tensor kept = method_->released(rows.until, pass.stored) > next;
+  if (ended.defined()) kept = at::logical_and(kept, ended > next);
   if (pass.options.observe) report(pass, rows, kept, K);
   pass.kept = std::move(kept);
 }
@@ -261,7 +260,7 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   const Tensor start = pass.times.start.index_select(0, table.sample());
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.
-  Tensor readable = at::logical_or(rows.until > start - method_->spare(pass.stored), recent);
+  Tensor readable = at::logical_or(method_->released(rows.until, pass.stored) > start, recent);
   if (padding.defined())
     readable = at::logical_and(readable, table.time() < start + lengths.index_select(0, table.sample()));
   const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
