@@ -73,8 +73,8 @@ class AdaptiveSpan : public Method {
     at::NoGradGuard no_grad;
     return spans().max();
   }
-  /// How many of the ages up to L no head needs, in steps, so that shapes seldom change: a number on the model's device,
-  /// so that the host does not wait for it. On the CPU, where it need not, one operator costs less than seven.
+  /// How many of the ages up to L no head needs, in steps, so that shapes seldom change: a number on the model's
+  /// device, so that the host does not wait for it. On the CPU, where it need not, one operator costs less than seven.
   Tensor trimmed() const {
     const Tensor span = longest();
     const int64_t L = s_.max_span, step = s_.trim_step;

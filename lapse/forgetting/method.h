@@ -98,7 +98,8 @@ class Method {
   virtual at::Tensor until(const RowView& rows) const = 0;
   /// Rows::until, where that follows from a row's place among the others: `until` is then when it goes at the latest.
   virtual at::Tensor until_among(const Rows& rows) const { return rows.until; }
-  /// When rows may leave the table, given their `until` [n]: later, where an update of the weights may still put that off.
+  /// When rows may leave the table, given their `until` [n]: later, where an update of the weights may still put that
+  /// off.
   virtual at::Tensor released(const at::Tensor& until, Stored stored) const { return (void)stored, until; }
   /// For memory sizes |C_t|: as `until`, but where a row has no weight any more for any head.
   virtual at::Tensor weightless(const Rows& rows) const { return rows.until; }
