@@ -71,7 +71,8 @@ def write_kernels(path, archs=(80, 90), image=lambda name: name, skip=(), source
                 continue
             constants, text = dict(v.constants), image(v.name).encode() + b"\0"
             words = [v.name, arch, v.name.split(".")[0], 32 * v.warps, 50000, constants.get("QUERIES", 0)]
-            words += [constants.get("ROWS", 0), constants.get("HEADS", 1), len(code), len(text), len(code), len(text) if arch == 80 else 0]
+            words += [constants.get("ROWS", 0), constants.get("HEADS", 1)]
+            words += [len(code), len(text), len(code), len(text) if arch == 80 else 0]
             lines.append(" ".join(map(str, words + [f"{n}:{k}" for n, k in v.parameters() if k != "constexpr"])) + "\n")
             code += text
     index = "".join(lines).encode()

@@ -93,7 +93,8 @@ def digest_of_sources():
 
 def line(entry):
     """As kernels.cpp reads it: numbers and words, then NAME:TYPE of each parameter."""
-    words = [entry[n] for n in "name arch symbol threads shared queries rows heads".split()] + entry["cubin"] + entry["ptx"]
+    words = [entry[n] for n in "name arch symbol threads shared queries rows heads".split()]
+    words += entry["cubin"] + entry["ptx"]
     return " ".join(map(str, words + [":".join(p) for p in entry["parameters"]])) + "\n"
 
 
