@@ -8,6 +8,7 @@
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 namespace {
@@ -23,37 +24,27 @@ struct Settings {
   int64_t slots() const { return size / rate; }  // C
 };
 
-/// The slots of a table, RowKind::pooled, filled up to the sample with the most: [B, S]. A slot stands for c timesteps,
-/// the first of which is tau.
+/// The newest slots of each sample, filled up to S of them: [B, S]. A slot is a row of RowKind::pooled that stands for
+/// c timesteps, the first of which is tau.
 struct Slots {
   Tensor row;     ///< in the table; 0 where there is none
   Tensor time;    ///< tau
   Tensor until;   ///< Rows::until; where there is no slot, so early that no query reads it
-  int64_t count;  ///< S
+  int64_t count;  ///< S, at most `most`: the CPU counts, a GPU is not asked
 
-  // By loops on the CPU: for a token's few slots each operator of libtorch's would take longer.
-  explicit Slots(const Rows& rows) {
+  Slots(const Rows& rows, int64_t most) {
     const MemoryTable& table = rows.table;
     const int64_t B = table.samples();
-    const Tensor kinds = table.kind().to(at::kCPU).contiguous();
-    const auto* kind = kinds.const_data_ptr<uint8_t>();
-    std::vector<int64_t> counts;  // a sample's slots are its first rows
-    for (int64_t b = 0; b < B; ++b)
-      counts.push_back(std::find_if(kind + table.first_row(b), kind + table.first_row(b + 1),
-                                    [](uint8_t k) { return k != static_cast<uint8_t>(RowKind::pooled); }) -
-                       (kind + table.first_row(b)));
-    count = B > 0 ? *std::max_element(counts.begin(), counts.end()) : 0;
+    const Tensor counts = at::diff(table.counted(is_kind(table.kind(), RowKind::pooled)));  // the first rows of each
+    int64_t held = 0;
+    for (int64_t b = 0; b < B; ++b) held = std::max(held, table.rows_of(b));
+    count = std::min(most, counts.device().is_cpu() ? counts.max().item<int64_t>() : held);
     if (count == 0) return;
-    Tensor numbers = at::zeros({B, count}, at::kLong), absent = at::ones({B, count}, at::kBool);
-    for (int64_t b = 0; b < B; ++b)
-      for (int64_t s = 0; s < counts[b]; ++s) {
-        numbers.mutable_data_ptr<int64_t>()[b * count + s] = table.first_row(b) + s;
-        absent.mutable_data_ptr<bool>()[b * count + s] = false;
-      }
-    row = numbers.to(table.kind().device());
+    const Tensor first = sent(table.offsets(), counts.device()).narrow(0, 0, B);
+    const Tensor s = at::arange(count, counts.options()), absent = s >= counts.unsqueeze(1);
+    row = ((first + (counts - count).clamp_min(0)).unsqueeze(1) + s).masked_fill(absent, 0);
     time = table.time().index_select(0, row.flatten()).view({B, count});
-    until = rows.until.index_select(0, row.flatten()).view({B, count});
-    if (B > 1) until = until.masked_fill(absent.to(row.device()), -kNever);
+    until = rows.until.index_select(0, row.flatten()).view({B, count}).masked_fill(absent, -kNever);
   }
 };
 
@@ -61,52 +52,37 @@ class Compressive : public Method {
  public:
   Compressive(const Settings& s, const ModelShape& shape) : s_(s), shape_(shape) {}
 
-  bool keeps_hidden() const override { return true; }
+  bool pools() const override { return true; }
 
   // Query t needs the slot that begins at t - L, so that slots come c timesteps before the last of their members goes.
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
-    const auto on_cpu = [](const Tensor& x) { return x.to(at::kCPU).contiguous(); };
-    const Tensor times = on_cpu(table.time()), kinds = on_cpu(table.kind()), starts = on_cpu(start);
-    const auto* t = times.const_data_ptr<int64_t>();
-    const auto* kind = kinds.const_data_ptr<uint8_t>();
-    const auto is = [&](int64_t row, RowKind what) { return kind[row] == static_cast<uint8_t>(what); };
-    std::vector<int64_t> sample, time, members, pooled;  // the last: which of the new rows are means
+    std::vector<int64_t> samples, times, rows, latest;  // of the slots that the block is the first to need
     for (int64_t b = 0; b < table.samples(); ++b) {
-      const int64_t begin = table.first_row(b), end = table.first_row(b + 1);
-      int64_t row = begin;
-      while (row < end && is(row, RowKind::pooled)) ++row;
-      if (row == end) continue;
-      int64_t next = row > begin ? t[row - 1] + s_.rate : slot_from(t[row]);
-      if (row == begin && is(row, RowKind::start))
-        for (int64_t j = s_.slots(); j > 0; --j) sample.push_back(b), time.push_back(next - j * s_.rate);
-      const int64_t now = starts.const_data_ptr<int64_t>()[b], last = now + length - 1 - s_.max_span;
-      // Only a stream can start from rows of its own.
-      const auto begins = [&](int64_t i) { return is(i, RowKind::first) && !is(i - 1, RowKind::start); };
-      // No query reads what was before the episode of the first one, whose rows may still be there.
-      for (int64_t i = row + 1; i < end && t[i] <= now; ++i)
-        if (begins(i)) row = i, next = std::max(next, slot_from(t[i]));
-      while (next <= last) {
-        row = std::lower_bound(t + row, t + end, next) - t;
-        // An episode's last timesteps, if they are fewer than c, make no slot: none of its queries would read that.
-        int64_t other = row;
-        if (t[row] == next)
-          for (++other; other < row + s_.rate && !begins(other);) ++other;
-        if (other < row + s_.rate) {
-          next = slot_from(t[other]);
-          continue;
-        }
-        for (int64_t i = 0; i < s_.rate; ++i) members.push_back(row + i);
-        pooled.push_back(static_cast<int64_t>(sample.size()));
-        sample.push_back(b), time.push_back(next);
-        next += s_.rate;
+      const int64_t now = start.const_data_ptr<int64_t>()[b], row_now = table.last_row(b) + 1 - length;
+      for (int64_t tau = slot_from(now - s_.max_span); tau < now + length - s_.max_span; tau += s_.rate) {
+        const int64_t row = row_now - (now - tau);  // a sample's timesteps are consecutive
+        if (row < table.first_row(b)) continue;
+        samples.push_back(b), times.push_back(tau), rows.push_back(row);
+        latest.push_back(std::max(row + s_.rate - 1, row_now));
       }
     }
-    if (sample.empty()) return {};
-    const Tensor old = table.column("hidden").detach();
-    const auto on_device = [&](const std::vector<int64_t>& x) { return at::tensor(x, at::kLong).to(old.device()); };
-    const Tensor means = old.index_select(0, on_device(members)).view({-1, s_.rate, old.size(1)}).mean(1);
-    const Tensor hidden = at::zeros({static_cast<int64_t>(sample.size()), old.size(1)}, old.options());
-    return {hidden.index_copy(0, on_device(pooled), means), on_device(sample), on_device(time)};
+    if (samples.empty()) return {};
+    const Tensor hidden = table.column("hidden").detach(), sample = at::tensor(samples, at::kLong);
+    const auto there = [&](const std::vector<int64_t>& x) { return sent(at::tensor(x, at::kLong), hidden.device()); };
+    const Tensor tau = there(times), row = there(rows), complete = this->complete(table, tau, row, there(latest));
+    const Tensor members = row.unsqueeze(1) + at::arange(s_.rate, row.options());
+    const Tensor means = hidden.index_select(0, members.flatten()).view({-1, s_.rate, hidden.size(1)}).mean(1);
+    // Whether a slot is complete a GPU is not asked: others get a time that no query reads, and soon leave the table.
+    if (!hidden.device().is_cpu()) return {means, sample, at::where(complete, tau, tau - kSpareTime)};
+    const Tensor chosen = at::nonzero(complete).squeeze(1);
+    if (chosen.numel() == 0) return {};
+    return {means.index_select(0, chosen), sample.index_select(0, chosen), tau.index_select(0, chosen)};
+  }
+
+  std::vector<int64_t> initial_slots() const override {
+    std::vector<int64_t> times;
+    for (int64_t j = s_.slots(); j > 0 && from_zeros(); --j) times.push_back(-s_.max_span - j * s_.rate);
+    return times;
   }
 
   // A slot is read at ages L ... L + (C + 1) c - 1 of its first timestep.
@@ -120,7 +96,8 @@ class Compressive : public Method {
 
   Reading read(const Query& query, const Rows& rows) const override {
     AttentionInputs inputs = ramp_inputs(query, rows);
-    const Slots slots(rows);
+    // A query sees at most C + 1 slots, and each c queries after it one more.
+    const Slots slots(rows, s_.slots() + 1 + (query.q.size(1) + s_.rate - 2) / s_.rate);
     if (slots.count > 0) inputs.until = inputs.until->masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
     const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
     if (slots.count == 0) return {newest.out};
@@ -128,11 +105,30 @@ class Compressive : public Method {
   }
 
  private:
+  bool from_zeros() const { return s_.initial_memory == "zeros"; }
+
   /// Where the first slot from `time` on begins. Slots begin at multiples of c from -L on, so that a query's window
   /// ends where a slot begins.
   int64_t slot_from(int64_t time) const {
     const int64_t c = s_.rate, after = (time + s_.max_span) % c;
     return time + (c - after) % c;
+  }
+
+  /// Whether the rows from `row` on are the timesteps tau ... tau + c - 1, of an episode that does not end before the
+  /// row `latest`: [M] int64 each, for [M] bool. An episode's last timesteps, fewer than c, make no slot: no query of
+  /// theirs would read it.
+  Tensor complete(const MemoryTable& table, const Tensor& tau, const Tensor& row, const Tensor& latest) const {
+    const Tensor& kind = table.kind();
+    // How many episodes have begun up to each row. A stream that starts from rows of its own is one.
+    const Tensor before = at::constant_pad_nd(kind, {1, 0}).narrow(0, 0, table.rows());
+    const Tensor from_rows = is_kind(before, RowKind::start);
+    const Tensor episode = at::logical_and(is_kind(kind, RowKind::first), at::logical_not(from_rows)).cumsum(0);
+    const auto at_row = [&](const Tensor& x, int64_t more) { return x.index_select(0, row + more); };
+    const Tensor present =
+        at::logical_and(at_row(table.time(), 0) == tau, at_row(table.time(), s_.rate - 1) == tau + (s_.rate - 1));
+    const Tensor timestep = at::logical_not(is_kind(at_row(kind, 0), RowKind::pooled));
+    const Tensor lasts = episode.index_select(0, latest) == at_row(episode, 0);
+    return at::logical_and(at::logical_and(present, timestep), lasts);
   }
 
   /// One softmax over the newest rows, which the operator has read, and the slots.
@@ -148,11 +144,10 @@ class Compressive : public Method {
     const Tensor now = (query.start.unsqueeze(1) + at::arange(K, query.start.options())).unsqueeze(2);
     const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
     const Tensor visible = at::logical_and(since >= 0, now < slots.until.unsqueeze(1)).unsqueeze(1);  // [B, 1, K, S]
-    if (query.position.defined()) {
-      const Tensor by_rank = at::matmul(q, query.position.narrow(0, s_.max_span, s_.slots() + 1).to(wide).t());
-      const Tensor rank = since.clamp(0, s_.slots()).unsqueeze(1).expand({B, H, K, S});
-      logits = logits + by_rank.gather(3, rank);
-    }
+    const int64_t ranks = s_.slots() + 1;
+    const Tensor rank = since.clamp(0, ranks - 1).unsqueeze(1).expand({B, H, K, S});
+    if (query.position.defined())
+      logits = logits + at::matmul(q, query.position.narrow(0, s_.max_span, ranks).to(wide).t()).gather(3, rank);
     constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
     if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
     if (query.age_bias.defined()) {
@@ -164,9 +159,9 @@ class Compressive : public Method {
     const Tensor lse = at::logsumexp(logits, {3}, true);
     Tensor weights = at::exp(logits - lse);
     if (query.dropout > 0) {
-      const uint64_t of_layer = mix64(static_cast<uint64_t>(query.seed.item<int64_t>()));  // the feed-forward's own
-      const uint64_t seed = mix64(of_layer + 1);
-      weights = dropped(weights, query.dropout, seed);
+      const uint64_t of_layer = mix64(query.seed);                        // the feed-forward's own
+      const Tensor ones = at::ones({B, H, K, ranks}, weights.options());  // drawn by rank: S differs between devices
+      weights = weights * dropped(ones, query.dropout, mix64(of_layer + 1)).gather(3, rank);
     }
     const Tensor out = at::matmul(weights, at_slots(rows.value)).transpose(1, 2);
     const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 
@@ -37,17 +39,46 @@ Reading Eviction::read(const Query& query, const Rows& rows) const {
   if (!options.received) return {y.out};
   Reading reading{y.out};
   reading.state["score"] = score(rows.described.at("score"), y.received);
-  if (budget_ > 0) evict(rows, query.start, reading);
+  if (budget_ > 0 && rows.until.device().is_cpu()) evict(rows, query.start, reading);
+  if (budget_ > 0 && !rows.until.device().is_cpu()) evict_there(rows, query.start, reading);
   return reading;
 }
 
-// Where tokens attend themselves the next one counts in the budget, and among the newest rows that are never dropped.
+void Eviction::evict_there(const Rows& rows, const Tensor& now, Reading& reading) const {
+  const MemoryTable& table = rows.table;
+  const int64_t B = table.samples(), N = table.rows(), choosers = by_head_ ? shape_.heads : 1;
+  int64_t longest = 0;
+  for (int64_t b = 0; b < B; ++b) longest = std::max(longest, table.rows_of(b));
+  // Each sample's rows, filled up to the longest: [B, R, choosers].
+  const Tensor offsets = sent(table.offsets(), now.device()), first = offsets.narrow(0, 0, B);
+  const Tensor place = at::arange(longest, offsets.options());
+  const Tensor absent = place >= at::diff(offsets).unsqueeze(1);
+  const Tensor row = (first.unsqueeze(1) + place).masked_fill(absent, 0).flatten();
+  const auto padded = [&](const Tensor& x) { return x.index_select(0, row).view({B, longest, -1}); };
+  const Tensor next = (now + 1).view({B, 1, 1}), ends = padded(rows.until.unsqueeze(1));
+  const Tensor there = at::logical_and(ends > next, at::logical_not(absent).unsqueeze(2));
+  Tensor gone = by_head_ ? padded(rows.described.at("logit")) != 0 : at::zeros_like(there);
+  const Tensor held = at::logical_and(there, at::logical_not(gone)), held_until = held.cumsum(1);
+  const Tensor count = held.sum({1}, true), excess = (count - room()).clamp_min(0);
+  // The least scores go, of equals the oldest.
+  const Tensor may_go = at::logical_and(held, held_until <= at::maximum(excess, count - newest()));
+  const Tensor score = padded(reading.state["score"].view({N, choosers}));
+  const Tensor order =
+      at::argsort(score.masked_fill(at::logical_not(may_go), std::numeric_limits<double>::infinity()), true, 1, false);
+  const Tensor goes = at::zeros_like(gone).scatter(1, order, (place.view({1, -1, 1}) < excess).expand_as(order));
+  gone = at::logical_or(gone, goes);
+  const Tensor none = at::logical_and(there, gone.all(2, true));
+  const Tensor packed =
+      table.sample() * longest + at::arange(N, offsets.options()) - first.index_select(0, table.sample());
+  const auto of_rows = [&](const Tensor& x) { return x.flatten(0, 1).index_select(0, packed); };
+  reading.until = of_rows(at::where(none, next, ends)).squeeze(1);
+  if (by_head_) reading.state["logit"] = of_rows(at::zeros_like(score).masked_fill(gone, kGone));
+}
+
 void Eviction::evict(const Rows& rows, const Tensor& now, Reading& reading) const {
-  const int64_t own = shape_.min_age == 0 ? 1 : 0, room = budget_ - own;
-  const int64_t newest = std::min(room, safe(budget_) - own), choosers = by_head_ ? shape_.heads : 1;
-  const Tensor scores = reading.state["score"].to(at::kCPU, at::kDouble).contiguous(),
-               start = now.to(at::kCPU).contiguous();
-  const auto copy = [](const Tensor& x, at::ScalarType type) { return x.to(at::kCPU, type, false, true).contiguous(); };
+  const int64_t choosers = by_head_ ? shape_.heads : 1, room = this->room(), newest = this->newest();
+  const Tensor scores = reading.state["score"].to(at::kDouble).contiguous(), start = now.contiguous();
+  const auto copy = [](const Tensor& x, at::ScalarType type) { return x.to(type, false, true).contiguous(); };
   const Tensor until = copy(rows.until, at::kLong);
   const Tensor logit =
       by_head_ ? copy(rows.described.at("logit"), at::kDouble) : at::zeros({until.numel()}, at::kDouble);
@@ -76,7 +107,7 @@ void Eviction::evict(const Rows& rows, const Tensor& now, Reading& reading) cons
           std::all_of(gone + i * choosers, gone + (i + 1) * choosers, [](double x) { return x != 0; }))
         ends[i] = next;
   }
-  reading.until = until.to(rows.until.device());
+  reading.until = until;
   if (by_head_) reading.state["logit"] = logit.to(rows.described.at("logit").options());
 }
 

@@ -1,6 +1,7 @@
 // What methods share that evict rows by the attention they receive, one query at a time.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "lapse/forgetting/pattern.h"
@@ -39,6 +40,13 @@ class Eviction : public Method {
  private:
   /// Rows that the budget drops end with the query at time now[b]; by head they get a logit that no softmax sees.
   void evict(const Rows& rows, const at::Tensor& now, Reading& reading) const;
+  /// The same by operators of libtorch's, for a GPU, which the host does not wait for.
+  void evict_there(const Rows& rows, const at::Tensor& now, Reading& reading) const;
+
+  // Where tokens attend themselves the next one counts in the budget, and among the newest rows that are never dropped.
+  int64_t own() const { return shape_.min_age == 0 ? 1 : 0; }
+  int64_t room() const { return budget_ - own(); }                            ///< rows that each chooser may hold
+  int64_t newest() const { return std::min(room(), safe(budget_) - own()); }  ///< of them never dropped
 
   ModelShape shape_;
   int64_t budget_, max_age_;

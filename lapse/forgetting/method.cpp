@@ -9,6 +9,10 @@ void MethodOptions::adopt(const MethodOptions& trained, const ModelShape&) {
   fail("a model trained with " + trained.name() + " cannot be read with " + name() + ", which must be trained");
 }
 
+at::Tensor seed_of(const Query& query) {
+  return at::full({1}, static_cast<int64_t>(query.seed), query.start.options());
+}
+
 RampOptions ramp_options(const Query& query, const ModelShape& shape) {
   RampOptions options;
   set_common(options, query, shape);

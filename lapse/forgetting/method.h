@@ -33,7 +33,7 @@ struct Query {
   at::Tensor lengths;   ///< [B] int64: queries of each sample before the padding on its right; undefined: no padding
   double uniform = 1;   ///< u of this block: one draw from U(0, 1) shared by all layers and samples; 1 without draws
   double dropout = 0;
-  at::Tensor seed;      ///< of the dropout, differs between layers; defined if dropout > 0
+  uint64_t seed = 0;    ///< of the dropout, differs between layers
   at::Tensor age_bias;  ///< [H, A]: added to logits of ages 0 ... A - 1, the last to older ones too; or undefined
 };
 
@@ -70,8 +70,9 @@ struct Reading {
 
 /// Rows that stand for others.
 struct PooledRows {
-  at::Tensor hidden;        ///< [M, width]: layer inputs; undefined if there are none
-  at::Tensor sample, time;  ///< [M] int64; no pooled row of the sample has this time
+  at::Tensor hidden;  ///< [M, width]: layer inputs; undefined if there are none
+  at::Tensor sample;  ///< [M] int64, on the CPU
+  at::Tensor time;    ///< [M] int64; no pooled row of the sample has this time
 };
 
 /// A learned tensor and its name within the layer. The tensor is a leaf that its owner made and initialised.
@@ -110,12 +111,17 @@ class Method {
     return (void)shape, (void)real, Columns{};
   }
 
-  /// Whether the table keeps layer inputs (the column "hidden") beside projections too, for `pool`.
-  virtual bool keeps_hidden() const { return false; }
-  /// New rows made of old ones, which come into the table before queries start[b] ... start[b] + length - 1 read it.
+  /// Whether the method has `pool`: the table then keeps layer inputs (the column "hidden") beside projections too.
+  virtual bool pools() const { return false; }
+  /// New rows made of old ones, which come into the table before queries start[b] ... start[b] + length - 1 read it;
+  /// start: [B] int64 on the CPU. Queries before those have read, with their pooled rows, and the block's own rows are
+  /// in the table.
   virtual PooledRows pool(const MemoryTable& table, const at::Tensor& start, int64_t length) const {
     return (void)table, (void)start, (void)length, PooledRows{};
   }
+
+  /// Times, ascending, of pooled zero vectors that a stream starts with, before its MethodOptions::initial_rows.
+  virtual std::vector<int64_t> initial_slots() const { return {}; }
 
   /// Whether, with Stored::projections, queries must come one at a time, and rows be deleted after each: where what a
   /// query reads decides what the next may.
@@ -166,6 +172,9 @@ class MethodOptions {
   virtual void adopt(const MethodOptions& trained, const ModelShape& shape);
 };
 
+/// The seed as operators take it: [1] int64, where the queries are.
+at::Tensor seed_of(const Query& query);
+
 /// What both attention operators take from the query and the model.
 template <class Options>
 void set_common(Options& options, const Query& query, const ModelShape& shape) {
@@ -173,7 +182,7 @@ void set_common(Options& options, const Query& query, const ModelShape& shape) {
   if (query.age_bias.defined()) options.age_bias = query.age_bias;
   if (!shape.scaled) options.scale = 1;
   options.dropout = query.dropout;
-  if (query.dropout > 0) options.seed = query.seed;
+  if (query.dropout > 0) options.seed = seed_of(query);
 }
 
 /// What every reading by ramp_attention takes from the query.

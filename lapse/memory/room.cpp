@@ -44,6 +44,10 @@ int64_t MemoryTable::room() const {
   return least;
 }
 
+int64_t MemoryTable::last_row(int64_t sample) const {
+  return held_.empty() ? offsets_[sample + 1] - 1 : offsets_[sample] + held_[sample] - 1;
+}
+
 void MemoryTable::reserve(int64_t more) {
   for (const auto& [name, values] : columns_)
     TORCH_CHECK(!values.requires_grad(), "reserve: column '", name, "' has gradients");

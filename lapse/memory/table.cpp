@@ -169,7 +169,7 @@ void MemoryTable::keep(c10::ArrayRef<Sieve> all) {
     if (table->rows() == 0) continue;
     const bool spare = !table->held_.empty();
     wanted.push_back(spare ? at::logical_and(mask, table->kind() != static_cast<int64_t>(RowKind::spare)) : mask);
-    counts.push_back(table->kept_before(wanted.back()));
+    counts.push_back(table->counted(wanted.back()));
   }
   if (wanted.empty()) return;
   const Tensor read = counts.size() == 1 ? counts[0].to(at::kCPU) : at::cat(counts).to(at::kCPU);
@@ -182,8 +182,7 @@ void MemoryTable::keep(c10::ArrayRef<Sieve> all) {
   }
 }
 
-/// How many rows of samples 0 ... b - 1 stay, for each b: [B + 1] int64, where the rows are.
-Tensor MemoryTable::kept_before(const Tensor& wanted) const {
+Tensor MemoryTable::counted(const Tensor& wanted) const {
   if (!wanted.device().is_cpu())
     return at::constant_pad_nd(wanted.to(at::kLong).cumsum(0), {1, 0})
         .index_select(0, sent(offsets(), wanted.device()));
@@ -230,7 +229,8 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   const auto all_of = [&](const char* name) {
     return rows() == 0 ? more.at(name) : at::cat({column(name), more.at(name)});
   };
-  const Tensor samples_of = rows() == 0 ? sample : at::cat({this->sample(), sample});
+  const Tensor there = sent(sample, more.at("time").device());
+  const Tensor samples_of = rows() == 0 ? there : at::cat({this->sample(), there});
   const Tensor group = samples_of * 2 + at::logical_not(is_kind(all_of("kind"), RowKind::pooled));
   const Tensor by_time = at::argsort(all_of("time"), true, 0, false);
   const Tensor order = by_time.index_select(0, at::argsort(group.index_select(0, by_time), true, 0, false));
@@ -241,7 +241,7 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
     all[name] = both.index_select(0, order);
     if (samples() == 1) all[name] = with_room(all[name]);
   }
-  const Tensor counts = counts_of(sample, samples()).to(at::kCPU);
+  const Tensor counts = counts_of(sample, samples());
   columns_ = std::move(all);
   room_.take();
   for (int64_t b = 0, sum = 0; b < samples(); ++b) {

@@ -33,6 +33,7 @@ class MemoryTable {
   int64_t rows() const { return offsets_.back(); }
   int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
   int64_t first_row(int64_t sample) const { return offsets_[sample]; }  ///< sample B: the number of rows
+  int64_t last_row(int64_t sample) const;                               ///< that is not spare
   at::Tensor offsets() const;                                           ///< [B + 1] int64 on the CPU, a copy
   at::Tensor sample() const;                                            ///< [N] int64: the sample of each row
   const at::Tensor& time() const { return column("time"); }             ///< [N] int64
@@ -53,6 +54,10 @@ class MemoryTable {
   /// Spare rows of the sample that has the fewest.
   int64_t room() const;
 
+  /// How many rows of samples 0 ... b - 1 have a mask ([N] bool) that is true, for each b: [B + 1] int64, where the
+  /// rows are.
+  at::Tensor counted(const at::Tensor& mask) const;
+
   /// Deletes the rows where mask ([N] bool) is false, and releases what they held. Of spare rows the mask says nothing.
   void keep(const at::Tensor& mask);
   /// The same in several tables, on one device: the host waits for a GPU once, and learns how many rows each has left.
@@ -65,9 +70,9 @@ class MemoryTable {
   /// New values [N, ...] of a column, without gradients. c10::Error if there is no such column, or its rows are others.
   void replace(const std::string& name, const at::Tensor& values);
 
-  /// M rows at their places: sample [M] int64 and columns [M, ...], the table's own with "time" and "kind". No row of
-  /// the sample, pooled or not as the new one is, may have the same time. Differentiable as `append`; c10::Error if the
-  /// columns do not fit.
+  /// M rows at their places: sample [M] int64 on the CPU, and columns [M, ...], the table's own with "time" and "kind".
+  /// No row of the sample, pooled or not as the new one is, may have the same time. Differentiable as `append`;
+  /// c10::Error if the columns do not fit.
   void insert(const at::Tensor& sample, const Columns& rows);
 
   /// How many rows have come since `keep` was last called.
@@ -106,7 +111,6 @@ class MemoryTable {
   void check_rows(const Columns& rows, int64_t leading) const;
   bool has_room(const at::Tensor& old, const at::Tensor& block) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
-  at::Tensor kept_before(const at::Tensor& wanted) const;
   void keep(const at::Tensor& wanted, const int64_t* before);
 
   // With room (memory/room.cpp).

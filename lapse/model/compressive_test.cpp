@@ -83,7 +83,7 @@ TEST(Compressive, AveragesStartRowsWithTokens) {
   const ModelShape shape{1, kWidth, kHeads, kDim, kBlock};
   Random random(3, "compressive");
   const auto method = settings->make(shape, 0, random);
-  constexpr int64_t kLast = 20;
+  constexpr int64_t kLast = 21;
   const Tensor hidden = random_normal({kLast, kWidth}, random);
   const Tensor all = at::cat({at::zeros({10, kWidth}, at::kDouble), hidden});  // from time -10 on
   Tensor kind = at::full({10 + kLast}, static_cast<int64_t>(RowKind::token), at::kByte);
@@ -92,16 +92,16 @@ TEST(Compressive, AveragesStartRowsWithTokens) {
   MemoryTable table(1);
   table.append(
       {{"hidden", all.unsqueeze(0)}, {"time", at::arange(-10, kLast).unsqueeze(0)}, {"kind", kind.unsqueeze(0)}});
-  const auto pooled = method->pool(table, at::full({1}, kLast, at::kLong), 1);
+  const auto pooled = method->pool(table, at::zeros({1}, at::kLong), kLast);
   ASSERT_TRUE(pooled.hidden.defined());
   for (int64_t i = 0; i < pooled.time.numel(); ++i) {
     const auto tau = pooled.time[i].item<int64_t>();
-    if (tau < -10) continue;  // slots that a stream starts with: zeros
     EXPECT_LE(difference(pooled.hidden[i], all.narrow(0, tau + 10, 4).mean(0)), 1e-12) << tau;
   }
   std::vector<int64_t> times(pooled.time.const_data_ptr<int64_t>(),
                              pooled.time.const_data_ptr<int64_t>() + pooled.time.numel());
-  EXPECT_EQ(times, (std::vector<int64_t>{-18, -14, -10, -6, -2, 2, 6, 10}));
+  EXPECT_EQ(times, (std::vector<int64_t>{-10, -6, -2, 2, 6, 10}));
+  EXPECT_EQ(method->initial_slots(), (std::vector<int64_t>{-18, -14}));
 }
 
 // Weights that stay are scaled up: over many draws the newest timesteps and the averages both come to what they are
@@ -114,7 +114,7 @@ TEST(Compressive, IsTheSameOnAverageWithDropout) {
   const Tensor start = at::full({1}, T - 1, at::kLong);
   MemoryTable table(1);
   append_at(table, at::zeros({1}, at::kLong), {{"hidden", random_normal({1, T, kWidth}, random)}});
-  const auto pooled = method->pool(table, start, 1);
+  const auto pooled = method->pool(table, at::zeros({1}, at::kLong), T);  // of all queries up to the last
   ASSERT_TRUE(pooled.hidden.defined());
   insert(table, pooled);
   const Tensor key = random_normal({table.rows(), kHeads, kDim}, random) * 0.3;
@@ -125,8 +125,8 @@ TEST(Compressive, IsTheSameOnAverageWithDropout) {
   query.dropout = 0.4;
   Tensor sum = at::zeros({kHeads, kDim}, at::kDouble);
   constexpr int64_t kDraws = 1000;
-  for (int64_t seed = 0; seed < kDraws; ++seed) {
-    query.seed = at::full({1}, seed, at::kLong);
+  for (uint64_t seed = 0; seed < kDraws; ++seed) {
+    query.seed = seed;
     sum += method->read(query, rows).out[0][0];
   }
   // Some 15 weights of 1 / 15 each: one draw's sum has a standard deviation of sqrt(0.4 / 0.6 / 15) = 0.21.

@@ -130,11 +130,12 @@ class KeepAll : public Method {
   Columns state(at::IntArrayRef shape, const at::TensorOptions& real) const override {
     return inner_->state(shape, real);
   }
-  bool keeps_hidden() const override { return inner_->keeps_hidden(); }
+  bool pools() const override { return inner_->pools(); }
   bool one_by_one() const override { return inner_->one_by_one(); }
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
     return inner_->pool(table, start, length);
   }
+  std::vector<int64_t> initial_slots() const override { return inner_->initial_slots(); }
   Columns tell(const Rows& rows) const override { return inner_->tell(rows); }
 
  private:
@@ -224,6 +225,8 @@ TEST_P(EveryMethod, CopiesOfAMemoryGoTheirOwnWays) {
 TEST_P(EveryMethod, BeginsWithItsInitialRows) {
   const auto m = model(at::kDouble);
   const int64_t rows = options()->initial_rows(m->shape());
+  const auto slots = m->layers()[0].attention().method().initial_slots();
+  const Tensor times = at::cat({at::tensor(slots, at::kLong), at::arange(-rows, 0, at::kLong)});
   const auto has_choice = [](const Fields& fields) {
     return std::any_of(fields.begin(), fields.end(), [](const Field& field) { return field.name == "initial_memory"; });
   };
@@ -232,12 +235,12 @@ TEST_P(EveryMethod, BeginsWithItsInitialRows) {
     const ModelMemory memory = m->begin(2, stored_of(training));
     EXPECT_TRUE(memory.clock.equal(at::zeros({2}, at::kLong)));
     for (const auto& table : memory.layers) {
-      ASSERT_EQ(table.rows(), 2 * rows);
+      ASSERT_EQ(table.rows(), 2 * times.numel());
       if (rows == 0) continue;
       const bool hidden = table.columns().count("hidden"), key = table.columns().count("key");
-      EXPECT_TRUE(table.time().equal(at::arange(-rows, 0, at::kLong).repeat({2})));
+      EXPECT_TRUE(table.time().equal(times.repeat({2})));
       EXPECT_TRUE((hidden || !training) && key == !training);
-      EXPECT_TRUE(!training || table.column("hidden").equal(at::zeros({2 * rows, 12}, at::kDouble)));
+      EXPECT_TRUE(!training || table.column("hidden").equal(at::zeros({table.rows(), 12}, at::kDouble)));
     }
   }
 }

@@ -84,7 +84,7 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
 Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own) const {
   Columns columns = method_->state(time.sizes(), h.options().requires_grad(false));
   columns["time"] = time, columns["kind"] = kind;
-  if (method_->keeps_hidden()) columns["hidden"] = h;
+  if (method_->pools()) columns["hidden"] = h;
   const int64_t n = time.numel();
   const Columns described = method_->describe(reshaped(own.x, {n, shape_.width}));
   columns["until"] = reshaped(
@@ -100,7 +100,8 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
 }
 
 void Attention::pool(LayerPass& pass, int64_t length) const {
-  const PooledRows pooled = method_->pool(pass.table, pass.times.start, length);
+  if (!method_->pools()) return;
+  const PooledRows pooled = method_->pool(pass.table, pass.times.start_on_host(), length);
   if (!pooled.hidden.defined()) return;
   const Tensor h = pooled.hidden.unsqueeze(0), time = pooled.time.unsqueeze(0);
   const Tensor kind = at::full_like(time, static_cast<int64_t>(RowKind::pooled), at::kByte);
@@ -150,9 +151,14 @@ void Attention::begin(MemoryTable& table, int64_t n, Stored stored) const {
   if (n == 0) return;
   at::NoGradGuard no_grad;
   const auto real = w_.query.weight.options().dtype(w_.bfloat16() ? at::kFloat : w_.query.weight.scalar_type());
-  const Tensor h = at::zeros({table.samples(), n, shape_.width}, real.requires_grad(false));
-  const Tensor time = at::arange(-n, 0, h.options().dtype(at::kLong)).repeat({table.samples(), 1});
-  const Tensor kind = at::full_like(time, static_cast<int64_t>(RowKind::start), at::kByte);
+  const Tensor slots = at::tensor(method_->initial_slots(), at::kLong);
+  const auto kinds = [](int64_t count, RowKind kind) {
+    return at::full({count}, static_cast<int64_t>(kind), at::kByte);
+  };
+  const auto of_all = [&](const Tensor& row) { return sent(row, real.device()).repeat({table.samples(), 1}); };
+  const Tensor time = of_all(at::cat({slots, at::arange(-n, 0, at::kLong)}));
+  const Tensor kind = of_all(at::cat({kinds(slots.size(0), RowKind::pooled), kinds(n, RowKind::start)}));
+  const Tensor h = at::zeros({table.samples(), time.size(1), shape_.width}, real.requires_grad(false));
   table.append(stored == Stored::inputs ? columns(h, time, kind) : columns(h, time, kind, project(h, /*query=*/false)));
 }
 
@@ -173,7 +179,7 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
   query.uniform = pass.draws.uniform;
   if (dropout_ > 0 && pass.draws.seed) {
     query.dropout = dropout_;
-    query.seed = at::full({1}, static_cast<int64_t>(*pass.draws.seed), pass.times.start.options());
+    query.seed = *pass.draws.seed;
   }
   std::optional<Rows> lower;
   if (rounded) {

@@ -32,6 +32,11 @@ BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& given)
   kind = first.to(at::kByte);
 }
 
+const Tensor& BlockTimes::start_on_host() const {
+  if (!on_host_.defined()) on_host_ = start.to(at::kCPU).contiguous();
+  return on_host_;
+}
+
 Tensor BlockTimes::ended(const MemoryTable& table) const {
   if (!next_.defined()) return {};
   const Tensor sample = table.sample();

@@ -53,11 +53,15 @@ struct BlockTimes {
   /// Of a block of one token the samples whose episode begins: they lose their rows before the token comes.
   std::vector<int64_t> begun;
 
+  /// `start` on the CPU; the host waits for a GPU at the first call.
+  const at::Tensor& start_on_host() const;
+
   /// Of each row of a table that holds the block [N] int64: when an episode that begins in the block hides it; kNever.
   /// Undefined if none does, `begun` aside.
   at::Tensor ended(const MemoryTable& table) const;
 
  private:
+  mutable at::Tensor on_host_;
   at::Tensor
       next_;  // [B, K + 1]: when the first episode begins that begins at column j or later; undefined if none does
 };
