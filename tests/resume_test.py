@@ -101,7 +101,9 @@ class Resume(KilledRun):
         text = self.write("text.txt", english(60000))
         adaptive = {**ADAPTIVE, "train": {"parts": 2}}
         pre_norm = {"model": {"norm": "pre", "norm_kind": "rms", "activation": "swiglu", "normed_heads": True}}
-        for kind in ({}, adaptive, pre_norm):
+        compressive = {"forgetting": {"method": "compressive"}, "compressive": {"max_span": 128, "size": 128}}
+        separate = {"forgetting": {"method": "selective_attention"}, "selective_attention": {"separate": True}}
+        for kind in ({}, adaptive, pre_norm, compressive, separate):
             config = self.write("config.toml", toml(merged(TINY, large, {"data": {"path": str(text)}}, kind)))
             found = []
             for threads in (1, 2, 3):

@@ -7,7 +7,9 @@
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/batched.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/dense/linear.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -139,7 +141,7 @@ class Compressive : public Method {
       return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2).to(wide);
     };
     const Tensor q = query.q.transpose(1, 2).to(wide);
-    Tensor logits = at::matmul(q, at_slots(rows.key).transpose(2, 3));
+    Tensor logits = batched_product(q, at_slots(rows.key).transpose(2, 3));
     // How many slots have begun after this one when a query reads it: 0 ... C.
     const Tensor now = (query.start.unsqueeze(1) + at::arange(K, query.start.options())).unsqueeze(2);
     const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
@@ -147,7 +149,7 @@ class Compressive : public Method {
     const int64_t ranks = s_.slots() + 1;
     const Tensor rank = since.clamp(0, ranks - 1).unsqueeze(1).expand({B, H, K, S});
     if (query.position.defined())
-      logits = logits + at::matmul(q, query.position.narrow(0, s_.max_span, ranks).to(wide).t()).gather(3, rank);
+      logits = logits + lapse::linear(q, query.position.narrow(0, s_.max_span, ranks).to(wide)).gather(3, rank);
     constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
     if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
     if (query.age_bias.defined()) {
@@ -163,7 +165,7 @@ class Compressive : public Method {
       const Tensor ones = at::ones({B, H, K, ranks}, weights.options());  // drawn by rank: S differs between devices
       weights = weights * dropped(ones, query.dropout, mix64(of_layer + 1)).gather(3, rank);
     }
-    const Tensor out = at::matmul(weights, at_slots(rows.value)).transpose(1, 2);
+    const Tensor out = batched_product(weights, at_slots(rows.value)).transpose(1, 2);
     const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
     const Tensor sees = visible.any(3, true).transpose(1, 2);
     const Tensor near = newest.out.to(wide);

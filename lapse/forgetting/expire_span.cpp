@@ -7,6 +7,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/linear.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/waiting.h"
 
@@ -41,8 +42,10 @@ class ExpireSpan : public Method {
   // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
   Columns describe(const Tensor& x) const override {
     const double c = s_.divisor, shift = s_.divide == "all" ? 1 / c : 1;
-    if (!few_rows(x, kSomeRows))
-      return {{"span", at::sigmoid(at::addmv(bias_, x, weight_, shift, 1 / c)) * s_.max_span}};
+    if (!few_rows(x, kSomeRows)) {
+      const Tensor wx = lapse::linear(x, weight_.unsqueeze(0)).squeeze(1);
+      return {{"span", at::sigmoid(wx * (1 / c) + bias_ * shift) * s_.max_span}};
+    }
     Tensor span = empty_rows({x.size(0)});
     const double b = shift * bias_.const_data_ptr<float>()[0];
     for (int64_t i = 0; i < x.size(0); ++i) {

@@ -12,6 +12,7 @@
 #include "lapse/forgetting/budgets.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
+#include "lapse/ops/dense/linear.h"
 
 namespace lapse {
 namespace {
@@ -93,7 +94,7 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   }
 
   static Tensor selected(const Tensor& x, const Tensor& weight, const Tensor& scale) {
-    const Tensor y = at::linear(x, weight);
+    const Tensor y = lapse::linear(x, weight);
     return scale.defined() ? at::rms_norm(y, {y.size(-1)}, scale, kNormEpsilon) : y;
   }
 
