@@ -1,5 +1,6 @@
 #include "bench/call.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -67,7 +68,7 @@ Call make_call(const CallShape& shape) {
   }
   Call call;
   call.inputs = {random({B, shape.queries, H, D}), random({N, H, D}), random({N, H, D}), at::tensor(offsets, at::kLong),
-                 at::tensor(start, at::kLong),     at::cat(time)};
+                 at::tensor(start, at::kLong),     lapse::cat(time)};
   // m = 1 at every age, or 0 at every age >= 0: 1 + (span - a) / R.
   const double longest = static_cast<double>(*std::max_element(shape.rows.begin(), shape.rows.end()));
   Tensor span = (1 + at::rand({N})) * longest;

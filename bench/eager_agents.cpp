@@ -1,6 +1,7 @@
 #include "bench/eager_agents.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/List.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -127,7 +128,7 @@ EagerAgents::Cache EagerAgents::make_cache(size_t l) const {
   const Memory& memory = memory_[l];
   const int64_t B = batch_, n = memory.hidden.size(1), H = heads_, D = layer.key.size(0) / H, all = n + block_ + 1;
   Cache cache{at::empty({B, H, all, D}), at::empty({B, H, all, D}), at::empty({B, all}),
-              at::cat({layer.query, layer.key, layer.value}), n};
+              lapse::cat({layer.query, layer.key, layer.value}), n};
   if (n == 0) return cache;
   cache.key.narrow(2, 0, n).copy_(at::linear(memory.hidden, layer.key).view({B, n, H, D}).transpose(1, 2));
   cache.value.narrow(2, 0, n).copy_(at::linear(memory.hidden, layer.value).view({B, n, H, D}).transpose(1, 2));
@@ -210,7 +211,8 @@ EagerAgents::Played EagerAgents::act() {
 Tensor EagerAgents::forward(size_t l, const Tensor& h, const Tensor& first, Memory& memory, Tensor& cost) const {
   const EagerLayer& layer = weights_.layers[l];
   const int64_t B = h.size(0), K = h.size(1), H = heads_, D = layer.key.size(0) / H, old = memory.hidden.size(1);
-  const Tensor all = at::cat({memory.hidden, h}, 1), alive = at::cat({memory.alive, at::ones({B, K}, at::kBool)}, 1);
+  const Tensor all = lapse::cat({memory.hidden, h}, 1),
+               alive = lapse::cat({memory.alive, at::ones({B, K}, at::kBool)}, 1);
   const int64_t n = old + K;
   const Tensor span = layer.spans(all, max_span_).masked_fill(alive.logical_not(), kDead), begin = first + old;
   const auto y =
@@ -259,10 +261,10 @@ double EagerAgents::learn(const Played& block) {
   }
   optimiser_.clip_and_step();
   for (size_t l = 0; l < memory_.size(); ++l) {  // without the oldest rows that nobody can read
-    const Tensor all = at::cat(alive[l]), any = all.any(0);
+    const Tensor all = lapse::cat(alive[l]), any = all.any(0);
     const int64_t n = any.size(0), gone = any.any().item<bool>() ? any.to(at::kByte).argmax().item<int64_t>() : n;
     for (Tensor& part : hidden[l]) part = part.narrow(1, gone, n - gone);
-    memory_[l] = {at::cat(hidden[l]), all.narrow(1, gone, n - gone)};
+    memory_[l] = {lapse::cat(hidden[l]), all.narrow(1, gone, n - gone)};
   }
   return loss;
 }

@@ -77,7 +77,7 @@ void EagerModel::fill() {
 Tensor EagerModel::forward(size_t l, const Tensor& h, Tensor& cost) {
   const EagerLayer& layer = weights_.layers[l];
   const int64_t B = shape_.batch, K = shape_.block, H = shape_.heads, D = shape_.width / H;
-  const Tensor all = at::cat({memory_[l], h}, 1);
+  const Tensor all = lapse::cat({memory_[l], h}, 1);
   const int64_t n = all.size(1), keep = std::min(n, shape_.memory);
   const auto y = eager_attention(
       {at::linear(h, layer.query).view({B, K, H, D}), at::linear(all, layer.key).view({B, n, H, D}),

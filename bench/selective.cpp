@@ -1,5 +1,6 @@
 // The operator selective_attention against eager PyTorch, libtorch's own causal attention without any selection, and,
 // for one query, against ramp_attention.
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -27,6 +27,12 @@ target_compile_options(lapse_options INTERFACE -Wall -Wextra ${LAPSE_WARNINGS} -
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> "$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=1048576>" -fno-math-errno)
 target_compile_definitions(lapse_options INTERFACE HWY_SHARED_DEFINE)  # for one precompiled header: hwy's own
 target_include_directories(lapse_options INTERFACE ${lapse_root} ${CMAKE_BINARY_DIR})
+file(STRINGS "${lapse_torch}/version.py" lapse_torch_version REGEX "^__version__ = ")
+string(REGEX REPLACE "^__version__ = '([0-9]+\\.[0-9]+).*" "\\1" lapse_torch_version "${lapse_torch_version}")
+# Makes lapse/ops/aten.h lighter.
+if(lapse_torch_version VERSION_EQUAL 2.11)  # the one for which this was tried
+  target_include_directories(lapse_options BEFORE INTERFACE ${lapse_root}/cmake/light)
+endif()
 if(LAPSE_SANITIZE)
   target_compile_options(lapse_options INTERFACE -fsanitize=${LAPSE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(lapse_options INTERFACE -fsanitize=${LAPSE_SANITIZE})
@@ -40,7 +46,7 @@ file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
 list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
 # The references alone, which need no Highway.
 set(REFERENCE_SOURCES attention/references_only.cpp attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp
-  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp waiting.cpp)
+  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp waiting.cpp)
 list(TRANSFORM REFERENCE_SOURCES PREPEND ${lapse_root}/lapse/ops/)
 if(NOT TARGET hwy::hwy)
   set(OPS_SOURCES ${REFERENCE_SOURCES})

@@ -48,7 +48,7 @@ TEST_P(EncoderDecoder, ReadsTokenByTokenAsAtOnce) {
       if (i == 0 || stored == Stored::inputs) how.source = source, how.source_lengths = lengths_of({9, 4});
       logits.push_back(model->forward(target.narrow(1, i, n), memory, how).logits);
     }
-    return at::cat(logits, 1);
+    return lapse::cat(logits, 1);
   };
   const Tensor whole = read(Stored::projections, 13);
   for (const int64_t step : {1, 4}) EXPECT_LT(difference(read(Stored::projections, step), whole), 1e-12) << step;

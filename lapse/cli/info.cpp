@@ -31,7 +31,7 @@ Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& p
     }
     Json layer = {{"memory_mean", static_cast<double>(rows) / static_cast<double>(streams)}, {"memory_max", longest}};
     for (const auto& [name, values] : told) {
-      const at::Tensor all = at::cat(values).to(at::kDouble);
+      const at::Tensor all = lapse::cat(values).to(at::kDouble);
       layer[name + "_mean"] = all.mean().item<double>(), layer[name + "_max"] = all.max().item<double>();
     }
     layers.push_back(layer);

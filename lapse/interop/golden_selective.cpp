@@ -40,7 +40,7 @@ Tensor masking(const Tensor& q, const Tensor& k, const Tensor& v) {
   const Tensor all = at::zeros({B, N, N}, q.options());
   Tensor sums = at::zeros({B, 0}, q.options());
   for (int64_t n = 0; n < N; ++n) {
-    sums = at::cat({sums, at::zeros({B, 1}, q.options())}, 1);
+    sums = lapse::cat({sums, at::zeros({B, 1}, q.options())}, 1);
     all.select(1, n).narrow(1, 0, n + 1).copy_(sums);
     const AttentionInputs x = tokens(q, k, v, n, 1);
     sums = selective_attention(x, {.masking = sums.flatten(), .first = x.time == 0}).masking.view({B, n + 1});

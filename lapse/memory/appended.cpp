@@ -34,7 +34,7 @@ Tensor joined(const Tensor& old, const std::vector<int64_t>& offsets, const Tens
     if (offsets[b + 1] > offsets[b]) pieces.push_back(old.narrow(0, offsets[b], offsets[b + 1] - offsets[b]));
     pieces.push_back(blocks[b]);
   }
-  return at::cat(pieces);
+  return lapse::cat(pieces);
 }
 
 Tensor copied(const Tensor& old, const std::vector<int64_t>& offsets, const Tensor& block) {

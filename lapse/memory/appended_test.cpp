@@ -31,7 +31,7 @@ TEST(Appended, PutsEachSamplesRowsBehindItsOwn) {
       Tensor block = at::randn({K, B, 3, 2}, at::kDouble).requires_grad_(true);  // not contiguous when turned
       const Tensor got = appended(old, offsets, block.transpose(0, 1));
       const Tensor expected =
-          at::cat({old, block.transpose(0, 1).flatten(0, 1)}).index_select(0, order_of(offsets, B, K));
+          lapse::cat({old, block.transpose(0, 1).flatten(0, 1)}).index_select(0, order_of(offsets, B, K));
       ASSERT_TRUE(got.equal(expected));
       const Tensor grad = at::randn({3, 2}, at::kDouble).expand_as(got);  // no memory of its own
       torch::autograd::backward({got}, {grad});

@@ -26,8 +26,8 @@ MemoryTable joined(const std::vector<MemoryTable>& tables) {
   }
   if (rows == 0) return MemoryTable(samples);
   Columns all;
-  for (const auto& [name, values] : columns) all[name] = at::cat(values);
-  return MemoryTable::restore(at::cat(offsets), std::move(all));
+  for (const auto& [name, values] : columns) all[name] = lapse::cat(values);
+  return MemoryTable::restore(lapse::cat(offsets), std::move(all));
 }
 
 }  // namespace lapse

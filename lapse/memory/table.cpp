@@ -91,7 +91,7 @@ bool MemoryTable::has_room(const Tensor& old, const Tensor& block) const {
 
 Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   if (samples() != 1 || block.requires_grad() || old.requires_grad()) return appended(old, offsets_, block);
-  if (!has_room(old, block)) return with_room(at::cat({old, block[0]}));
+  if (!has_room(old, block)) return with_room(lapse::cat({old, block[0]}));
   // variable_data: whoever holds `old` keeps its rows, and autograd must not see this write as a change of it.
   return extended(old.variable_data(), block);
 }
@@ -172,7 +172,7 @@ void MemoryTable::keep(c10::ArrayRef<Sieve> all) {
     counts.push_back(table->counted(wanted.back()));
   }
   if (wanted.empty()) return;
-  const Tensor read = counts.size() == 1 ? counts[0].to(at::kCPU) : at::cat(counts).to(at::kCPU);
+  const Tensor read = counts.size() == 1 ? counts[0].to(at::kCPU) : lapse::cat(counts).to(at::kCPU);
   const auto* before = read.const_data_ptr<int64_t>();
   auto mask = wanted.begin();
   for (const auto& sieve : all) {
@@ -227,17 +227,17 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
   check_rows(more, 1);
   // Stable sorts, the least significant key first: by time, then by sample and whether the row is pooled.
   const auto all_of = [&](const char* name) {
-    return rows() == 0 ? more.at(name) : at::cat({column(name), more.at(name)});
+    return rows() == 0 ? more.at(name) : lapse::cat({column(name), more.at(name)});
   };
   const Tensor there = sent(sample, more.at("time").device());
-  const Tensor samples_of = rows() == 0 ? there : at::cat({this->sample(), there});
+  const Tensor samples_of = rows() == 0 ? there : lapse::cat({this->sample(), there});
   const Tensor group = samples_of * 2 + at::logical_not(is_kind(all_of("kind"), RowKind::pooled));
   const Tensor by_time = at::argsort(all_of("time"), true, 0, false);
   const Tensor order = by_time.index_select(0, at::argsort(group.index_select(0, by_time), true, 0, false));
   Columns all;
   for (const auto& [name, values] : more) {
     const auto found = columns_.find(name);
-    const Tensor both = found == columns_.end() ? values : at::cat({found->second, values});
+    const Tensor both = found == columns_.end() ? values : lapse::cat({found->second, values});
     all[name] = both.index_select(0, order);
     if (samples() == 1) all[name] = with_room(all[name]);
   }

@@ -21,7 +21,7 @@ class AdaptiveInput : public Input {
     std::vector<Tensor> vectors;
     for (int64_t i = 0; i < bands_->count(); ++i)
       if (places[i].numel() > 0) vectors.push_back(bands_->vectors(i, words.index_select(0, places[i])));
-    const Tensor h = at::cat(vectors).index_select(0, at::cat(places).argsort());
+    const Tensor h = lapse::cat(vectors).index_select(0, lapse::cat(places).argsort());
     return h.view({tokens.size(0), tokens.size(1), -1});
   }
 

@@ -46,7 +46,7 @@ class AdaptiveSoftmax : public Output {
       all.push_back(at::log_softmax(bands_->products(i, x, bfloat16), 1) + head.narrow(1, place(i), 1));
     auto shape = h.sizes().vec();
     shape.back() = bands_->words();
-    return at::cat(all, 1).view(shape);
+    return lapse::cat(all, 1).view(shape);
   }
 
   Likelihood likelihood(const Tensor& h, const Tensor& words, const LikelihoodOptions& options) const override {
@@ -99,7 +99,7 @@ class AdaptiveSoftmax : public Output {
 
   Tensor head(const Tensor& x, bool bfloat16) const {
     const Tensor words = bands_->products(0, x, bfloat16);
-    return clusters_.defined() ? at::cat({words, lapse::linear(x, clusters_, {.bfloat16 = bfloat16})}, 1) : words;
+    return clusters_.defined() ? lapse::cat({words, lapse::linear(x, clusters_, {.bfloat16 = bfloat16})}, 1) : words;
   }
 
   std::shared_ptr<Bands> bands_;

@@ -81,7 +81,7 @@ TEST(AdaptiveInput, GivesEachBandItsProjectedRows) {
       const auto P = ends.named.find(name + ".projection");
       rows.push_back(P == ends.named.end() ? E : at::matmul(E, P->second.t()));
     }
-    const Tensor table = at::cat(rows), words = at::randint(kWords, {3, 7}, at::kLong);
+    const Tensor table = lapse::cat(rows), words = at::randint(kWords, {3, 7}, at::kLong);
     EXPECT_LE(difference(ends.embed(words), at::embedding(table, words)), 1e-14);
     const Tensor one = at::full({1, 1}, 11, at::kLong);
     EXPECT_LE(difference(ends.embed(one)[0][0], table[11]), 1e-14);
@@ -123,20 +123,20 @@ TEST(AdaptiveSoftmax, IsTorchs) {
   const auto P = [&](int band) { return ends.named.at(fmt::format("output.{}.projection", band)); };
   {
     const at::NoGradGuard no_grad;
-    theirs["head.weight"].copy_(at::cat({E(0), ends.named.at("output.clusters")}));
+    theirs["head.weight"].copy_(lapse::cat({E(0), ends.named.at("output.clusters")}));
     for (const int tail : {0, 1}) {
       theirs[fmt::format("tail.{}.0.weight", tail)].copy_(P(tail + 1).t());
       theirs[fmt::format("tail.{}.1.weight", tail)].copy_(E(tail + 1));
     }
   }
-  const Tensor words = at::cat({all_words(), at::randint(kWords, {1, 20}, at::kLong)}, 1);
+  const Tensor words = lapse::cat({all_words(), at::randint(kWords, {1, 20}, at::kLong)}, 1);
   const Tensor h = random_h(words.numel()).set_requires_grad(true), g = h.detach().clone().set_requires_grad(true);
   EXPECT_LE(difference(ends.output->logits(h, false)[0], torch_module->log_prob(h[0])), 1e-13);
   const Tensor ours = ends.nats(h, words), loss = torch_module->forward(g[0], words[0]).output.sum().neg();
   EXPECT_LE(difference(ours, loss), 1e-13);
   ours.backward(), loss.backward();
   EXPECT_LE(difference(h.grad(), g.grad()), 1e-12);
-  const Tensor head = at::cat({E(0).grad(), ends.named.at("output.clusters").grad()});
+  const Tensor head = lapse::cat({E(0).grad(), ends.named.at("output.clusters").grad()});
   EXPECT_LE(difference(head, theirs["head.weight"].grad()), 1e-12);
   for (const int tail : {0, 1}) {
     EXPECT_LE(difference(P(tail + 1).grad().t(), theirs[fmt::format("tail.{}.0.weight", tail)].grad()), 1e-12);

@@ -65,7 +65,7 @@ struct Stream {
       table.keep(table.column("until") > t);
       if (held != nullptr) held->push_back(table.rows());
     }
-    return at::cat(all);
+    return lapse::cat(all);
   }
 };
 

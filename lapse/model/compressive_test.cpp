@@ -85,7 +85,7 @@ TEST(Compressive, AveragesStartRowsWithTokens) {
   const auto method = settings->make(shape, 0, random);
   constexpr int64_t kLast = 21;
   const Tensor hidden = random_normal({kLast, kWidth}, random);
-  const Tensor all = at::cat({at::zeros({10, kWidth}, at::kDouble), hidden});  // from time -10 on
+  const Tensor all = lapse::cat({at::zeros({10, kWidth}, at::kDouble), hidden});  // from time -10 on
   Tensor kind = at::full({10 + kLast}, static_cast<int64_t>(RowKind::token), at::kByte);
   kind.narrow(0, 0, 10).fill_(static_cast<int64_t>(RowKind::start));
   kind[10] = static_cast<int64_t>(RowKind::first);

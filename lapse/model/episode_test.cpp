@@ -40,7 +40,7 @@ class Episodes : public testing::TestWithParam<std::string> {
       if (begins.defined()) options.begins = begins.narrow(1, t, n);
       all.push_back(model.forward(tokens.narrow(1, t, n), memory, options).logits);
     }
-    return at::cat(all, 1);
+    return lapse::cat(all, 1);
   }
 };
 
@@ -95,7 +95,8 @@ TEST(SinkWindow, EpisodesHaveSinksOfTheirOwn) {
         const int64_t from = b == 0 ? 5 : kBlock, n = 2 * kBlock - from;
         ModelMemory own = m->begin(1, stored);
         const Tensor alone = m->forward(tokens.narrow(0, b, 1).narrow(1, from, n), own, {.exact = true}).logits;
-        EXPECT_LE(difference(at::cat(all, 1).narrow(0, b, 1).narrow(1, from, n), alone), 1e-12) << b << ", " << length;
+        EXPECT_LE(difference(lapse::cat(all, 1).narrow(0, b, 1).narrow(1, from, n), alone), 1e-12)
+            << b << ", " << length;
         for (size_t l = 0; l < own.layers.size(); ++l) {
           const int64_t held = memory.layers[l].first_row(b + 1) - memory.layers[l].first_row(b);
           EXPECT_EQ(held, own.layers[l].rows());
@@ -158,7 +159,8 @@ TEST_P(Episodes, ThreadsActAsTheBlock) {
           acted[t] = read(*m, memory, own(tokens), own(marks), 1);
         });
       for (auto& thread : threads) thread.join();
-      EXPECT_LE(difference(at::cat(acted), expected), type == at::kDouble ? 1e-12 : 1e-5) << type << ", room " << room;
+      EXPECT_LE(difference(lapse::cat(acted), expected), type == at::kDouble ? 1e-12 : 1e-5)
+          << type << ", room " << room;
     }
 }
 

@@ -188,7 +188,7 @@ Tensor Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const 
     else
       for (size_t l = 0; l < one.reports.size(); ++l) result.reports[l].join(one.reports[l]);
   }
-  return options.at_places(at::cat(all, 1));
+  return options.at_places(lapse::cat(all, 1));
 }
 
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,

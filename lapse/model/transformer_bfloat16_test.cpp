@@ -67,7 +67,7 @@ Tensor read(Transformer& model, const Tensor& tokens, int64_t block) {
   std::vector<Tensor> logits;
   for (int64_t i = 0; i < tokens.size(1); i += block)
     logits.push_back(model.forward(tokens.narrow(1, i, std::min(block, tokens.size(1) - i)), memory, {}).logits);
-  return at::cat(logits, 1);
+  return lapse::cat(logits, 1);
 }
 
 TEST(TransformerBfloat16, ReadsAsInFloat32ToItsPrecisionTokenByTokenToo) {

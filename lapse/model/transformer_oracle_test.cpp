@@ -93,7 +93,7 @@ class DenseModel {
 
   Tensor layer(const Tensor& h, int64_t l, double uniform, Tensor& cost) {
     const std::string name = "layers." + std::to_string(l) + ".";
-    history_[l] = at::cat({history_[l].detach(), h}, 1);
+    history_[l] = lapse::cat({history_[l].detach(), h}, 1);
     const Tensor x = pre_ ? norm(history_[l], name + "norm1") : history_[l];
     const Tensor u = h + attend(x, h.size(1), l, uniform, cost);
     const Tensor v = pre_ ? u : norm(u, name + "norm1");

@@ -217,8 +217,10 @@ TEST_P(EveryMethod, CopiesOfAMemoryGoTheirOwnWays) {
       ones.push_back(run(*m, memory, one.narrow(1, t, 1), {1}));
       twos.push_back(run(*m, copy, two.narrow(1, t, 1), {1}));
     }
-    EXPECT_LE(difference(at::cat(ones, 1), run(*m, false, at::cat({prompt, one}, 1), {30}).narrow(1, 21, 9)), 1e-10);
-    EXPECT_LE(difference(at::cat(twos, 1), run(*m, false, at::cat({prompt, two}, 1), {30}).narrow(1, 21, 9)), 1e-10);
+    EXPECT_LE(difference(lapse::cat(ones, 1), run(*m, false, lapse::cat({prompt, one}, 1), {30}).narrow(1, 21, 9)),
+              1e-10);
+    EXPECT_LE(difference(lapse::cat(twos, 1), run(*m, false, lapse::cat({prompt, two}, 1), {30}).narrow(1, 21, 9)),
+              1e-10);
   }
 }
 
@@ -226,7 +228,7 @@ TEST_P(EveryMethod, BeginsWithItsInitialRows) {
   const auto m = model(at::kDouble);
   const int64_t rows = options()->initial_rows(m->shape());
   const auto slots = m->layers()[0].attention().method().initial_slots();
-  const Tensor times = at::cat({at::tensor(slots, at::kLong), at::arange(-rows, 0, at::kLong)});
+  const Tensor times = lapse::cat({at::tensor(slots, at::kLong), at::arange(-rows, 0, at::kLong)});
   const auto has_choice = [](const Fields& fields) {
     return std::any_of(fields.begin(), fields.end(), [](const Field& field) { return field.name == "initial_memory"; });
   };

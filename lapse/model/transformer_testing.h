@@ -96,7 +96,7 @@ inline at::Tensor run(Transformer& model, ModelMemory& memory, const at::Tensor&
     all.push_back(at::log_softmax(y.logits, 2));
     from += length;
   }
-  return at::cat(all, 1);
+  return lapse::cat(all, 1);
 }
 
 inline at::Tensor run(Transformer& model, bool training, const at::Tensor& tokens,

@@ -156,8 +156,8 @@ void Attention::begin(MemoryTable& table, int64_t n, Stored stored) const {
     return at::full({count}, static_cast<int64_t>(kind), at::kByte);
   };
   const auto of_all = [&](const Tensor& row) { return sent(row, real.device()).repeat({table.samples(), 1}); };
-  const Tensor time = of_all(at::cat({slots, at::arange(-n, 0, at::kLong)}));
-  const Tensor kind = of_all(at::cat({kinds(slots.size(0), RowKind::pooled), kinds(n, RowKind::start)}));
+  const Tensor time = of_all(lapse::cat({slots, at::arange(-n, 0, at::kLong)}));
+  const Tensor kind = of_all(lapse::cat({kinds(slots.size(0), RowKind::pooled), kinds(n, RowKind::start)}));
   const Tensor h = at::zeros({table.samples(), time.size(1), shape_.width}, real.requires_grad(false));
   table.append(stored == Stored::inputs ? columns(h, time, kind) : columns(h, time, kind, project(h, /*query=*/false)));
 }

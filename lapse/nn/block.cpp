@@ -64,9 +64,9 @@ void LayerReport::join(const LayerReport& next) {
   memory_max = std::max(memory_max, next.memory_max);
   readable = next.readable, deleted = next.deleted;  // of the last timestep, as its rows are
   rows = next.rows;
-  if (sizes.defined()) sizes = at::cat({sizes, next.sizes}, 1);
+  if (sizes.defined()) sizes = lapse::cat({sizes, next.sizes}, 1);
   time = next.time, kind = next.kind, until = next.until;
-  for (auto& [name, values] : told) values = at::cat({values, next.told.at(name)}, 1);
+  for (auto& [name, values] : told) values = lapse::cat({values, next.told.at(name)}, 1);
 }
 
 }  // namespace lapse

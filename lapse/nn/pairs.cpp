@@ -21,7 +21,7 @@ Tensor weights(const Method& method, const Query& query, Rows rows, int64_t n) {
     rows.value = units.view({B * n, G, D});
     parts.push_back(method.read(query, rows).out.narrow(3, 0, some));
   }
-  return at::cat(parts, 3).transpose(1, 2);
+  return lapse::cat(parts, 3).transpose(1, 2);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "lapse/observe/matrix.h"
 
+#include <ATen/Context.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -6,9 +6,13 @@
 #define AT_PER_OPERATOR_HEADERS  // else <ATen/TensorOperators.h> includes them all
 #endif
 
-#include <ATen/Context.h>
+// The header of each operator includes <ATen/Context.h> and <ATen/DeviceGuard.h>. It uses nothing of them, but GCC
+// would instantiate their templates anew in every file, for half the time that a small file takes: cmake/light leaves
+// them out.
+#define LAPSE_LIGHT_ATEN
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
@@ -34,7 +38,6 @@
 #include <ATen/ops/bitwise_right_shift.h>
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/bmm.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -94,3 +97,11 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#undef LAPSE_LIGHT_ATEN
+
+namespace lapse {
+
+/// at::cat, whose own header needs those templates.
+at::Tensor cat(at::TensorList tensors, int64_t dim = 0);
+
+}  // namespace lapse

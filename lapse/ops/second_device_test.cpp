@@ -23,7 +23,7 @@ TEST(SecondDevice, ComputesAsTheCpuDoes) {
     Tensor z = at::matmul(x, y).index_select(0, index.to(device));
     z.narrow(1, 1, 2).mul_(2).add_(at::ones({2}, z.options()));
     z[1].zero_();
-    return at::cat({z, at::where(z > 0, z, -1).t().reshape({2, 5})});
+    return lapse::cat({z, at::where(z > 0, z, -1).t().reshape({2, 5})});
   };
   const Tensor there = result(second_device());
   EXPECT_EQ(there.device(), second_device());
@@ -38,7 +38,7 @@ TEST(SecondDevice, HasGradients) {
     const Tensor y =
         at::softmax(at::linear(x, w), 1).index_select(0, at::tensor({2, 0, 2}, x.options().dtype(at::kLong)));
     (y * y).sum().backward();
-    return at::cat({x.grad(), w.grad()});
+    return lapse::cat({x.grad(), w.grad()});
   };
   const Tensor there = gradients(second_device());
   EXPECT_EQ(there.device(), second_device());
@@ -49,7 +49,7 @@ TEST(SecondDevice, RefusesTensorsOfTheCpu) {
   const Tensor here = numbers({3}), there = here.to(second_device()), index = at::tensor({1}, at::kLong);
   EXPECT_THROW(there + here, c10::Error);
   EXPECT_THROW(here + there, c10::Error);
-  EXPECT_THROW(at::cat({there, here}), c10::Error);
+  EXPECT_THROW(lapse::cat({there, here}), c10::Error);
   EXPECT_THROW(there.index_select(0, index), c10::Error);
   EXPECT_THROW(here.index_select(0, index.to(second_device())), c10::Error);
   EXPECT_TRUE((there + here[2]).to(at::kCPU).equal(here + here[2]));  // as libtorch has it

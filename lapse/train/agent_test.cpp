@@ -102,7 +102,7 @@ TEST_P(Acting, NothingOfAnEndedEpisodeIsRead) {
       logits.push_back(model->forward(played.batch.input, memory[0], {.begins = played.batch.begins}).logits);
       returns.push_back(played.batch.more.at("returns"));
     }
-    const Tensor y = at::cat(logits, 1), r = at::cat(returns, 1);
+    const Tensor y = lapse::cat(logits, 1), r = lapse::cat(returns, 1);
     EXPECT_GT((y[0] - y[1]).narrow(0, 0, end + 1).abs().max().item<double>(), 1e-3);
     // Products of other rows beside the same may round differently.
     EXPECT_LT((y[0] - y[1]).narrow(0, end + 1, 3 * kSteps - end - 1).abs().max().item<double>(), 1e-6);
@@ -131,7 +131,7 @@ TEST_P(Acting, ABlockOfARealRunIsActedAsItIsRead) {
           model->forward(played.batch.input.narrow(1, t, 1), acting, {.begins = played.batch.begins.narrow(1, t, 1)})
               .logits);
     const Tensor y = model->forward(played.batch.input, memory[0], {.begins = played.batch.begins}).logits;
-    EXPECT_LE(difference(at::cat(one, 1), y), 1e-5);
+    EXPECT_LE(difference(lapse::cat(one, 1), y), 1e-5);
   }
 }
 

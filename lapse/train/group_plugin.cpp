@@ -116,7 +116,7 @@ class C10dGroup : public Group {
     const bool small = n <= kSmall;
     const int64_t piece = small ? n : (n + size_ - 1) / size_, sent = small ? n : piece * size_;
     Tensor given = at::from_blob(numbers.data(), {n}, type);
-    if (sent > n) given = at::cat({given, at::zeros({sent - n}, type)});
+    if (sent > n) given = lapse::cat({given, at::zeros({sent - n}, type)});
     Tensor received = at::empty({piece * size_}, type);
     std::vector<int64_t> equal;  // pieces
     together([&] {

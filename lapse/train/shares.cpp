@@ -77,7 +77,7 @@ std::vector<ModelMemory> in_parts(const std::vector<ModelMemory>& memory, int64_
   if (std::ssize(memory) == parts) return memory;
   std::vector<Tensor> clocks;
   for (const auto& part : memory) clocks.push_back(part.clock);
-  const Tensor clock = at::cat(clocks);
+  const Tensor clock = lapse::cat(clocks);
   const int64_t each = clock.size(0) / parts;
   std::vector<ModelMemory> all(parts);
   for (int64_t p = 0; p < parts; ++p)
@@ -108,7 +108,7 @@ Columns gather_samples(Group& group, const Columns& tensors) {
   if (ranks.size() == 1) return ranks[0];
   Columns all;
   for (size_t r = 0; r < ranks.size(); ++r)
-    for (const auto& [name, values] : ranks[r]) all[name] = r == 0 ? values : at::cat({all[name], values});
+    for (const auto& [name, values] : ranks[r]) all[name] = r == 0 ? values : lapse::cat({all[name], values});
   return all;
 }
 

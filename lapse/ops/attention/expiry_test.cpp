@@ -58,7 +58,8 @@ TEST(RampUntil, IsTheSameOnEveryDevice) {
   for (auto type : {at::kFloat, at::kDouble})
     for (double ramp : {1., 0.1, 3.3, 32., 1000.7, 65536.}) {
       Tensor span = awkward_spans(ramp, type);
-      span = at::cat({span, at::rand({500}, span.options()) * 2e9 - 1e9, at::rand({500}, span.options()) * 4e3 - 2e3});
+      span =
+          lapse::cat({span, at::rand({500}, span.options()) * 2e9 - 1e9, at::rand({500}, span.options()) * 4e3 - 2e3});
       const Tensor time = at::arange(span.numel(), at::kLong) * 11 - 100;
       const Tensor there = ramp_until(time.to(second_device()), span.to(second_device()), ramp);
       EXPECT_EQ(there.device(), second_device());

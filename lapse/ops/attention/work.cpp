@@ -42,7 +42,7 @@ TiledCall<T>::TiledCall(const AttentionInputs& x, const CoreOptions& o)
     A = o.age_bias->size(1);
     const at::Tensor scores = o.age_bias->to(at::kFloat).mul(unit);
     auto times = [&](int64_t column) { return scores.narrow(1, column, 1).expand({H, kTileQueries}); };
-    bias_tensor = at::cat({times(0), scores, times(A - 1)}, 1);
+    bias_tensor = lapse::cat({times(0), scores, times(A - 1)}, 1);
     bias = bias_tensor.const_data_ptr<float>();
   }
   if (o.logit) {

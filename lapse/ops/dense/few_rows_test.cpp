@@ -21,7 +21,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 TEST(As, RoundsAsLibtorchDoes) {
   const float tie = 1 + 1 / 256.f, far = std::numeric_limits<float>::max(), least = 1e-40f;
   const Tensor odd = at::tensor({tie, std::nextafter(tie, 2.f), -tie, 0.f, -0.f, far, least, -least, INFINITY});
-  const Tensor x = at::cat({odd, at::randn({131}) * at::exp(at::randn({131}) * 20)});
+  const Tensor x = lapse::cat({odd, at::randn({131}) * at::exp(at::randn({131}) * 20)});
   for (const bool gradients : {false, true}) {
     const at::AutoGradMode mode(gradients);
     const Tensor rounded = as(x, at::kBFloat16);

@@ -1,6 +1,7 @@
 // linear against at::linear in float64, forward and backward, at sizes that no tile divides.
 #include "lapse/ops/dense/linear.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>

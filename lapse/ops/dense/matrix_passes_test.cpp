@@ -1,5 +1,6 @@
 #include "lapse/ops/dense/matrix_passes.h"
 
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

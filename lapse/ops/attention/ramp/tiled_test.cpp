@@ -148,7 +148,7 @@ TEST(RampAttentionTiled, TakesStridedAndExpandedTensors) {
     RampCase strided = plain;
     auto& x = strided.inputs;
     x.q = x.q.transpose(1, 2).contiguous().transpose(1, 2);
-    x.k = at::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
+    x.k = lapse::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
     x.v = x.v.select(0, 0).expand_as(x.v);
     RampCase same = plain;
     same.inputs.v = x.v.contiguous();

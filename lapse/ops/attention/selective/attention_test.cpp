@@ -203,8 +203,8 @@ TEST(SelectiveAttentionBlocks, AgreeWithAllAtOnce) {
         until.view({B, n}).narrow(1, 0, rows).copy_(block.inputs.until->view({B, rows}));
       }
       const double tolerance = type == at::kDouble ? 1e-13 : 2e-6;
-      EXPECT_LE(error_between(at::cat(out, 1), y.out), tolerance) << step;
-      EXPECT_LE(error_between(at::cat(memory, 1), y.memory), tolerance) << step;
+      EXPECT_LE(error_between(lapse::cat(out, 1), y.out), tolerance) << step;
+      EXPECT_LE(error_between(lapse::cat(memory, 1), y.memory), tolerance) << step;
       EXPECT_LE(error_between(masking, y.masking), tolerance) << step;
       EXPECT_TRUE(until.clamp_max(1000).equal(all.inputs.until->clamp_max(1000))) << step;
       EXPECT_GT((until < 1000).sum().item<int64_t>(), 50);
@@ -219,7 +219,7 @@ TEST(SelectiveAttentionForward, TakesStridedAndExpandedTensors) {
     auto& x = strided.inputs;
     auto twice = [](const Tensor& values) { return at::stack({values, values}, 1).select(1, 1); };
     x.q = x.q.transpose(1, 2).contiguous().transpose(1, 2);
-    x.k = at::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
+    x.k = lapse::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
     x.v = x.v.select(0, 0).expand_as(x.v);
     x.start = twice(x.start), x.time = twice(x.time);
     for (auto* t : {&x.until, &strided.options.masking, &strided.options.first, &strided.options.select_q,

@@ -79,7 +79,7 @@ struct Sample {
   void sum_masking(const SelectiveOptions& o) {
     const Tensor before = o.masking ? rows(*o.masking).to(type) : at::zeros({n}, q.options());
     const Tensor S = at::where(maskable, o.relu ? choice.clamp_min(0) : choice, 0);
-    const Tensor sums = at::cat({before.unsqueeze(0), S}).cumsum(0);  // line t: from the queries before t
+    const Tensor sums = lapse::cat({before.unsqueeze(0), S}).cumsum(0);  // line t: from the queries before t
     F = sums.narrow(0, o.shift ? 0 : 1, S.size(0));
     after = sums[S.size(0)];
   }
@@ -176,7 +176,7 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
     const Tensor counts = at::logical_and(s.visible, s.F < o.cap);
     const Tensor dF = at::where(counts, grad_memory[b].to(s.type).unsqueeze(1) / -o.cap, 0) - d.sum(0);
     // S_j is in F_t of all t > j; without the shift also of t = j.
-    const Tensor later = at::cat({dF, at::zeros({1, s.n}, dF.options())}).flip(0).cumsum(0).flip(0);
+    const Tensor later = lapse::cat({dF, at::zeros({1, s.n}, dF.options())}).flip(0).cumsum(0).flip(0);
     const Tensor open = o.relu ? at::logical_and(s.maskable, s.choice > 0) : s.maskable;
     const Tensor dchoice = at::where(open, later.narrow(0, o.shift ? 1 : 0, dF.size(0)), 0);
     if (o.select_q) {
