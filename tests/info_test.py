@@ -73,6 +73,9 @@ class Info(ProgramTest):
         printed = self.succeed("info", copy).stdout
         for words in (str(copy), "10 updates", "expire_span", "span_mean", "memory_max", "validation", "[optimiser]"):
             self.assertIn(words, printed)
+        self.assertIn("[expire_span]", printed)
+        for other in ("[fixed_span]", "[copy]", "[corridor]", "[actor_critic]", "[adaptive]"):
+            self.assertNotIn(other, printed)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Resume(KilledRun):
         text = self.write("text.txt", english(3000))
         done = self.succeed("train", self.config(text), "--out", self.folder / "new", "--resume", "--threads", 1)
         self.assertIn("no run in", done.stderr)
-        self.assertIn("1 threads", done.stderr + done.stdout)
+        self.assertIn("1 thread;", done.stderr + done.stdout)
 
     def test_interrupted(self):
         for data, changes in ((LONG, RANDOM), (SHORT, FIXED)):

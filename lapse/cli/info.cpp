@@ -83,7 +83,7 @@ void print(const Json& info, const std::string& config) {
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
   for (const auto& entry : info["history"]) std::cout << numbers_of(entry) << '\n';
   if (!info["training"].is_null()) std::cout << "\ntraining, last line\n" << numbers_of(info["training"]) << '\n';
-  std::cout << "\nconfiguration\n" << config;
+  std::cout << "\nconfiguration, without sections that the run does not use (config.toml has all)\n" << config;
 }
 
 int run(const std::string& path, bool json) {
@@ -95,7 +95,6 @@ int run(const std::string& path, bool json) {
   const RunHistory history = history_of(JsonObject(state, origin));
   int64_t bytes = 0;
   for (const auto& part : memory) bytes += part.bytes();
-  const std::string config = checkpoint.config().to_toml();
   Json info = {{"checkpoint", checkpoint.path().string()},
                {"parameters", model->parameter_count()},
                {"method", checkpoint.config().method_name},
@@ -106,7 +105,7 @@ int run(const std::string& path, bool json) {
                {"layers", describe_memory(*model, memory)},
                {"history", history.validations},
                {"training", newest_of_training(run_folder(path), history.update)},
-               {"config", config}};
+               {"config", checkpoint.config().to_toml()}};
   if (const EnvironmentOptions* environment = checkpoint.config().environment()) {
     const EnvironmentShape shape = environment->shape();
     info["environment"] = {{"name", environment->name()},    {"cells", shape.cells},
@@ -116,7 +115,7 @@ int run(const std::string& path, bool json) {
   if (json)
     std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   else
-    print(info, config);
+    print(info, checkpoint.config().used_toml());
   return 0;
 }
 

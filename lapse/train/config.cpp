@@ -109,6 +109,13 @@ Config::Config(const Config& other) : Config() {
 
 std::string Config::to_toml() const { return config_to_toml(Config(*this).sections()); }
 
+std::string Config::used_toml() const {
+  Config copy(*this);
+  Sections used = copy.sections();
+  std::erase_if(used, [&](const auto& section) { return !uses(section.name); });
+  return config_to_toml(used);
+}
+
 Sections Config::sections() {
   std::vector<std::string> names, tasks = {"none"};
   for (const auto& entry : method_table()) names.push_back(entry.name);

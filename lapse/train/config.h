@@ -81,6 +81,8 @@ class Config {
   Sections sections();
   /// As TOML that read_config reads back to the same values.
   std::string to_toml() const;
+  /// The same without the sections that nothing depends on.
+  std::string used_toml() const;
   /// The chosen method's options.
   MethodOptions& method() { return *methods_[method_index(method_name)]; }
   const MethodOptions& method() const { return *methods_[method_index(method_name)]; }

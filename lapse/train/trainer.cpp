@@ -89,7 +89,9 @@ class Run {
  private:
   void describe() {
     const at::Device device = learner_->model().device();
-    std::string where = device.is_cpu() ? fmt::format("{} threads", at::get_num_threads()) : device.str();
+    std::string where = device.is_cpu()
+                            ? fmt::format("{} thread{}", at::get_num_threads(), at::get_num_threads() == 1 ? "" : "s")
+                            : device.str();
     if (!group_.alone()) where = fmt::format("{} processes, each with {}", group_.size(), where);
     progress_->print(fmt::format("{} parameters, {}; {}; run in {}", learner_->model().parameter_count(),
                                  problem_->describe(), where, folder_.string()));
