@@ -16,6 +16,8 @@ METHODS = {
     "only_ramp": ("ramp without spans", "C2", "^"),
     "expire_span": ("Expire-Span", "C1", "o"),
 }
+# Of one seed a line; of others their points.
+SEEDS = ({}, {"linestyle": "", "markerfacecolor": "none"}, {"linestyle": "", "alpha": 0.5})
 
 
 def points(results, method, seed, key):
@@ -26,18 +28,17 @@ def points(results, method, seed, key):
 
 def draw(results, key, name):
     """results/memory.svg: `key` of an evaluation, which the axis calls `name`."""
-    figure, axes = plt.subplots(figsize=(5, 3.4))
+    figure, axes = plt.subplots(figsize=(6.8, 3.4))
     for method, (label, colour, marker) in METHODS.items():
-        for seed, line in ((1, "-"), (2, "")):
+        for seed, style in enumerate(SEEDS, 1):
             if found := points(results, method, seed, key):
-                mark = {"markerfacecolor": "none"} if seed > 1 else {}
-                axes.plot([x for x, _ in found], [y for _, y in found], marker + line, color=colour, label=f"{label}, seed {seed}", **mark)
+                axes.plot([x for x, _ in found], [y for _, y in found], marker=marker, color=colour, label=f"{label}, seed {seed}", **style)
     axes.set_xscale("log")
     axes.set_xticks((16, 32, 64, 128, 256, 512), ("16", "32", "64", "128", "256", "512"))
     axes.set_xticks((), minor=True)
     axes.set_xlabel("mean memory size, rows of a layer")
     axes.set_ylabel(f"{name}, test")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.tight_layout()
     figure.savefig(results / "memory.svg", metadata={"Date": None})
