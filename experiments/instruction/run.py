@@ -43,6 +43,9 @@ def runs():
         yield sweep.Run(f"village_expire_span-{seed}", CONFIG, {"train.seed": seed})
         yield sweep.Run(f"village_fixed_span_32-{seed}", CONFIG, {"train.seed": seed} | fixed(32))
         yield sweep.Run(f"village_fixed_span_128-{seed}", CONFIG, {"train.seed": seed} | fixed(128))
+        # No spans, by their cost: a ramp of 32 alone, which tells fading from remembering.
+        only_ramp = {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01}
+        yield sweep.Run(f"village_only_ramp-{seed}", CONFIG, {"train.seed": seed} | only_ramp)
 
 
 def main():
