@@ -39,8 +39,8 @@ Reading Eviction::read(const Query& query, const Rows& rows) const {
   if (!options.received) return {y.out};
   Reading reading{y.out};
   reading.state["score"] = score(rows.described.at("score"), y.received);
-  if (budget_ > 0 && rows.until.device().is_cpu()) evict(rows, query.start, reading);
-  if (budget_ > 0 && !rows.until.device().is_cpu()) evict_there(rows, query.start, reading);
+  if (budget_ <= 0) return reading;
+  rows.until.device().is_cpu() ? evict(rows, query.start, reading) : evict_there(rows, query.start, reading);
   return reading;
 }
 
@@ -68,8 +68,8 @@ void Eviction::evict_there(const Rows& rows, const Tensor& now, Reading& reading
   const Tensor goes = at::zeros_like(gone).scatter(1, order, (place.view({1, -1, 1}) < excess).expand_as(order));
   gone = at::logical_or(gone, goes);
   const Tensor none = at::logical_and(there, gone.all(2, true));
-  const Tensor packed =
-      table.sample() * longest + at::arange(N, offsets.options()) - first.index_select(0, table.sample());
+  const Tensor sample = table.sample();
+  const Tensor packed = sample * longest + at::arange(N, offsets.options()) - first.index_select(0, sample);
   const auto of_rows = [&](const Tensor& x) { return x.flatten(0, 1).index_select(0, packed); };
   reading.until = of_rows(at::where(none, next, ends)).squeeze(1);
   if (by_head_) reading.state["logit"] = of_rows(at::zeros_like(score).masked_fill(gone, kGone));
