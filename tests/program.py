@@ -8,8 +8,11 @@ import subprocess
 import tempfile
 import unittest
 
+import starter
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("LAPSE_PROGRAM", str(ROOT / "build" / "release" / "lapse"))
+STARTER = os.environ.get("LAPSE_STARTER")  # tests/starter.cpp as a library; without it, each run is a process from its beginning
 TIMEOUT = 120  # seconds: under the sanitizers everything takes its time
 
 
@@ -27,6 +30,9 @@ def start(*arguments, **options):
 
 def lapse(*arguments, **options):
     """The finished process: returncode, stdout, stderr."""
+    if STARTER and options.keys() <= {"cwd"}:
+        held = starter.held(PROGRAM, STARTER, TIMEOUT)
+        return held.run([str(argument) for argument in arguments], options.get("cwd", os.getcwd()))
     process = start(*arguments, **options)
     try:
         stdout, stderr = process.communicate(timeout=TIMEOUT)

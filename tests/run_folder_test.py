@@ -152,7 +152,9 @@ class Lock(RunFolder):
         self.assertEqual(metrics(self.run_folder)[0]["update"], 5)
 
     def test_a_killed_writer_frees_the_folder(self):
-        self.start_long_run().kill()
+        process = self.start_long_run()
+        process.kill()
+        process.communicate()
         self.assertTrue((self.run_folder / "lock").exists())
         self.succeed("train", self.config_file, "--out", self.run_folder, "--resume")
         self.assertEqual(metrics(self.run_folder)[-1]["update"], 20)
