@@ -1,19 +1,16 @@
 #include "lapse/memory/appended.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/own_gradient.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t kFewBytes = 1 << 16;  // are copied before other threads have begun
 
@@ -54,39 +51,26 @@ Tensor copied(const Tensor& old, const std::vector<int64_t>& offsets, const Tens
   return all;
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& old, const std::vector<int64_t>& offsets,
-                        const Tensor& block) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->saved_data["offsets"] = offsets;
-    ctx->saved_data["shape"] = block.sizes().vec();
-    return copied(old, offsets, block);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "appended: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto offsets = ctx->saved_data["offsets"].toIntVector();
-    const Tensor dall = grads[0].contiguous();
-    Tensor dblock = at::empty(ctx->saved_data["shape"].toIntVector(), dall.options());
-    const int64_t B = dblock.size(0), K = dblock.size(1), each = static_cast<int64_t>(dall.nbytes()) / dall.size(0);
-    const auto* from = static_cast<const char*>(dall.const_data_ptr());
-    auto* to = static_cast<char*>(dblock.mutable_data_ptr());
-    for_each_sample(B, B * K * each, [&](int64_t b) {
-      std::memcpy(to + b * K * each, from + (offsets[b + 1] + b * K) * each, K * each);
-    });
-    return {Tensor(), Tensor(), dblock};
-  }
-};
+Tensor gradient(const Tensor& dall, const std::vector<int64_t>& offsets, at::IntArrayRef shape) {
+  Tensor dblock = at::empty(shape, dall.options());
+  const int64_t B = shape[0], K = shape[1], each = static_cast<int64_t>(dall.nbytes()) / dall.size(0);
+  const auto* from = static_cast<const char*>(dall.const_data_ptr());
+  auto* to = static_cast<char*>(dblock.mutable_data_ptr());
+  for_each_sample(B, B * K * each,
+                  [&](int64_t b) { std::memcpy(to + b * K * each, from + (offsets[b + 1] + b * K) * each, K * each); });
+  return dblock;
+}
 
 }  // namespace
 
 Tensor appended(const Tensor& old, const std::vector<int64_t>& offsets, const Tensor& block) {
   if (!block.device().is_cpu() || old.requires_grad() || block.numel() == 0) return joined(old, offsets, block);
   const Tensor from = old.contiguous(), more = block.contiguous();
-  return at::GradMode::is_enabled() && block.requires_grad() ? Function::apply(from, offsets, more)
-                                                             : copied(from, offsets, more);
+  const Tensor all = copied(from, offsets, more);
+  if (!at::GradMode::is_enabled() || !block.requires_grad()) return all;
+  return with_gradient({more}, all, {"appended", {}, [offsets, shape = more.sizes().vec()](const Received& r) {
+                                       return std::vector{gradient(r.gradients[0].contiguous(), offsets, shape)};
+                                     }});
 }
 
 }  // namespace lapse

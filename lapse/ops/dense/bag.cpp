@@ -1,7 +1,6 @@
 #include "lapse/ops/dense/bag.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,14 +8,13 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/own_gradient.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 constexpr int64_t kPiece = 256;  // bags of a task
 
@@ -79,22 +77,6 @@ Tensor gradient(const Tensor& dy, const Tensor& bags, int64_t lines) {
   return dweight;
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& weight, const Tensor& bags) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({bags});
-    ctx->saved_data["lines"] = weight.size(0);
-    return sums(weight, bags);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "bag_sums: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    return {gradient(grads[0].contiguous(), ctx->get_saved_variables()[0], ctx->saved_data["lines"].toInt()), Tensor()};
-  }
-};
-
 }  // namespace
 
 Tensor bag_sums(const Tensor& weight, const Tensor& bags) {
@@ -103,7 +85,11 @@ Tensor bag_sums(const Tensor& weight, const Tensor& bags) {
               bags.scalar_type(), " ", bags.sizes());
   if (weight.scalar_type() == at::kFloat && weight.device().is_cpu() && weight.numel() > 0 && bags.numel() > 0) {
     const Tensor w = weight.contiguous(), b = bags.contiguous();
-    return at::GradMode::is_enabled() ? Function::apply(w, b) : sums(w, b);
+    const Tensor y = sums(w, b);
+    if (!at::GradMode::is_enabled()) return y;
+    return with_gradient({w}, y, {"bag_sums", {b}, [lines = w.size(0)](const Received& r) {
+                                    return std::vector{gradient(r.gradients[0].contiguous(), r.saved[0], lines)};
+                                  }});
   }
   return at::where((bags >= 0).unsqueeze(-1), at::embedding(weight, bags.clamp_min(0)), 0).sum(-2);
 }

@@ -2,11 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/own_gradient.h"
 
 namespace lapse {
 namespace {
@@ -29,21 +29,12 @@ Tensor products(const Tensor& a, const Tensor& b) {
   return y.view(shape);
 }
 
-class Product : public torch::autograd::Function<Product> {
- public:
-  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& a, const Tensor& b) {
-    context->save_for_backward({a, b});
-    return products(a, b);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 const torch::autograd::variable_list& dy) {
-    const auto saved = context->get_saved_variables();
-    const auto turned = [](const Tensor& x) { return x.transpose(-1, -2); };
-    return {context->needs_input_grad(0) ? products(dy[0], turned(saved[1])) : Tensor(),
-            context->needs_input_grad(1) ? products(turned(saved[0]), dy[0]) : Tensor()};
-  }
-};
+std::vector<Tensor> gradients(const Received& r) {
+  const auto turned = [](const Tensor& x) { return x.transpose(-1, -2); };
+  const Tensor& dy = r.gradients[0];
+  return {r.wanted[0] ? products(dy, turned(r.saved[1])) : Tensor(),
+          r.wanted[1] ? products(turned(r.saved[0]), dy) : Tensor()};
+}
 
 }  // namespace
 
@@ -52,7 +43,8 @@ Tensor batched_product(const Tensor& a, const Tensor& b) {
                   a.sizes().slice(0, a.dim() - 2) == b.sizes().slice(0, b.dim() - 2),
               "batched_product: ", a.sizes(), " times ", b.sizes());
   if (!a.device().is_cpu()) return at::matmul(a, b);
-  return at::GradMode::is_enabled() ? Product::apply(a, b) : products(a, b);
+  const Tensor y = below_autograd([&] { return products(a, b); });
+  return at::GradMode::is_enabled() ? with_gradient({a, b}, y, {"batched_product", {a, b}, gradients}) : y;
 }
 
 }  // namespace lapse

@@ -1,7 +1,6 @@
 #include "lapse/ops/dense/layer_norm.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 #include <vector>
@@ -10,13 +9,12 @@
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/dense/row_pieces.h"
+#include "lapse/ops/own_gradient.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 const float* from_row(const Tensor& x, int64_t row, int64_t n) {
   return x.defined() ? x.const_data_ptr<float>() + row * n : nullptr;
@@ -43,36 +41,22 @@ void sum_pieces(const std::vector<float>& parts, Tensor& dweight, Tensor& dbias)
   }
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& more, const Tensor& weight,
-                        const Tensor& bias, double epsilon) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({x, more.value_or(Tensor()), weight});
-    ctx->saved_data["epsilon"] = epsilon;
-    return normalise(x, more.value_or(Tensor()), weight, bias, epsilon);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "layer_norm: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &more = saved[1], &weight = saved[2], dy = grads[0].contiguous();
-    const auto epsilon = static_cast<float>(ctx->saved_data["epsilon"].toDouble());
-    const int64_t n = x.size(-1), all = x.numel() / n;
-    Tensor dx = at::empty(x.sizes(), x.options());
-    std::vector<float> parts(std::min(all, kRowPieces) * 2 * n, 0.f);
-    for_each_piece_of_rows(all, n, [&](int64_t i, int64_t begin, int64_t rows) {
-      layer_norm_rows_backward(from_row(dy, begin, n), from_row(x, begin, n), from_row(more, begin, n),
-                               weight.const_data_ptr<float>(), epsilon, rows, n,
-                               dx.mutable_data_ptr<float>() + begin * n, parts.data() + i * 2 * n,
-                               parts.data() + i * 2 * n + n);
-    });
-    Tensor dweight = at::zeros({n}, x.options()), dbias = at::zeros({n}, x.options());
-    sum_pieces(parts, dweight, dbias);
-    return {dx, more.defined() ? dx : Tensor(), dweight, dbias, Tensor()};
-  }
-};
+/// Of x, of what is added to it, of the weight and of the bias.
+std::vector<Tensor> gradients(const Tensor& dy, const Tensor& x, const Tensor& more, const Tensor& weight,
+                              double epsilon) {
+  const int64_t n = x.size(-1), all = x.numel() / n;
+  Tensor dx = at::empty(x.sizes(), x.options());
+  std::vector<float> parts(std::min(all, kRowPieces) * 2 * n, 0.f);
+  for_each_piece_of_rows(all, n, [&](int64_t i, int64_t begin, int64_t rows) {
+    layer_norm_rows_backward(from_row(dy, begin, n), from_row(x, begin, n), from_row(more, begin, n),
+                             weight.const_data_ptr<float>(), static_cast<float>(epsilon), rows, n,
+                             dx.mutable_data_ptr<float>() + begin * n, parts.data() + i * 2 * n,
+                             parts.data() + i * 2 * n + n);
+  });
+  Tensor dweight = at::zeros({n}, x.options()), dbias = at::zeros({n}, x.options());
+  sum_pieces(parts, dweight, dbias);
+  return {dx, more.defined() ? dx : Tensor(), dweight, dbias};
+}
 
 }  // namespace
 
@@ -92,8 +76,12 @@ Tensor layer_norm(const Tensor& x, const Tensor& more, const Tensor& weight, con
     return at::layer_norm(sums ? x + more : x, weight.sizes(), weight, bias, epsilon);
   const Tensor from = x.contiguous(), added = sums ? more.contiguous() : more;
   const Tensor w = weight.contiguous(), b = bias.contiguous();
-  if (!at::GradMode::is_enabled()) return normalise(from, added, w, b, epsilon);
-  return Function::apply(from, sums ? std::optional<Tensor>(added) : std::nullopt, w, b, epsilon);
+  const Tensor y = normalise(from, added, w, b, epsilon);
+  if (!at::GradMode::is_enabled()) return y;
+  return with_gradient({from, added, w, b}, y, {"layer_norm", {from, added, w}, [epsilon](const Received& r) {
+                                                  return gradients(r.gradients[0].contiguous(), r.saved[0], r.saved[1],
+                                                                   r.saved[2], epsilon);
+                                                }});
 }
 
 }  // namespace lapse

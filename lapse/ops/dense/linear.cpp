@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/CPUBlas.h>
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,18 +16,18 @@
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/dense/rounded_linear.h"
+#include "lapse/ops/own_gradient.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
+using Tensors = std::vector<Tensor>;
 
 /// Of each weight, for few_rows x [..., k].
-std::vector<Tensor> few_rows_of(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
-  std::vector<Tensor> y;
+Tensors few_rows_of(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
+  Tensors y;
   y.reserve(weights.size());
   c10::SmallVector<FewRowsProduct, 4> products;
   c10::SmallVector<int64_t, 4> shape(x.sizes());
@@ -53,8 +52,7 @@ Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool re
 }
 
 template <class T>
-Tensor gradient_of_x(const std::vector<Tensor>& dy, const variable_list& weights, int64_t k,
-                     const std::vector<RowRange>& rows) {
+Tensor gradient_of_x(const Tensors& dy, const Tensors& weights, int64_t k, const std::vector<RowRange>& rows) {
   const int64_t m = dy[0].size(0);
   Tensor dx = at::empty({m, k}, dy[0].options());
   int64_t next = 0;
@@ -74,9 +72,8 @@ Tensor gradient_of_x(const std::vector<Tensor>& dy, const variable_list& weights
 /// dy^T x for each dy that is wanted. One of the operands must be turned: x once for all, or each dy, whichever has
 /// fewer columns (wanted or not, so that the sums do not depend on it).
 template <class T>
-std::vector<Tensor> gradients_of_weights(const std::vector<Tensor>& dy, const std::vector<bool>& wanted,
-                                         const Tensor& x) {
-  std::vector<Tensor> dw(dy.size());
+Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& wanted, const Tensor& x) {
+  Tensors dw(dy.size());
   if (std::none_of(wanted.begin(), wanted.end(), [](bool one) { return one; })) return dw;
   const int64_t m = x.size(0), k = x.size(1);
   int64_t columns = 0;
@@ -116,16 +113,16 @@ Tensor through_relu(const Tensor& dy, const Tensor& y) {
   return result;
 }
 
-std::vector<int64_t> columns_of(const variable_list& weights) {
+std::vector<int64_t> columns_of(const Tensors& weights) {
   std::vector<int64_t> n;
   for (const auto& weight : weights) n.push_back(weight.size(0));
   return n;
 }
 
 /// By narrow_gradients, those that are wanted: of x to result[0], of the bias to result[1], then of the weights.
-void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const variable_list& weights,
-                     const std::vector<Tensor>& dy, const std::vector<bool>& wanted, bool of_x, bool of_bias,
-                     std::vector<RowRange> rows, variable_list& result) {
+void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const Tensors& weights, const Tensors& dy,
+                     const std::vector<bool>& wanted, bool of_x, bool of_bias, std::vector<RowRange> rows,
+                     Tensors& result) {
   NarrowLayer layer{.x = x.const_data_ptr<float>(), .m = x.size(0), .k = x.size(1), .rows = std::move(rows)};
   for (size_t i = 0; i < weights.size(); ++i) {
     if (wanted[i]) result[2 + i] = at::empty_like(weights[i]);
@@ -138,79 +135,59 @@ void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const
   narrow_gradients(layer);
 }
 
-variable_list products(const Tensor& x, const std::optional<Tensor>& bias, at::TensorList weights, bool relu,
-                       bool bfloat16) {
-  variable_list y;
-  const float* b = bias ? bias->const_data_ptr<float>() : nullptr;
+Tensors products(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
+  Tensors y;
+  const float* bias = o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr;
   for (const auto& weight : weights)
-    y.push_back(bfloat16 ? product<at::BFloat16>(x, weight, b, relu) : product<float>(x, weight, b, relu));
+    y.push_back(o.bfloat16 ? product<at::BFloat16>(x, weight, bias, o.relu) : product<float>(x, weight, bias, o.relu));
   return y;
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static variable_list forward(AutogradContext* ctx, const Tensor& x, const std::optional<Tensor>& bias,
-                               at::TensorList weights, bool relu, bool bfloat16, const std::vector<int64_t>& rows) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    variable_list y = products(x, bias, weights, relu, bfloat16);
-    variable_list saved = {x, bias.value_or(Tensor()), relu ? y[0] : Tensor()};
-    saved.insert(saved.end(), weights.begin(), weights.end());
-    ctx->save_for_backward(saved);
-    ctx->saved_data["bfloat16"] = bfloat16;
-    ctx->saved_data["rows"] = rows;
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return ctx->saved_data["bfloat16"].toBool() ? backward_in<at::BFloat16>(ctx, grads)
-                                                : backward_in<float>(ctx, grads);
-  }
-
- private:
-  template <class T>
-  static variable_list backward_in(AutogradContext* ctx, const variable_list& grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "linear: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &bias = saved[1], &y = saved[2];
-    const variable_list weights(saved.begin() + 3, saved.end());
-    const int64_t m = x.size(0), k = x.size(1);
-    std::vector<Tensor> dy;
-    for (size_t i = 0; i < grads.size(); ++i)
-      dy.push_back(grads[i].defined() ? grads[i].contiguous() : at::zeros({m, weights[i].size(0)}, x.options()));
-    std::vector<RowRange> rows;
-    const auto given = ctx->saved_data["rows"].toIntVector();
-    for (size_t i = 0; i < given.size(); i += 2) rows.push_back({given[i], given[i + 1]});
-    if (rows.empty()) rows.push_back({0, m});
-
-    variable_list result(2 + weights.size() + 3);
-    const size_t first = bias.defined() ? 2 : 1;  // the first weight's number among the tensors given
-    std::vector<bool> wanted;
-    for (size_t i = 0; i < weights.size(); ++i) wanted.push_back(ctx->needs_input_grad(first + i));
-    const bool of_x = ctx->needs_input_grad(0), of_bias = bias.defined() && ctx->needs_input_grad(1);
-    if constexpr (std::is_same_v<T, float>)
-      if (narrow(m, k, columns_of(weights))) {
-        narrow_backward(x, bias, y, weights, dy, wanted, of_x, of_bias, std::move(rows), result);
-        return result;
-      }
-    if (y.defined()) dy[0] = through_relu(dy[0], y);
-    if (of_x) result[0] = gradient_of_x<T>(dy, weights, k, rows);
-    if (of_bias) {
-      result[1] = at::empty_like(bias);
-      column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
+/// Of x, of the bias, and of the weights. Saved are x, the bias, y where it went through relu, and the weights.
+template <class T>
+Tensors gradients(const Received& r, std::vector<RowRange> rows) {
+  const Tensor &x = r.saved[0], &bias = r.saved[1], &y = r.saved[2];
+  const Tensors weights(r.saved.begin() + 3, r.saved.end());
+  const int64_t m = x.size(0), k = x.size(1);
+  Tensors dy, result(2 + weights.size());
+  for (const auto& gradient : r.gradients) dy.push_back(gradient.contiguous());
+  if (rows.empty()) rows.push_back({0, m});
+  const std::vector<bool> wanted(r.wanted.begin() + 2, r.wanted.end());
+  const bool of_x = r.wanted[0], of_bias = r.wanted[1];
+  if constexpr (std::is_same_v<T, float>)
+    if (narrow(m, k, columns_of(weights))) {
+      narrow_backward(x, bias, y, weights, dy, wanted, of_x, of_bias, std::move(rows), result);
+      return result;
     }
-    const auto dw = gradients_of_weights<T>(dy, wanted, x);
-    std::copy(dw.begin(), dw.end(), result.begin() + 2);
-    return result;
+  if (y.defined()) dy[0] = through_relu(dy[0], y);
+  if (of_x) result[0] = gradient_of_x<T>(dy, weights, k, rows);
+  if (of_bias) {
+    result[1] = at::empty_like(bias);
+    column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
   }
-};
+  const auto dw = gradients_of_weights<T>(dy, wanted, x);
+  std::copy(dw.begin(), dw.end(), result.begin() + 2);
+  return result;
+}
+
+/// The products of contiguous tensors, with a gradient.
+Tensors products_with_gradient(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
+  const Tensors y = below_autograd([&] { return products(x, weights, o); });
+  Tensors inputs = {x, o.bias}, saved = {x, o.bias, o.relu ? y[0] : Tensor()};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  saved.insert(saved.end(), weights.begin(), weights.end());
+  std::vector<RowRange> rows;
+  for (const auto& [begin, end] : o.gradient_rows) rows.push_back({begin, end});
+  const auto backward = o.bfloat16 ? gradients<at::BFloat16> : gradients<float>;
+  return with_gradient(inputs, y, {"linear", saved, [=](const Received& r) { return backward(r, rows); }});
+}
 
 /// bfloat16 weights of float32 inputs.
 bool rounded(const Tensor& x, const Tensor& weight) {
   return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kBFloat16;
 }
 
-void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+void check(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   TORCH_CHECK(!weights.empty() && x.dim() >= 1, "linear: needs an input of at least one dimension, and a weight");
   for (const auto& weight : weights)
     TORCH_CHECK(weight.dim() == 2 && weight.size(1) == x.size(-1) && weight.device() == x.device() &&
@@ -235,8 +212,8 @@ void check(const Tensor& x, const std::vector<Tensor>& weights, const LinearOpti
   }
 }
 
-std::vector<Tensor> rounded_layers(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
-  std::vector<Tensor> all;
+Tensors rounded_layers(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
+  Tensors all;
   auto shape = x.sizes().vec();
   for (const auto& weight : weights) {
     Tensor y = rounded_linear(at::reshape(x, {-1, x.size(-1)}), weight);
@@ -269,19 +246,19 @@ bool has_bfloat16_products(at::Device device) {
   return has;
 }
 
-std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, const LinearOptions& o) {
+Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   check(x, weights, o);
   const auto plain = [](const Tensor& w) { return w.is_contiguous() && w.numel() > 0; };
   if (few_rows(x) && std::all_of(weights.begin(), weights.end(), plain) && (!o.bias.defined() || plain(o.bias)))
     return few_rows_of(x, weights, o);
   const bool rounds = rounded(x, weights[0]);
   const int64_t k = x.size(-1), m = k == 0 ? 0 : x.numel() / k;
-  std::vector<Tensor> y;
+  Tensors y;
   const bool few = m <= kFewRows;
   const bool nothing = m == 0 || std::any_of(weights.begin(), weights.end(), [](auto& w) { return w.numel() == 0; });
   if ((o.bfloat16 || rounds) && !x.device().is_cpu() && !nothing) return rounded_layers(x, weights, o);
   if (rounds && (!few || nothing)) {
-    std::vector<Tensor> wide;
+    Tensors wide;
     for (const auto& weight : weights) wide.push_back(weight.to(at::kFloat));
     LinearOptions options = o;
     options.bfloat16 = !few && has_bfloat16_products(x.device());
@@ -294,18 +271,17 @@ std::vector<Tensor> linear(const Tensor& x, const std::vector<Tensor>& weights, 
     }
     return y;
   }
-  std::vector<int64_t> rows;
-  for (const auto& [begin, end] : o.gradient_rows) rows.insert(rows.end(), {begin, end});
-  variable_list contiguous;
+  Tensors contiguous;
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = reshaped(x, {m, k}).contiguous();
-  const auto bias = o.bias.defined() ? std::optional<Tensor>(o.bias.contiguous()) : std::nullopt;
+  LinearOptions options = o;
+  if (o.bias.defined()) options.bias = o.bias.contiguous();
   if (few)
-    y = few_rows_of(flat, contiguous, {.bias = bias.value_or(Tensor()), .relu = o.relu});
+    y = few_rows_of(flat, contiguous, options);
   else if (at::GradMode::is_enabled())
-    y = Function::apply(flat, bias, at::TensorList(contiguous), o.relu, o.bfloat16, rows);
+    y = products_with_gradient(flat, contiguous, options);
   else
-    y = products(flat, bias, contiguous, o.relu, o.bfloat16);
+    y = products(flat, contiguous, options);
   auto shape = x.sizes().vec();
   for (auto& result : y) {
     shape.back() = result.size(1);

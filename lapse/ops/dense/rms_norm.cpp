@@ -1,18 +1,16 @@
 #include "lapse/ops/dense/rms_norm.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/dense/row_pieces.h"
+#include "lapse/ops/own_gradient.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 Tensor normalise(const Tensor& x, const Tensor& weight, double epsilon) {
   const int64_t n = x.size(-1);
@@ -26,31 +24,16 @@ Tensor normalise(const Tensor& x, const Tensor& weight, double epsilon) {
   return y;
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double epsilon) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({x, weight});
-    ctx->saved_data["epsilon"] = epsilon;
-    return normalise(x, weight, epsilon);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "rms_norm: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], dy = grads[0].contiguous();
-    const auto epsilon = static_cast<float>(ctx->saved_data["epsilon"].toDouble());
-    const int64_t n = x.size(-1);
-    Tensor dx = at::empty(x.sizes(), x.options()), dweight = at::zeros({kRowPieces, n}, x.options());
-    for_each_piece_of_rows(x.numel() / n, n, [&](int64_t i, int64_t begin, int64_t rows) {
-      rms_norm_rows_backward(dy.const_data_ptr<float>() + begin * n, x.const_data_ptr<float>() + begin * n,
-                             weight.const_data_ptr<float>(), epsilon, rows, n, dx.mutable_data_ptr<float>() + begin * n,
-                             dweight.mutable_data_ptr<float>() + i * n);
-    });
-    return {dx, dweight.sum(0), Tensor()};
-  }
-};
+std::vector<Tensor> gradients(const Tensor& dy, const Tensor& x, const Tensor& weight, double epsilon) {
+  const int64_t n = x.size(-1);
+  Tensor dx = at::empty(x.sizes(), x.options()), dweight = at::zeros({kRowPieces, n}, x.options());
+  for_each_piece_of_rows(x.numel() / n, n, [&](int64_t i, int64_t begin, int64_t rows) {
+    rms_norm_rows_backward(dy.const_data_ptr<float>() + begin * n, x.const_data_ptr<float>() + begin * n,
+                           weight.const_data_ptr<float>(), static_cast<float>(epsilon), rows, n,
+                           dx.mutable_data_ptr<float>() + begin * n, dweight.mutable_data_ptr<float>() + i * n);
+  });
+  return {dx, dweight.sum(0)};
+}
 
 }  // namespace
 
@@ -62,7 +45,11 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || x.numel() == 0)
     return at::rms_norm(x, weight.sizes(), weight, epsilon);
   const Tensor from = x.contiguous(), w = weight.contiguous();
-  return at::GradMode::is_enabled() ? Function::apply(from, w, epsilon) : normalise(from, w, epsilon);
+  const Tensor y = normalise(from, w, epsilon);
+  if (!at::GradMode::is_enabled()) return y;
+  return with_gradient({from, w}, y, {"rms_norm", {from, w}, [epsilon](const Received& r) {
+                                        return gradients(r.gradients[0].contiguous(), r.saved[0], r.saved[1], epsilon);
+                                      }});
 }
 
 }  // namespace lapse

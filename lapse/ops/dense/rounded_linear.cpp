@@ -1,15 +1,12 @@
 #include "lapse/ops/dense/rounded_linear.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include "lapse/ops/aten.h"
+#include "lapse/ops/own_gradient.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 Tensor rounded(const Tensor& x) { return x.to(at::kBFloat16); }
 
@@ -19,29 +16,20 @@ Tensor product(const Tensor& a, const Tensor& b) {
   return a.is_cuda() ? at::mm(a, b, at::kFloat) : at::mm(a.to(at::kFloat), b.to(at::kFloat));
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    const Tensor a = rounded(x), w = rounded(weight);
-    ctx->save_for_backward({a, w});
-    return product(a, w.t());
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "linear: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto saved = ctx->get_saved_variables();
-    const Tensor dy = rounded(grads[0]);
-    variable_list result(2);
-    if (ctx->needs_input_grad(0)) result[0] = product(dy, saved[1]);
-    if (ctx->needs_input_grad(1)) result[1] = product(dy.t(), saved[0]);
-    return result;
-  }
-};
+std::vector<Tensor> gradients(const Received& r) {
+  const Tensor dy = rounded(r.gradients[0]);
+  return {r.wanted[0] ? product(dy, r.saved[1]) : Tensor(), r.wanted[1] ? product(dy.t(), r.saved[0]) : Tensor()};
+}
 
 }  // namespace
 
-Tensor rounded_linear(const Tensor& x, const Tensor& weight) { return Function::apply(x, weight); }
+Tensor rounded_linear(const Tensor& x, const Tensor& weight) {
+  Tensor a, w;
+  const Tensor y = below_autograd([&] {
+    a = rounded(x), w = rounded(weight);
+    return product(a, w.t());
+  });
+  return with_gradient({x, weight}, y, {"linear", {a, w}, gradients});
+}
 
 }  // namespace lapse

@@ -1,20 +1,18 @@
 #include "lapse/ops/dense/swiglu.h"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/layer_passes.h"
+#include "lapse/ops/own_gradient.h"
 #include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 /// Calls f(first element, elements) for pieces of n elements.
 template <class F>
@@ -31,28 +29,15 @@ Tensor gated(const Tensor& gate, const Tensor& x) {
   return y;
 }
 
-class Function : public torch::autograd::Function<Function> {
- public:
-  static Tensor forward(AutogradContext* ctx, const Tensor& gate, const Tensor& x) {
-    at::AutoDispatchBelowADInplaceOrView below;
-    ctx->save_for_backward({gate, x});
-    return gated(gate, x);
-  }
-
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    TORCH_CHECK(!at::GradMode::is_enabled(), "swiglu: has no second derivatives (create_graph)");
-    at::AutoDispatchBelowADInplaceOrView below;
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &gate = saved[0], &x = saved[1], dy = grads[0].contiguous();
-    Tensor dgate = at::empty(x.sizes(), x.options()), dx = at::empty(x.sizes(), x.options());
-    for_each_piece(x.numel(), [&](int64_t at, int64_t n) {
-      swiglu_pass_backward(dy.const_data_ptr<float>() + at, gate.const_data_ptr<float>() + at,
-                           x.const_data_ptr<float>() + at, n, dgate.mutable_data_ptr<float>() + at,
-                           dx.mutable_data_ptr<float>() + at);
-    });
-    return {dgate, dx};
-  }
-};
+std::vector<Tensor> gradients(const Tensor& dy, const Tensor& gate, const Tensor& x) {
+  Tensor dgate = at::empty(x.sizes(), x.options()), dx = at::empty(x.sizes(), x.options());
+  for_each_piece(x.numel(), [&](int64_t at, int64_t n) {
+    swiglu_pass_backward(dy.const_data_ptr<float>() + at, gate.const_data_ptr<float>() + at,
+                         x.const_data_ptr<float>() + at, n, dgate.mutable_data_ptr<float>() + at,
+                         dx.mutable_data_ptr<float>() + at);
+  });
+  return {dgate, dx};
+}
 
 }  // namespace
 
@@ -62,7 +47,11 @@ Tensor swiglu(const Tensor& gate, const Tensor& x) {
               x.scalar_type(), " ", x.sizes());
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu()) return at::silu(gate) * x;
   const Tensor a = gate.contiguous(), b = x.contiguous();
-  return at::GradMode::is_enabled() ? Function::apply(a, b) : gated(a, b);
+  const Tensor y = gated(a, b);
+  if (!at::GradMode::is_enabled()) return y;
+  return with_gradient({a, b}, y, {"swiglu", {a, b}, [](const Received& r) {
+                                     return gradients(r.gradients[0].contiguous(), r.saved[0], r.saved[1]);
+                                   }});
 }
 
 }  // namespace lapse
