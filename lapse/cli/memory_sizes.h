@@ -9,7 +9,7 @@
 
 namespace lapse {
 
-/// "memory_mean", of all layers, and "layers": memory_mean and memory_max of each.
+/// "memory_mean", of all layers, and "layers": of each what to_json has.
 nlohmann::ordered_json memory_of(const std::vector<EvaluationResult::LayerMemory>& layers);
 
 /// The same for people, out of that JSON.

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/model/likelihood.h"
 #include "lapse/ops/aten.h"
@@ -79,10 +81,39 @@ TokenLosses losses_of(const TokenBlock& block, const Likelihood& found, const st
   return losses;
 }
 
+/// [3] of float64: the sum of the values that are not NaN, how many there are, and their maximum.
+Tensor summary(const Tensor& values) {
+  const Tensor all = values.to(at::kDouble), none = all.isnan();
+  return at::stack({at::where(none, 0, all).sum(), at::logical_not(none).sum().to(at::kDouble),
+                    at::where(none, -std::numeric_limits<double>::infinity(), all).max()});
+}
+
+void join(Tensor& all, const Tensor& next) {
+  all = all.defined() ? lapse::cat({(all + next).narrow(0, 0, 2), at::maximum(all, next).narrow(0, 2, 1)}) : next;
+}
+
+void join(EvaluationResult::LayerMemory::Told& all, double sum, double count, double max) {
+  if (count == 0) return;
+  all.max = all.count > 0 ? std::max(all.max, max) : max;
+  all.sum += sum, all.count += count;
+  all.mean = all.sum / all.count;
+}
+
 }  // namespace
 
+nlohmann::ordered_json to_json(const EvaluationResult::LayerMemory& layer) {
+  nlohmann::ordered_json json = {{"memory_mean", layer.mean}, {"memory_max", layer.max}};
+  if (layer.readable > 0) json["deleted"] = layer.deleted / layer.readable;
+  for (const auto& [name, values] : layer.told) json[name + "_mean"] = values.mean, json[name + "_max"] = values.max;
+  return json;
+}
+
 Evaluator::Evaluator(Transformer& model, bool any_loss)
-    : model_(model), any_loss_(any_loss), sizes_(model.layers().size()), answers_(std::make_unique<Answers>()) {
+    : model_(model),
+      any_loss_(any_loss),
+      sizes_(model.layers().size()),
+      told_(sizes_.size()),
+      answers_(std::make_unique<Answers>()) {
   result_.layers.resize(sizes_.size());
 }
 
@@ -113,8 +144,9 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   result_.tokens += block.tokens();
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
-    result_.layers[l] = {sizes_[l].memory_mean(), std::max(result_.layers[l].max, y.reports[l].memory_max),
-                         sizes_[l].memory_sum, static_cast<double>(sizes_[l].queries)};
+    sizes_[l].readable += y.reports[l].readable, sizes_[l].deleted += y.reports[l].deleted;
+    sizes_[l].memory_max = std::max(sizes_[l].memory_max, y.reports[l].memory_max);
+    for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], summary(values));
   }
   if (each) *each = losses_of(block, found, y.reports);
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -122,6 +154,18 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
 
 EvaluationResult Evaluator::finish() {
   answers_->finish();
+  for (size_t l = 0; l < sizes_.size(); ++l) {
+    auto& layer = result_.layers[l];
+    const auto& all = sizes_[l];
+    layer = {.mean = all.memory_mean(), .max = all.memory_max, .sum = all.memory_sum};
+    layer.queries = static_cast<double>(all.queries);
+    layer.readable = static_cast<double>(all.readable), layer.deleted = static_cast<double>(all.deleted);
+    for (const auto& [name, device] : told_[l]) {
+      const Tensor values = device.to(at::kCPU).contiguous();
+      const auto* of = values.const_data_ptr<double>();
+      join(layer.told[name], of[0], of[1], of[2]);
+    }
+  }
   Score& score = result_.score;
   score.answers = answers_->all(), score.right_answers = answers_->right();
   result_.nats = score.scored > 0 ? score.nats / static_cast<double>(score.scored) : 0;
@@ -137,7 +181,8 @@ std::vector<double> numbers_of(const EvaluationResult& part) {
   for (const int64_t count : {part.tokens, score.scored, score.bytes.all, score.bytes.unknown, score.right,
                               score.answers, score.right_answers})
     all.push_back(static_cast<double>(count));
-  for (const auto& layer : part.layers) all.insert(all.end(), {layer.sum, layer.queries, layer.max});
+  for (const auto& layer : part.layers)
+    all.insert(all.end(), {layer.sum, layer.queries, layer.max, layer.readable, layer.deleted});
   return all;
 }
 
@@ -149,8 +194,29 @@ void add(EvaluationResult& all, const double* next) {
     *count += std::llround(*next++);
   for (auto& layer : all.layers) {
     layer.sum += *next++, layer.queries += *next++, layer.max = std::max(layer.max, *next++);
+    layer.readable += *next++, layer.deleted += *next++;
     layer.mean = layer.queries > 0 ? layer.sum / layer.queries : 0;
   }
+}
+
+/// What the method tells, as text for other ranks: of each part and layer, by name, sum, count and maximum.
+std::string told_of(const std::vector<EvaluationResult>& parts) {
+  Json all = Json::array();
+  for (const auto& part : parts) {
+    Json& layers = all.emplace_back(Json::array());
+    for (const auto& layer : part.layers) {
+      Json& told = layers.emplace_back(Json::object());
+      for (const auto& [name, values] : layer.told) told[name] = {values.sum, values.count, values.max};
+    }
+  }
+  return all.dump();
+}
+
+void add_told(EvaluationResult& all, const std::string& text) {
+  for (const Json& layers : parse_json(text, "what a rank tells of its memory"))
+    for (size_t l = 0; l < layers.size(); ++l)
+      for (const auto& [name, values] : layers[l].items())
+        join(all.layers[l].told[name], values[0].get<double>(), values[1].get<double>(), values[2].get<double>());
 }
 
 /// Of all parts, on every rank. Each rank fills its own parts' lines of a table of zeros, so that sums over ranks are
@@ -166,6 +232,7 @@ EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) 
   EvaluationResult all;
   all.layers.resize(own[0].layers.size());
   for (int64_t p = 0; p < count * group.size(); ++p) add(all, table.data() + p * width);
+  for (const auto& text : group.gather(told_of(own))) add_told(all, text);
   all.seconds /= static_cast<double>(group.size());  // they read at the same time
   all.nats = all.score.scored > 0 ? all.score.nats / static_cast<double>(all.score.scored) : 0;
   return all;

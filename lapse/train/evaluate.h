@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "lapse/core/group.h"
@@ -35,10 +38,21 @@ struct EvaluationResult {
   struct LayerMemory {
     double mean = 0, max = 0;     ///< |C_t| over queries that are no padding
     double sum = 0, queries = 0;  ///< of which the mean is made
+    double readable = 0,
+           deleted = 0;  ///< rows that a block could read, and of them those deleted after it; of all blocks
+    struct Told {
+      double mean = 0, max = 0;
+      double sum = 0, count = 0;  ///< of which the mean is made
+    };
+    std::map<std::string, Told> told;  ///< what the method tells of the rows, such as their spans; of the first rank
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
+
+/// As in the lines of metrics.jsonl: memory_mean, memory_max, deleted (a fraction; of texts), and NAME_mean, NAME_max
+/// of what the method tells.
+nlohmann::ordered_json to_json(const EvaluationResult::LayerMemory& layer);
 
 /// Reads blocks, one after the other, and sums up.
 class Evaluator {
@@ -60,6 +74,7 @@ class Evaluator {
   bool any_loss_;
   ModelMemory memory_;
   std::vector<LayerReport> sizes_;  // of all blocks
+  std::vector<Columns> told_;       // of each layer, on its device: sum, count and maximum of what the method tells
   std::unique_ptr<Answers> answers_;
   EvaluationResult result_;
 };

@@ -78,7 +78,7 @@ void RunRecord::validation(int64_t update, const EvaluationResult& result) {
   const auto figures = problem_.figures(result.score);
   const Figure& main = figures.at(0);
   Json layers = Json::array();
-  for (const auto& layer : result.layers) layers.push_back({{"memory_mean", layer.mean}, {"memory_max", layer.max}});
+  for (const auto& layer : result.layers) layers.push_back(to_json(layer));
   Json line = Json::object(), entry = {{"update", update}};
   if (result.score.scored > 0) line["loss"] = entry["loss"] = result.nats;
   if (std::isfinite(main.value)) entry[main.tag] = main.value;  // a perplexity may be beyond all numbers
