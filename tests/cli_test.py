@@ -68,7 +68,7 @@ class Train(ProgramTest):
                 )
             else:
                 self.assertEqual(list(line), "update split loss bpb layers tokens_per_second".split())
-                self.assertEqual(set(line["layers"][0]), {"memory_mean", "memory_max"})
+                self.assertEqual(set(line["layers"][0]), set("memory_mean memory_max span_mean span_max".split()))
         fixed = metrics(shared / "fixed")[-1]["layers"]
         self.assertEqual([layer["memory_max"] for layer in fixed], [12, 12])
 

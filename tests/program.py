@@ -1,6 +1,7 @@
 """Runs the program as a user would, for the tests that need it. LAPSE_PROGRAM names it."""
 
 import json
+import math
 import os
 import pathlib
 import random
@@ -146,6 +147,14 @@ class ProgramTest(unittest.TestCase):
 
     def succeed_json(self, *arguments):
         return json.loads(self.succeed(*arguments, "--json").stdout)
+
+    def same_memory(self, one, other):
+        """Two results of `lapse eval`: the same numbers of each layer, but for the order of their sums."""
+        self.assertEqual(len(one["layers"]), len(other["layers"]))
+        for a, b in zip(one["layers"], other["layers"]):
+            self.assertEqual(list(a), list(b))
+            for name in a:
+                self.assertTrue(math.isclose(a[name], b[name], rel_tol=1e-6), (name, a[name], b[name]))
 
     def refuse(self, *arguments, says=(), status=None, warns=False, **options):
         """Runs what cannot work: one clear line on stderr, that has all the words of `says`."""

@@ -9,7 +9,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// As autograd's context keeps it.
+/// The backward pass, as autograd's context keeps it.
 struct Kept : torch::CustomClassHolder {
   const char* name = nullptr;
   decltype(OwnGradient::backward) backward;

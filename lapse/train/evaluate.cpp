@@ -103,7 +103,6 @@ void join(EvaluationResult::LayerMemory::Told& all, double sum, double count, do
 
 nlohmann::ordered_json to_json(const EvaluationResult::LayerMemory& layer) {
   nlohmann::ordered_json json = {{"memory_mean", layer.mean}, {"memory_max", layer.max}};
-  if (layer.readable > 0) json["deleted"] = layer.deleted / layer.readable;
   for (const auto& [name, values] : layer.told) json[name + "_mean"] = values.mean, json[name + "_max"] = values.max;
   return json;
 }
@@ -144,7 +143,6 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   result_.tokens += block.tokens();
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
-    sizes_[l].readable += y.reports[l].readable, sizes_[l].deleted += y.reports[l].deleted;
     sizes_[l].memory_max = std::max(sizes_[l].memory_max, y.reports[l].memory_max);
     for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], summary(values));
   }
@@ -159,7 +157,6 @@ EvaluationResult Evaluator::finish() {
     const auto& all = sizes_[l];
     layer = {.mean = all.memory_mean(), .max = all.memory_max, .sum = all.memory_sum};
     layer.queries = static_cast<double>(all.queries);
-    layer.readable = static_cast<double>(all.readable), layer.deleted = static_cast<double>(all.deleted);
     for (const auto& [name, device] : told_[l]) {
       const Tensor values = device.to(at::kCPU).contiguous();
       const auto* of = values.const_data_ptr<double>();
@@ -181,8 +178,7 @@ std::vector<double> numbers_of(const EvaluationResult& part) {
   for (const int64_t count : {part.tokens, score.scored, score.bytes.all, score.bytes.unknown, score.right,
                               score.answers, score.right_answers})
     all.push_back(static_cast<double>(count));
-  for (const auto& layer : part.layers)
-    all.insert(all.end(), {layer.sum, layer.queries, layer.max, layer.readable, layer.deleted});
+  for (const auto& layer : part.layers) all.insert(all.end(), {layer.sum, layer.queries, layer.max});
   return all;
 }
 
@@ -194,7 +190,6 @@ void add(EvaluationResult& all, const double* next) {
     *count += std::llround(*next++);
   for (auto& layer : all.layers) {
     layer.sum += *next++, layer.queries += *next++, layer.max = std::max(layer.max, *next++);
-    layer.readable += *next++, layer.deleted += *next++;
     layer.mean = layer.queries > 0 ? layer.sum / layer.queries : 0;
   }
 }

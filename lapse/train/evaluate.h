@@ -38,13 +38,12 @@ struct EvaluationResult {
   struct LayerMemory {
     double mean = 0, max = 0;     ///< |C_t| over queries that are no padding
     double sum = 0, queries = 0;  ///< of which the mean is made
-    double readable = 0,
-           deleted = 0;  ///< rows that a block could read, and of them those deleted after it; of all blocks
     struct Told {
       double mean = 0, max = 0;
       double sum = 0, count = 0;  ///< of which the mean is made
     };
-    std::map<std::string, Told> told;  ///< what the method tells of the rows, such as their spans; of the first rank
+    std::map<std::string, Told>
+        told;  ///< what the method tells of the rows, such as their spans; on the first rank alone
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
