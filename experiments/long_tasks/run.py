@@ -40,7 +40,8 @@ def main():
     columns = {
         "first validation all right, update": all_right,
         "test loss, nats": sweep.measured("loss", "{:.2g}"),
-        "test accuracy, %": sweep.measured("accuracy", "{:.2f}", times=100),
+        "test accuracy, %": sweep.measured("accuracy", "{:.3f}", times=100),
+        "test answers right, %": sweep.measured("answer_accuracy", "{:.2f}", times=100),
         "out of distribution, %": unseen,
     }
     sweep.table(HERE, sweep.main(HERE, list(runs()), __doc__), sweep.UPDATES | columns)
