@@ -5,7 +5,7 @@
 // asks for one run: the working directory and the arguments, each ended by a zero byte, and with them three descriptors
 // for the run's standard input, output and error. A forked child goes on into main, as if it had been started so. The
 // answers: the child's process id, and once it has ended, its status as of wait(2). The other end of the socket is in
-// program.py.
+// starter.py.
 #include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

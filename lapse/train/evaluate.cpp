@@ -208,10 +208,13 @@ std::string told_of(const std::vector<EvaluationResult>& parts) {
 }
 
 void add_told(EvaluationResult& all, const std::string& text) {
+  const auto number = [](const Json& value) {  // JSON has no infinity and no NaN
+    return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  };
   for (const Json& layers : parse_json(text, "what a rank tells of its memory"))
     for (size_t l = 0; l < layers.size(); ++l)
       for (const auto& [name, values] : layers[l].items())
-        join(all.layers[l].told[name], values[0].get<double>(), values[1].get<double>(), values[2].get<double>());
+        join(all.layers[l].told[name], number(values[0]), number(values[1]), number(values[2]));
 }
 
 /// Of all parts, on every rank. Each rank fills its own parts' lines of a table of zeros, so that sums over ranks are

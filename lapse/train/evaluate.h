@@ -42,15 +42,13 @@ struct EvaluationResult {
       double mean = 0, max = 0;
       double sum = 0, count = 0;  ///< of which the mean is made
     };
-    std::map<std::string, Told>
-        told;  ///< what the method tells of the rows, such as their spans; on the first rank alone
+    std::map<std::string, Told> told;  ///< by the method, of the rows, such as their spans; the first rank alone has it
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
 
-/// As in the lines of metrics.jsonl: memory_mean, memory_max, deleted (a fraction; of texts), and NAME_mean, NAME_max
-/// of what the method tells.
+/// As in the lines of metrics.jsonl: memory_mean, memory_max, and NAME_mean, NAME_max of what the method tells.
 nlohmann::ordered_json to_json(const EvaluationResult::LayerMemory& layer);
 
 /// Reads blocks, one after the other, and sums up.
