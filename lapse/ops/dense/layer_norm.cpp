@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <optional>
 #include <vector>
 
 #include "lapse/ops/aten.h"
