@@ -61,7 +61,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
                               : at::full({1}, INFINITY, floats);
   const Tensor start = aligned(x.start), time = aligned(x.time);
   const Tensor until = x.until ? aligned(*x.until) : time;
-  const Tensor counts = at::empty({B, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
+  const Tensor counts = at::empty({B, 2, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
   seen.count = at::empty({B}, ints);
   seen.packed = at::empty({kLines, N}, ints);
   seen.spans = at::empty({N}, floats);

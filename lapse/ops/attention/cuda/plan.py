@@ -47,7 +47,7 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
         span = row_span.float().contiguous()
     elif head_span is not None:
         span = head_span.float().amin(0, keepdim=True)
-    counts, ramp_sums, count = new((B, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
+    counts, ramp_sums, count = new((B, 2, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
     packed, spans = new((rows.LINES, max(N, 1)), torch.int32), new(max(N, 1), torch.float32)
     steps = K.bit_length()
     flags = [int(until is not None), int(row_span is not None), int(row_span is not None)]

@@ -1,9 +1,10 @@
 """Kernels that find which rows each block of queries reads: the plan of a call, made on the device.
 
 Rows that no query of the block sees are left out first, so that everything after costs what the surviving rows cost. Of
-the others, packed per sample in their order, each block of ROWS rows has a range of queries that see it, and each block
-of queries a list of the row blocks it reads. Nothing of the size of queries x rows is made but these lists, one number
-for each pair of blocks. All depends on the inputs alone, and nothing is added by atomics.
+the others, packed per sample (with row spans: those that last first; else in their order), each block of ROWS rows has a
+range of queries that see it, and each block of queries a list of the row blocks it reads. Nothing of the size of
+queries x rows is made but these lists, one number for each pair of blocks. All depends on the inputs alone, and nothing
+is added by atomics.
 """
 
 import triton
@@ -56,23 +57,36 @@ def _ranges(rows, valid, begin, time, until, span, K, steps, ramp, min_age, max_
     return age, first, last, whole, count, tl.where(count > 0, ramp_sum, 0.0), seen
 
 
+@triton.jit
+def _lasting(first, last, whole, seen, K, row_spans):
+    """With row spans: the rows that all queries see with m = 1. They are packed before the others, so that one row on
+    the ramp among many does not take its whole block to the slower steps."""
+    return seen & (row_spans != 0) & (first <= 0) & (last >= K - 1) & (whole >= K - 1)
+
+
 @entry
 def rows_count(offsets, start, time, until, span, counts, ramp_sums, K, steps, chunks, ramp, min_age, max_age,
                has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
-    """How many rows of each chunk some query sees, and the sum of r over them. Grid: chunks, samples."""
+    """How many rows of each chunk are lasting, and how many others some query sees; and the sum of r over them. Grid:
+    chunks, samples."""
     c, b = tl.program_id(0), tl.program_id(1)
     rows = tl.load(offsets + b) + c * CHUNK + tl.arange(0, CHUNK)
     valid = rows < tl.load(offsets + b + 1)
-    _, _, _, _, _, ramp_sum, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps, ramp, min_age,
-                                            max_age, has_until, row_spans, span_stride)  # fmt: skip
-    tl.store(counts + b * chunks + c, tl.sum(seen.to(tl.int32), 0))
+    _, first, last, whole, _, ramp_sum, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps,
+                                                       ramp, min_age, max_age, has_until, row_spans,
+                                                       span_stride)  # fmt: skip
+    lasting = tl.sum(_lasting(first, last, whole, seen, K, row_spans).to(tl.int32), 0)
+    to = counts + b * 2 * chunks + c
+    tl.store(to, lasting)
+    tl.store(to + chunks, tl.sum(seen.to(tl.int32), 0) - lasting)
     tl.store(ramp_sums + b * chunks + c, tl.sum(ramp_sum, 0))
 
 
 @entry
 def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N, K, steps, chunks, ramp, min_age,
               max_age, has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
-    """The seen rows of each chunk, behind those of the chunks before it. Grid: chunks, samples."""
+    """The seen rows of each chunk: lasting ones behind those of the chunks before it, the others likewise behind all
+    lasting ones of the sample. Grid: chunks, samples."""
     c, b = tl.program_id(0), tl.program_id(1)
     base = tl.load(offsets + b)
     rows = base + c * CHUNK + tl.arange(0, CHUNK)
@@ -80,12 +94,18 @@ def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N
     age, first, last, whole, fading, _, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps,
                                                        ramp, min_age, max_age, has_until, row_spans,
                                                        span_stride)  # fmt: skip
-    before = 0
-    for i in range(0, c, CHUNK):
-        others = i + tl.arange(0, CHUNK)
-        before += tl.sum(tl.load(counts + b * chunks + others, mask=others < c, other=0), 0)
-    ones = seen.to(tl.int32)
-    to = base + before + tl.cumsum(ones, 0) - 1
+    before, others_before, all_lasting = 0, 0, 0
+    for i in range(0, chunks, CHUNK):
+        chunk = i + tl.arange(0, CHUNK)
+        at = counts + b * 2 * chunks + chunk
+        lasts = tl.load(at, mask=chunk < chunks, other=0)
+        before += tl.sum(tl.where(chunk < c, lasts, 0), 0)
+        all_lasting += tl.sum(lasts, 0)
+        others_before += tl.sum(tl.load(at + chunks, mask=chunk < c, other=0), 0)
+    lasting = _lasting(first, last, whole, seen, K, row_spans)
+    ones, others = lasting.to(tl.int32), (seen & (lasting == 0)).to(tl.int32)
+    others_before += all_lasting
+    to = base - 1 + tl.where(lasting, before + tl.cumsum(ones, 0), others_before + tl.cumsum(others, 0))
     tl.store(packed + INDEX * N + to, rows.to(tl.int32), mask=seen)
     tl.store(packed + AGE * N + to, _narrow(age), mask=seen)
     tl.store(packed + FIRST * N + to, _narrow(first), mask=seen)
@@ -95,7 +115,7 @@ def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N
     e = tl.load(span + rows * span_stride, mask=valid, other=0.0)
     tl.store(spans + to, e, mask=seen)
     if c == chunks - 1:
-        tl.store(count + b, before + tl.sum(ones, 0))
+        tl.store(count + b, others_before + tl.sum(others, 0))
 
 
 @entry

@@ -4,6 +4,8 @@ With c = dO . out (less the gradient of the log-sum-exp), Z' = Z + eps, and a = 
 
   d(m a) = (dO . v - c) / Z'       dspan = a d(m a) / R on the ramp       dlogit = a (m d(m a) - c eps / Z')
 
+1 / Z' is taken into a: exp(logit - lse - log Z').
+
 Each sum is one program's, in a fixed order: no atomics, the same gradients at every run.
 """
 
@@ -17,33 +19,26 @@ from lapse.ops.attention.ramp.cuda.tile import (
 
 
 @triton.jit
-def _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row, span_head, query,
+def _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row, span_head, query, N,
                SPAN: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr):  # fmt: skip
-    """Of a tile: the weights a' before dropout, the gradient of the logits, and of the spans where they fade."""
+    """Of a tile: the weights before dropout, the gradient of the logits, and ramp times that of the spans where they fade.
+    lse: with log Z' in it, so that a is a / Z'."""
     _, lse_of = across(query, lse, TURNED)
     _, c_of = across(query, c, TURNED)
-    if MASKED:
-        s = tl.where(visible, s, float("-inf"))
     a = tl.exp2(s - lse_of)
-    weight = a
-    d = dp - c_of
-    dspan = a
-    if SPAN:
-        _, share_of = across(query, share, TURNED)
-        d = d * share_of
-        rest = c_of * (epsilon * share_of)
-        if MASKED:
-            fade = fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, TURNED)
-            dspan = tl.where((fade > 0) & (fade < 1), a * d, 0.0) / ramp
-            weight = a * fade
-            d = d * fade
-        weight = weight * share_of
-        d = d - rest
-    return weight, a * d, dspan
+    if MASKED:
+        a = tl.where(visible, a, 0.0)
+    if SPAN and MASKED:
+        d = dp - c_of
+        fade = fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, TURNED)
+        dspan = tl.where((fade > 0) & (fade < 1), a * d, 0.0)
+        return a * fade, a * (d * fade - c_of * epsilon), dspan
+    else:
+        return a, a * (dp - c_of * (1 + epsilon)), a
 
 
 @triton.jit
-def _query_step(state, q_block, dout, lse, c, share, j, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
+def _query_step(state, q_block, dout, lse, c, j, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
                 dbias, offset, count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row, span_head, P,
                 has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr, ROWS: tl.constexpr,
                 SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
@@ -63,8 +58,8 @@ def _query_step(state, q_block, dout, lse, c, share, j, k, v, packed, spans, by_
                          query, False)  # fmt: skip
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    _, ds, _ = _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row,
-                          span_head, query, SPAN, MASKED, False)  # fmt: skip
+    _, ds, _ = _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row,
+                          span_head, query, N, SPAN, MASKED, False)  # fmt: skip
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
     if EXTRAS:
         # Ages of the rows that a query sees differ: each place is written once.
@@ -85,8 +80,8 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
                           epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, has_lse,
                           D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
                           EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dq without what comes from positions; c, lse and 1 / Z' into `sums` [3, B, H, K], which the pass over rows reads. dby_age
-    [B K H, P] and dbias [B K H, A]: gradients of the logits by age, zero before. Grid: blocks of queries, heads,
+    """dq without what comes from positions; c and lse + log Z' into `sums` [2, B, H, K], which the pass over rows reads.
+    dby_age [B K H, P] and dbias [B K H, A]: gradients of the logits by age, zero before. Grid: blocks of queries, heads,
     samples."""
     a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     query = a * QUERIES + tl.arange(0, QUERIES)
@@ -101,12 +96,11 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
     lse = tl.load(stats + line * 2, mask=inside, other=0.0) * LOG2E
     lse = tl.where(lse == float("-inf"), 0.0, lse)
     Z = tl.load(stats + line * 2 + 1, mask=inside, other=1.0) + epsilon
-    share = 1 / tl.where(Z > 0, Z, 1.0)
+    lse += tl.log2(tl.where(Z > 0, Z, 1.0))
     plane = tl.num_programs(2) * H * K
     to = sums + (b * H + h) * K + query
     tl.store(to, c, mask=inside)
     tl.store(to + plane, lse, mask=inside)
-    tl.store(to + 2 * plane, share, mask=inside)
     offset = tl.load(offsets + b)
     rows_count = tl.load(count + b)
     block = b * tl.num_programs(0) + a
@@ -118,13 +112,13 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
     old = tl.zeros([QUERIES], tl.float32)
     for i in range(0, whole):
         dq, young, old = _query_step(
-            (dq, young, old), q_block, dout, lse, c, share, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
+            (dq, young, old), q_block, dout, lse, c, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
             bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
             span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS,
             PRECISION)  # fmt: skip
     for i in range(blocks - part, blocks):
         dq, young, old = _query_step(
-            (dq, young, old), q_block, dout, lse, c, share, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
+            (dq, young, old), q_block, dout, lse, c, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
             bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
             span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True,
             PRECISION)  # fmt: skip
@@ -151,7 +145,6 @@ def _row_step(state, keys, values, a, at, inside, index, q, packed, spans, by_ag
     of = sums + (b * H + h) * K + query
     c = tl.load(of, mask=real, other=0.0)
     lse = tl.load(of + plane, mask=real, other=0.0)
-    share = tl.load(of + 2 * plane, mask=real, other=0.0)
     s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
     dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
     visible, age = 0, 0  # of a whole tile nobody asks
@@ -163,8 +156,8 @@ def _row_step(state, keys, values, a, at, inside, index, q, packed, spans, by_ag
                          query, True)  # fmt: skip
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
-    weight, ds, fading = _gradients(s, dp, lse, c, share, visible, age, spans, at, inside, ramp, epsilon, h, span_row,
-                                    span_head, query, SPAN, MASKED, True)  # fmt: skip
+    weight, ds, fading = _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row,
+                                    span_head, query, N, SPAN, MASKED, True)  # fmt: skip
     if SPAN and MASKED:
         dspan += tl.sum(fading, 1)
     if EXTRAS:
@@ -218,7 +211,7 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
                     span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, True,
                     PRECISION)  # fmt: skip
             if SPAN:
-                dspan += tl.where(h == 0, fading, 0.0)
+                dspan = dspan / ramp + tl.where(h == 0, fading, 0.0)
                 tl.store(grad_span + index * H + h, dspan, mask=inside)
             if EXTRAS:
                 tl.store(grad_logit + index * H + h, dlogit, mask=inside & (has_logit != 0))

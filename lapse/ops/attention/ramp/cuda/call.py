@@ -160,7 +160,7 @@ def ramp_attention_backward(grad_out, grad_ramp_sum, out, stats, q, k, v, offset
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
     grad_out, out, stats = c.widened(grad_out.to(q.dtype)), c.widened(out), stats.contiguous()
     grad_q, grad_k, grad_v = torch.empty_like(c.q), torch.zeros_like(c.k), torch.zeros_like(c.v)
-    sums = torch.empty((3, c.B, c.H, c.K), dtype=torch.float32, device=q.device)
+    sums = torch.empty((2, c.B, c.H, c.K), dtype=torch.float32, device=q.device)
     lse = sums if grad_lse is None else grad_lse.float().contiguous()
     dby_age, dbias = new(c.B * c.K * c.H, c.P, dtype=q.dtype), new(c.B * c.K * c.H, c.A)
 

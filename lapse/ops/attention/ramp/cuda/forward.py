@@ -20,7 +20,10 @@ def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, off
     at, inside, index = row_block(packed, offset, count, j, N, ROWS, MASKED)
     lanes = tl.arange(0, D)
     rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
-    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
+    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION)
+    unit = scale  # of s, until the exponential: one multiplication and addition a pair
+    if EXTRAS:
+        s, unit = s * scale, 1.0
     if MASKED:
         visible = visible_in(packed, at, inside, query, N, False)
         age = ages_of(packed, at, inside, query, N, False)
@@ -33,12 +36,12 @@ def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, off
     else:
         most = tl.maximum(largest, tl.max(s, 1))
         base = most
-    e = tl.exp2(s - base[:, None])
-    shrink = tl.exp2(largest - base)
+    e = tl.exp2(s * unit - (base * unit)[:, None])
+    shrink = tl.exp2((largest - base) * unit)
     total = total * shrink + tl.sum(e, 1)
     if SPAN:
         if MASKED:
-            e = e * fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, False)
+            e = e * fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, False)
         masked = masked * shrink + tl.sum(e, 1)
     if EXTRAS:
         if threshold > 0:
@@ -81,6 +84,8 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
             (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
             seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
             A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+    if not EXTRAS:
+        largest *= scale
     sees = total != 0
     if SPAN:
         weight = masked + epsilon * total

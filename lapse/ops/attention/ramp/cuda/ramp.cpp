@@ -135,7 +135,7 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
   const auto type = c.q.scalar_type();
   const Tensor dout = widened(grad_out.to(type), c.D), out = widened(y.out, c.D), stats = as_floats(y.stats);
   const Tensor ramp_sum = as_floats(grad_ramp_sum);
-  const Tensor sums = c.zeros({3, c.B, c.H, c.K});
+  const Tensor sums = c.zeros({2, c.B, c.H, c.K});
   const Tensor lse = grad_lse.defined() ? as_floats(grad_lse) : sums;
   Tensor dq = at::empty_like(c.q);
   const Tensor dk = c.zeros(c.k.sizes(), type), dv = c.zeros(c.v.sizes(), type);

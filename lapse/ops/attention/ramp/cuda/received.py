@@ -33,5 +33,5 @@ def ramp_received(q, k, packed, spans, by_age, logit, bias, offsets, count, rang
             s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                              query, True)  # fmt: skip
             weight = tl.exp2(tl.where(visible, s, float("-inf")) - lse_of) / Z_of
-            sums += tl.sum(weight * fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, True), 1)
+            sums += tl.sum(weight * fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, True), 1)
         tl.store(received + index * H + h, sums, mask=inside)

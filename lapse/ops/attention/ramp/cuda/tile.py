@@ -53,15 +53,19 @@ def ages_of(packed, at, inside, query, N, TURNED: tl.constexpr):
 
 @triton.jit
 def clamped(x):
-    """To [0, 1]; NaN stays NaN, which tl.maximum does not promise."""
-    return tl.where(x > 1, 1.0, tl.where(x < 0, 0.0, x))
+    """To [0, 1]; NaN stays NaN."""
+    nan: tl.constexpr = tl.PropagateNan.ALL
+    return tl.minimum(tl.maximum(x, 0.0, propagate_nan=nan), 1.0, propagate_nan=nan)
 
 
 @triton.jit
-def fade_of(spans, at, inside, age, ramp, h, span_row, span_head, query, TURNED: tl.constexpr):
-    """m. Spans are those of packed rows (span_row 1, span_head 0) or of heads (0, 1)."""
-    span, _ = across(tl.load(spans + at * span_row + h * span_head, mask=inside, other=0.0), query, TURNED)
-    return clamped((span - age.to(tl.float32)) / ramp + 1)
+def fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, TURNED: tl.constexpr):
+    """m. Spans are those of packed rows (span_row 1, span_head 0) or of heads (0, 1). Ages are added up as float32, whose
+    sums are exact up to 2^24: to convert each pair's age would take as long as its exponential."""
+    span, query_of = across(tl.load(spans + at * span_row + h * span_head, mask=inside, other=0.0), query.to(tl.float32),
+                            TURNED)  # fmt: skip
+    age, _ = across(tl.load(packed + AGE * N + at, mask=inside, other=0).to(tl.float32), query, TURNED)
+    return clamped((span - (age + query_of)) * (1 / ramp) + 1)
 
 
 @triton.jit
