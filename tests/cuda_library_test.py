@@ -20,7 +20,7 @@ from lapse.ops.cuda import signature
 from lapse.ops.cuda.fingerprint import fingerprint
 
 BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ramp.ROOT / "build" / "release"))
-VARIANTS = {v.name: v for v in signature.variants()}
+VARIANTS = {v.name: v for v in signature.variants(90)}
 CTYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 DTYPES = signature.DTYPES | {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
 

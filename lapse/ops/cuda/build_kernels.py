@@ -60,7 +60,7 @@ def usage(cubin):
 
 def build(name, arch):
     """An entry of the index, and the code: the cubin, and PTX where it is kept."""
-    variant = next(v for v in variants() if v.name == name)
+    variant = next(v for v in variants(arch) if v.name == name)
     compiled = compile_one(variant, arch)
     registers, spilled = usage(compiled.asm["cubin"])
     constants = dict(variant.constants)
@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", nargs="+", default=[""])
     args = parser.parse_args()
-    names = [v.name for v in variants() if any(part in v.name for part in args.only)]
+    names = [v.name for v in variants(args.archs[0]) if any(part in v.name for part in args.only)]
     work = [(name, arch) for arch in args.archs for name in names]
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         built = []

@@ -18,7 +18,7 @@ from lapse.ops.attention.selective.cuda import masking, prune
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTHS = (64, 128)  # of heads; narrower ones are padded
 ROWS = (16, 32, 64, 128)  # of the blocks that the tiles ask for
-DECODE_HEADS = (16, 32)  # that share a key
+DECODE_HEADS = {"ramp_decode": (1, 16, 32), "selective_decode": (16, 32)}  # that share a key
 
 _TYPES = {
     "*{}": "q k v out grad_out grad_q grad_k grad_v by_age dby_age select_q select_k position",
@@ -51,8 +51,8 @@ class Variant:
         return [(n, "constexpr" if n in fixed else _TYPE_OF.get(n, "i32").format(self.element)) for n in names]
 
 
-def _attention(kernel, name, element, width, extras, spans=None, **more):
-    t = tile(name, DTYPES[element], width, extras)
+def _attention(arch, kernel, name, element, width, extras, spans=None, **more):
+    t = tile(name + ".1" * (more.get("HEADS") == 1), DTYPES[element], width, extras, arch)
     constants = {"D": width, "ROWS": t.rows, "PRECISION": t.precision, **more}
     if "QUERIES" in kernel.arg_names:
         constants["QUERIES"] = t.queries
@@ -80,8 +80,8 @@ def _plans():
         yield one(prune.selective_drop, f"selective_drop.{size}", QUERIES=size, CHUNK=rows.CHUNK)
 
 
-def variants():
-    """All of them."""
+def variants(arch):
+    """All of them, for an architecture."""
     yield from _plans()
     for element in DTYPES:
         for width in WIDTHS:
@@ -89,15 +89,15 @@ def variants():
                                  (backward.ramp_backward_queries, "ramp_backward_queries"),
                                  (backward.ramp_backward_rows, "ramp_backward_rows")):  # fmt: skip
                 for spans, extras in ((False, False), (True, False), (True, True)):
-                    yield _attention(kernel, name, element, width, extras, spans)
-            yield _attention(received.ramp_received, "ramp_received", element, width, True)
-            for heads in DECODE_HEADS:
-                for kernel in (decode.ramp_decode, selective_decode.selective_decode):
-                    yield _attention(kernel, kernel.fn.__name__, element, width, True, HEADS=heads)
-            yield _attention(selective_backward.selective_dots, "selective_dots", element, width, False)
+                    yield _attention(arch, kernel, name, element, width, extras, spans)
+            yield _attention(arch, received.ramp_received, "ramp_received", element, width, True)
+            for kernel in (decode.ramp_decode, selective_decode.selective_decode):
+                for heads in DECODE_HEADS[kernel.fn.__name__]:
+                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, True, HEADS=heads)
+            yield _attention(arch, selective_backward.selective_dots, "selective_dots", element, width, False)
             for kernel in (masking.selective_sums, selective_forward.selective_forward,
                            selective_backward.selective_backward_queries, selective_backward.selective_backward_rows,
                            selective_backward.selective_choice_rows, selective_backward.selective_choice_queries,
                            prune.selective_scores):  # fmt: skip
                 for extras in (False, True):
-                    yield _attention(kernel, kernel.fn.__name__, element, width, extras)
+                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, extras)

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
 constexpr int64_t kChunk = 1024;                // CHUNK of rows.py
-constexpr int64_t kLines = 6;                   // LINES
+constexpr int64_t kLines = 7;                   // LINES
 
 }  // namespace
 
@@ -64,10 +64,9 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const Tensor counts = at::empty({B, 2, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
   seen.count = at::empty({B}, ints);
   seen.packed = at::empty({kLines, N}, ints);
-  seen.spans = at::empty({N}, floats);
   Arguments arguments;
   arguments.set("offsets", seen.offsets).set("start", start).set("time", time).set("until", until).set("span", span);
-  arguments.set("counts", counts).set("ramp_sums", ramp_sums).set("packed", seen.packed).set("spans", seen.spans);
+  arguments.set("counts", counts).set("ramp_sums", ramp_sums).set("packed", seen.packed);
   arguments.set("count", seen.count).set("N", N).set("K", K).set("chunks", chunks).set("ramp", o.ramp);
   arguments.set("steps", static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(K))));
   arguments.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
@@ -77,7 +76,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   kernels.find("rows_pack").launch({chunks, B}, arguments, x.q);
   seen.ramp_sum = ramp_sums.sum(1);
   seen.span_row = o.row_span.has_value(), seen.span_head = o.head_span.has_value();
-  if (!o.row_span) seen.spans = o.head_span ? as_floats(*o.head_span) : span;
+  seen.spans = o.head_span ? as_floats(*o.head_span) : span;
   return seen;
 }
 

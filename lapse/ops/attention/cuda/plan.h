@@ -8,8 +8,8 @@ namespace lapse::cuda {
 
 /// The rows that some query sees.
 struct SeenRows {
-  at::Tensor packed, spans, offsets, count, ramp_sum;  ///< as rows.py says
-  int64_t span_row = 0, span_head = 0;                 ///< strides of spans
+  at::Tensor packed, spans, offsets, count, ramp_sum;  ///< as plan.py says
+  int64_t span_row = 0, span_head = 0;                 ///< whether rows have spans, whether heads
   int64_t most = 0;                                    ///< rows of a sample, before any are left out
   int64_t stride() const { return packed.size(1); }    ///< of the lines of `packed`
 };

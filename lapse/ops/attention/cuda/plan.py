@@ -23,8 +23,8 @@ class Seen:
     """The rows that some query sees; tensors as rows.py says, on the device."""
 
     packed: torch.Tensor
-    spans: torch.Tensor  # [N] of packed rows with row spans, else [H], or one infinity
-    span_row: int  # strides of it
+    spans: torch.Tensor  # of heads [H]; else nothing that is read, or one infinity
+    span_row: int  # whether rows have spans, whether heads
     span_head: int
     offsets: torch.Tensor
     count: torch.Tensor
@@ -48,17 +48,16 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
     elif head_span is not None:
         span = head_span.float().amin(0, keepdim=True)
     counts, ramp_sums, count = new((B, 2, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
-    packed, spans = new((rows.LINES, max(N, 1)), torch.int32), new(max(N, 1), torch.float32)
+    packed = new((rows.LINES, max(N, 1)), torch.int32)
     steps = K.bit_length()
     flags = [int(until is not None), int(row_span is not None), int(row_span is not None)]
     until = time if until is None else until.contiguous()
     limits = [float(ramp), max(min_age, -FOREVER), min(max_age, FOREVER), *flags]
     data = [there, start.contiguous(), time.contiguous(), until, span]
     rows.rows_count[(chunks, B)](*data, counts, ramp_sums, K, steps, chunks, *limits, CHUNK=rows.CHUNK)
-    rows.rows_pack[(chunks, B)](*data, counts, packed, spans, count, packed.shape[1], K, steps, chunks, *limits,
+    rows.rows_pack[(chunks, B)](*data, counts, packed, count, packed.shape[1], K, steps, chunks, *limits,
                                 CHUNK=rows.CHUNK)  # fmt: skip
-    if row_span is None:
-        spans = span if head_span is None else head_span.float().contiguous()
+    spans = span if head_span is None else head_span.float().contiguous()
     return Seen(packed, spans, flags[1], int(head_span is not None), there, count, ramp_sums.sum(1), most)
 
 
@@ -79,6 +78,11 @@ def plan_lists(ranges, K, size):
     counts = torch.empty((B, query_blocks, 2), dtype=torch.int32, device=ranges.device)
     rows.block_lists[(query_blocks, B)](ranges, lists, counts, K, blocks, QUERIES=size, CHUNK=LIST_CHUNK)
     return lists, counts
+
+
+def few_heads(H, G):
+    """HEADS of the kernels that decode."""
+    return 1 if H == G else max(16, triton.next_power_of_2(H // G))
 
 
 def few_parts(offsets, lines, size):

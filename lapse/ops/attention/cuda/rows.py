@@ -17,12 +17,13 @@ CHUNK = 1024  # rows that one program packs
 
 # Lines of the packed rows, [LINES, N] int32; sample b's are at offsets[b] ... offsets[b] + count[b] - 1 of each line.
 INDEX = tl.constexpr(0)  # row of the table
-AGE = tl.constexpr(1)  # at the block's first query
-FIRST = tl.constexpr(2)  # the first and the last query that sees the row
-LAST = tl.constexpr(3)
-FULL = tl.constexpr(4)  # the last query with m = 1
-FADING = tl.constexpr(5)  # queries with 0 < m < 1
-LINES = 6
+FIRST = tl.constexpr(1)  # the first and the last query that sees the row
+LAST = tl.constexpr(2)
+AGE = tl.constexpr(3)  # at the block's first query
+SPAN = tl.constexpr(4)  # the bits of a float
+FULL = tl.constexpr(5)  # the last query with m = 1
+FADING = tl.constexpr(6)  # queries with 0 < m < 1
+LINES = 7
 
 
 @triton.jit
@@ -83,7 +84,7 @@ def rows_count(offsets, start, time, until, span, counts, ramp_sums, K, steps, c
 
 
 @entry
-def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N, K, steps, chunks, ramp, min_age,
+def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, steps, chunks, ramp, min_age,
               max_age, has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
     """The seen rows of each chunk: lasting ones behind those of the chunks before it, the others likewise behind all
     lasting ones of the sample. Grid: chunks, samples."""
@@ -113,7 +114,7 @@ def rows_pack(offsets, start, time, until, span, counts, packed, spans, count, N
     tl.store(packed + FULL * N + to, _narrow(whole), mask=seen)
     tl.store(packed + FADING * N + to, fading.to(tl.int32), mask=seen)
     e = tl.load(span + rows * span_stride, mask=valid, other=0.0)
-    tl.store(spans + to, e, mask=seen)
+    tl.store(packed + SPAN * N + to, e.to(tl.int32, bitcast=True), mask=seen)
     if c == chunks - 1:
         tl.store(count + b, others_before + tl.sum(others, 0))
 

@@ -32,11 +32,15 @@ def _single(queries, rows, warps, stages):
 
 
 # Kernel -> plain and with extras, each: half precision at D <= 64 and D <= 128, float32 at both. Chosen by what the
-# compiler says (no spills, or few, on sm_80 and sm_90), not yet by a clock.
+# compiler says: no spills, or few, and no more shared memory than sm_86 has.
 _TILES = {
     "ramp_forward": (
         (Tile(128, 64, 8, 3), Tile(64, 64, 4, 2), _single(64, 32, 8, 2), _single(32, 32, 8, 2)),
         (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+    ),
+    "ramp_decode.1": (  # one head with keys of its own: a running softmax for each row of the tile
+        (Tile(1, 128, 8, 3), Tile(1, 64, 8, 3), _single(1, 64, 8, 3), _single(1, 32, 8, 3)),
+        (Tile(1, 128, 8, 3), Tile(1, 64, 8, 3), _single(1, 64, 8, 3), _single(1, 32, 8, 3)),
     ),
     "ramp_decode": (  # as many heads as share a key, at least 16, instead of queries
         (Tile(16, 64, 4, 3), Tile(16, 64, 4, 3), _single(16, 64, 4, 2), _single(16, 32, 4, 2)),
@@ -63,10 +67,26 @@ _TILES = {
 _SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1))
 
 
-def tile(kernel, dtype, D, extras=False):
+# The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune).
+_HOPPER = {
+    "ramp_forward": ((Tile(64, 128, 4, 3), Tile(64, 64, 4, 3)), (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2))),
+    "ramp_backward_queries": ((Tile(64, 128, 4, 3), Tile(64, 64, 4, 3)), (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2))),
+    "ramp_backward_rows": ((Tile(64, 64, 4, 3), Tile(64, 128, 8, 3)), (Tile(32, 64, 8, 2), Tile(32, 64, 8, 2))),
+}
+
+
+@functools.cache
+def architecture():
+    """Of the GPU that there is: those whose code is compiled, 80 and 90."""
+    return 90 if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else 80
+
+
+def tile(kernel, dtype, D, extras=False, arch=None):
     """The tile of a kernel. Interpreted ones are small, so that tests of few numbers still have several."""
     if INTERPRETED:
         return Tile(32, 16, 4, 1)
+    if (arch or architecture()) == 90 and kernel in _HOPPER and dtype != torch.float32:
+        return _HOPPER[kernel][bool(extras)][D > 64]
     if kernel not in _TILES:
         t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
         if not extras:

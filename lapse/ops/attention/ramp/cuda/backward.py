@@ -12,14 +12,15 @@ Each sum is one program's, in a fixed order: no atomics, the same gradients at e
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.rows import FADING
+from lapse.ops.attention.cuda.rows import FADING, INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, across, ages_of, dropped, extra_logits, fade_of, row_block, visible_in)  # fmt: skip
+    LOG2E, across, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, part_of, row_block,
+    rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
-def _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row, span_head, query, N,
+def _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query,
                SPAN: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr):  # fmt: skip
     """Of a tile: the weights before dropout, the gradient of the logits, and ramp times that of the spans where they fade.
     lse: with log Z' in it, so that a is a / Z'."""
@@ -30,7 +31,7 @@ def _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon,
         a = tl.where(visible, a, 0.0)
     if SPAN and MASKED:
         d = dp - c_of
-        fade = fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, TURNED)
+        fade = fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED)
         dspan = tl.where((fade > 0) & (fade < 1), a * d, 0.0)
         return a * fade, a * (d * fade - c_of * epsilon), dspan
     else:
@@ -38,28 +39,30 @@ def _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon,
 
 
 @triton.jit
-def _query_step(state, q_block, dout, lse, c, j, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
+def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
                 dbias, offset, count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row, span_head, P,
                 has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr, ROWS: tl.constexpr,
                 SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dq, young, old = state
-    at, inside, index = row_block(packed, offset, count, j, N, ROWS, MASKED)
+    at, inside = rows_at(offset, count, j, ROWS)
+    index = index.to(tl.int64)
     lanes = tl.arange(0, D)
     rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
     keys = tl.load(k + rows)
     s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * scale
     dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
-    visible, age = 0, 0  # of a whole tile nobody asks
+    visible, age, facts = 0, 0, ()  # of a whole tile nobody asks
     if MASKED:
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
     if EXTRAS:
         s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                          query, False)  # fmt: skip
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    _, ds, _ = _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row,
-                          span_head, query, N, SPAN, MASKED, False)  # fmt: skip
+    _, ds, _ = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query, SPAN, MASKED,
+                          False)  # fmt: skip
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
     if EXTRAS:
         # Ages of the rows that a query sees differ: each place is written once.
@@ -110,18 +113,30 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
     dq = tl.zeros([QUERIES, D], tl.float32)
     young = tl.zeros([QUERIES], tl.float32)
     old = tl.zeros([QUERIES], tl.float32)
+    other = tl.load(packed + INDEX * N + offset)
+    j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)  # read ahead, as in forward.py
+    index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):
         dq, young, old = _query_step(
-            (dq, young, old), q_block, dout, lse, c, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
-            bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
-            span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS,
+            (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
+            dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS,
             PRECISION)  # fmt: skip
-    for i in range(blocks - part, blocks):
+        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
+    PART: tl.constexpr = ROWS if EXTRAS else ROWS // 2
+    PARTS: tl.constexpr = ROWS // PART
+    begin, end = (blocks - part) * PARTS, blocks * PARTS
+    j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
+    index = index_of(packed, offset, rows_count, j, other, N, PART)
+    for i in range(begin, end):
         dq, young, old = _query_step(
-            (dq, young, old), q_block, dout, lse, c, tl.load(list_at + i), k, v, packed, spans, by_age, logit,
-            bias, seed, dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon,
-            span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True,
+            (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
+            dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, EXTRAS, True,
             PRECISION)  # fmt: skip
+        index = index_of(packed, offset, rows_count, following, other, N, PART)
+        j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=inside[:, None])
     if EXTRAS:
         if A > 0:
@@ -130,8 +145,20 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
 
 
 @triton.jit
-def _row_step(state, keys, values, a, at, inside, index, q, packed, spans, by_age, logit, bias, seed, grad_out, sums,
-              h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
+def _sums_of(sums, h, b, query, K, H, QUERIES: tl.constexpr):
+    """c and lse + log Z' of queries, by one load (facts_of says why; of its four lines two are there)."""
+    plane = tl.arange(0, 4)
+    of = sums + ((plane[:, None] * tl.num_programs(2) + b) * H + h) * K + query[None, :]
+    x = tl.load(of, mask=(plane < 2)[:, None] & (query < K)[None, :], other=0.0)
+    c, lse = tl.split(tl.reshape(tl.trans(x), (QUERIES, 2, 2)))
+    c, _ = tl.split(c)
+    lse, _ = tl.split(lse)
+    return c, lse
+
+
+@triton.jit
+def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bias, seed, grad_out, sums, h,
+              b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
               kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
               EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dk, dv, dspan, dlogit = state
@@ -141,23 +168,20 @@ def _row_step(state, keys, values, a, at, inside, index, q, packed, spans, by_ag
     place = line[:, None] * D + tl.arange(0, D)[None, :]
     q_block = tl.load(q + place, mask=real[:, None], other=0.0)
     dout = tl.load(grad_out + place, mask=real[:, None], other=0.0)
-    plane = tl.num_programs(2) * H * K
-    of = sums + (b * H + h) * K + query
-    c = tl.load(of, mask=real, other=0.0)
-    lse = tl.load(of + plane, mask=real, other=0.0)
+    c, lse = _sums_of(sums, h, b, query, K, H, QUERIES)
     s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
     dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
     visible, age = 0, 0  # of a whole tile nobody asks
     if MASKED:
-        visible = visible_in(packed, at, inside, query, N, True)
-        age = ages_of(packed, at, inside, query, N, True)
+        visible = visible_in(facts, query, True)
+        age = ages_of(facts, query, True)
     if EXTRAS:
         s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                          query, True)  # fmt: skip
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
-    weight, ds, fading = _gradients(s, dp, lse, c, visible, packed, spans, at, inside, ramp, epsilon, h, span_row,
-                                    span_head, query, N, SPAN, MASKED, True)  # fmt: skip
+    weight, ds, fading = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query,
+                                    SPAN, MASKED, True)  # fmt: skip
     if SPAN and MASKED:
         dspan += tl.sum(fading, 1)
     if EXTRAS:
@@ -180,7 +204,8 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
     j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
         place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
         keys = tl.load(k + place)
         values = tl.load(v + place)
@@ -191,6 +216,8 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
         whole = tl.minimum((tl.load(range_at + 2) + QUERIES - 1) // QUERIES, end)
         last_whole = tl.load(range_at + 3)
         whole_end = tl.maximum(tl.where(last_whole >= K - 1, end, (last_whole + 1) // QUERIES), whole)
+        PART: tl.constexpr = QUERIES if EXTRAS or QUERIES < 32 else QUERIES // 2  # of blocks that are not whole
+        PARTS: tl.constexpr = QUERIES // PART
         dk = tl.zeros([ROWS, D], tl.float32)
         dv = tl.zeros([ROWS, D], tl.float32)
         fading = tl.load(packed + FADING * N + at, mask=inside, other=0).to(tl.float32) * tl.load(grad_ramp_sum + b)
@@ -199,17 +226,15 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
             dlogit = tl.zeros([ROWS], tl.float32)
             for a in range(whole, whole_end):
                 dk, dv, dspan, dlogit = _row_step(
-                    (dk, dv, dspan, dlogit), keys, values, a, at, inside, index, q, packed, spans, by_age, logit,
-                    bias, seed, grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row,
-                    span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, EXTRAS,
-                    PRECISION)  # fmt: skip
-            for i in range(begin, end - (whole_end - whole)):
-                a = tl.where(i < whole, i, i + (whole_end - whole))
+                    (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
+                    grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
+                    bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+            for i in range(begin * PARTS, (end - (whole_end - whole)) * PARTS):
+                a = tl.where(i < whole * PARTS, i, i + (whole_end - whole) * PARTS)
                 dk, dv, dspan, dlogit = _row_step(
-                    (dk, dv, dspan, dlogit), keys, values, a, at, inside, index, q, packed, spans, by_age, logit,
-                    bias, seed, grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row,
-                    span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, True,
-                    PRECISION)  # fmt: skip
+                    (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
+                    grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
+                    bias_age, threshold, kept_scale, D, PART, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
             if SPAN:
                 dspan = dspan / ramp + tl.where(h == 0, fading, 0.0)
                 tl.store(grad_span + index * H + h, dspan, mask=inside)

@@ -8,7 +8,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows, widened
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda.backward import ramp_backward_queries, ramp_backward_rows
 from lapse.ops.attention.ramp.cuda.decode import ramp_decode
@@ -98,11 +98,11 @@ def decodes(q, k, options):
 def decode(q, k, v, offsets, start, time, o):
     """ramp_attention of a few queries per sample, in one launch."""
     D = max(16, triton.next_power_of_2(q.shape[3]))
-    settings = tile("ramp_decode", q.dtype, D)
     wide = lambda x: widened(x, D)
     new = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device=q.device)
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
-    heads = max(16, triton.next_power_of_2(H // G))
+    heads = few_heads(H, G)
+    settings = tile("ramp_decode" + ".1" * (heads == 1), q.dtype, D)
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     spans = torch.full((1,), math.inf, device=q.device)
     if o.row_span is not None or o.head_span is not None:
@@ -116,8 +116,8 @@ def decode(q, k, v, offsets, start, time, o):
     ramp_decode[(parts, G, B * K)](
         wide(q), wide(k), wide(v), offsets.to(q.device, non_blocking=True), start.contiguous(), time.contiguous(),
         time if o.until is None else o.until.contiguous(), spans, q if P == 0 else wide(o.position.to(q.dtype)),
-        of(o.logit), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out, ramp_sums, stats, N,
-        K, H, G, part_rows, (o.scale or 1 / math.sqrt(width)) * math.log2(math.e), float(o.ramp),
+        of(o.logit), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out, ramp_sums, stats, K,
+        H, G, part_rows, (o.scale or 1 / math.sqrt(width)) * math.log2(math.e), float(o.ramp),
         0.0 if o.row_span is None and o.head_span is None else EPSILON,
         max(o.min_age, -FOREVER), min(o.max_age, FOREVER), int(o.until is not None), int(o.row_span is not None),
         int(o.row_span is not None), int(o.head_span is not None), P, int(o.logit is not None), A, o.bias_age, D=D,

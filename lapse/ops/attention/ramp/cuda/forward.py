@@ -8,16 +8,19 @@ import triton
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, fade_of, row_block, visible_in
+from lapse.ops.attention.cuda.rows import INDEX
+from lapse.ops.attention.ramp.cuda.tile import (
+    LOG2E, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, part_of, rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
-def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N, K,
+def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N, K,
           H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
           ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
           PRECISION: tl.constexpr):  # fmt: skip
     acc, largest, total, masked = state
-    at, inside, index = row_block(packed, offset, count, j, N, ROWS, MASKED)
+    at, inside = rows_at(offset, count, j, ROWS)
+    index = index.to(tl.int64)
     lanes = tl.arange(0, D)
     rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
     s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION)
@@ -25,8 +28,9 @@ def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, off
     if EXTRAS:
         s, unit = s * scale, 1.0
     if MASKED:
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
         if EXTRAS:
             s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                              query, False)  # fmt: skip
@@ -41,7 +45,7 @@ def _step(state, q_block, j, k, v, packed, spans, by_age, logit, bias, seed, off
     total = total * shrink + tl.sum(e, 1)
     if SPAN:
         if MASKED:
-            e = e * fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, False)
+            e = e * fade_of(facts, spans, ramp, h, span_row, span_head, query, False)
         masked = masked * shrink + tl.sum(e, 1)
     if EXTRAS:
         if threshold > 0:
@@ -74,16 +78,30 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
     total = tl.zeros([QUERIES], tl.float32)
     masked = tl.zeros([QUERIES], tl.float32)
     list_at = lists + block.to(tl.int64) * blocks
+    other = tl.load(packed + INDEX * N + offset)
+    # A block's number and its rows' are read while those before it are computed.
+    j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)
+    index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):
         acc, largest, total, masked = _step(
-            (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
-            seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
-            A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
-    for i in range(blocks - part, blocks):
+            (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
+            rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
+            threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
+    # The others by halves: what is asked of each row takes registers, and fewer of them let more programs run at once.
+    PART: tl.constexpr = ROWS if EXTRAS else ROWS // 2
+    PARTS: tl.constexpr = ROWS // PART
+    begin, end = (blocks - part) * PARTS, blocks * PARTS
+    j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
+    index = index_of(packed, offset, rows_count, j, other, N, PART)
+    for i in range(begin, end):
         acc, largest, total, masked = _step(
-            (acc, largest, total, masked), q_block, tl.load(list_at + i), k, v, packed, spans, by_age, logit, bias,
-            seed, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit,
-            A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+            (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
+            rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
+            threshold, kept_scale, D, PART, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+        index = index_of(packed, offset, rows_count, following, other, N, PART)
+        j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     if not EXTRAS:
         largest *= scale
     sees = total != 0

@@ -68,8 +68,8 @@ bool decodes(const AttentionInputs& x, const RampOptions& o) { return few_querie
 
 /// A few queries for each sample, in one launch.
 RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
-  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
-  const int64_t width = x.q.size(3), D = kernel_width(width), heads = H / G <= 16 ? 16 : 32;
+  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), G = x.k.size(1);
+  const int64_t width = x.q.size(3), D = kernel_width(width), heads = H == G ? 1 : H / G <= 16 ? 16 : 32;
   const Kernel& kernel = Kernels::get().find("ramp_decode." + kernel_kind(x.q, width) + "." + std::to_string(heads));
   const auto [parts, part_rows] = few_parts(x, kernel.rows);
   const auto floats = x.q.options().dtype(at::kFloat);
@@ -88,7 +88,7 @@ RampOutputs decode(const AttentionInputs& x, const RampOptions& o) {
   a.set("q", q).set("k", k).set("v", v).set("offsets", offsets).set("start", start).set("time", time);
   a.set("until", until).set("spans", spans).set("position", position).set("logit", logit).set("bias", bias);
   a.set("partial", partial).set("arrived", arrived).set("out", y.out).set("ramp_sums", y.ramp_sum);
-  a.set("stats", y.stats).set("N", N).set("K", K).set("H", H).set("G", G).set("part_rows", part_rows);
+  a.set("stats", y.stats).set("K", K).set("H", H).set("G", G).set("part_rows", part_rows);
   a.set("scale", scale_of(x, o) * kLog2e).set("ramp", o.ramp).set("epsilon", absent.defined() ? 0.0 : kRenormalisation);
   a.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
   a.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span.has_value()});

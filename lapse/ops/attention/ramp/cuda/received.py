@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, across, ages_of, extra_logits, fade_of, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, across, ages_of, extra_logits, facts_of, fade_of, row_block, visible_in
 
 
 @entry
@@ -14,7 +14,8 @@ def ramp_received(q, k, packed, spans, by_age, logit, bias, offsets, count, rang
     j, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
         lanes = tl.arange(0, D)[None, :]
         keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + lanes)
         range_at = ranges + (b * blocks + j) * 4
@@ -27,11 +28,11 @@ def ramp_received(q, k, packed, spans, by_age, logit, bias, offsets, count, rang
             Z = tl.load(stats + line * 2 + 1, mask=query < K, other=1.0) + epsilon
             _, lse_of = across(query, tl.where(lse == float("-inf"), 0.0, lse), True)
             _, Z_of = across(query, tl.where(Z > 0, Z, 1.0), True)
-            visible = visible_in(packed, at, inside, query, N, True)
-            age = ages_of(packed, at, inside, query, N, True)
+            visible = visible_in(facts, query, True)
+            age = ages_of(facts, query, True)
             s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
             s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                              query, True)  # fmt: skip
             weight = tl.exp2(tl.where(visible, s, float("-inf")) - lse_of) / Z_of
-            sums += tl.sum(weight * fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, True), 1)
+            sums += tl.sum(weight * fade_of(facts, spans, ramp, h, span_row, span_head, query, True), 1)
         tl.store(received + index * H + h, sums, mask=inside)

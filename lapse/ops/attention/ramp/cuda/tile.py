@@ -8,7 +8,7 @@ for the whole launch; kernels without have no trace of it.
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.rows import AGE, FIRST, INDEX, LAST, kept
+from lapse.ops.attention.cuda.rows import FIRST, INDEX, kept
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -23,31 +23,61 @@ def across(rows, queries, TURNED: tl.constexpr):
 
 
 @triton.jit
-def row_block(packed, offset, count, j, N, ROWS: tl.constexpr, MASKED: tl.constexpr):
-    """Of the rows of block j: where they are packed, which of them there are, and where in the table they lie. What is
-    behind the last one reads as the sample's first, so that it is a number; `visible_in` lets no query see it."""
+def index_of(packed, offset, count, j, other, N, ROWS: tl.constexpr):
+    """Where the rows of block j lie in the table. What is behind the last one reads as `other`, the sample's first, so that
+    it is a number; `visible_in` lets no query see it."""
     rows = j * ROWS + tl.arange(0, ROWS)
-    at = offset + rows
-    inside = rows < count
-    if MASKED:
-        index = tl.load(packed + INDEX * N + at, mask=inside, other=tl.load(packed + INDEX * N + offset))
-    else:
-        index = tl.load(packed + INDEX * N + at)
+    return tl.load(packed + INDEX * N + offset + rows, mask=rows < count, other=other)
+
+
+@triton.jit
+def rows_at(offset, count, j, ROWS: tl.constexpr):
+    """Of the rows of block j: where they are packed, and which of them there are."""
+    rows = j * ROWS + tl.arange(0, ROWS)
+    return offset + rows, rows < count
+
+
+@triton.jit
+def row_block(packed, offset, count, j, N, ROWS: tl.constexpr):
+    at, inside = rows_at(offset, count, j, ROWS)
+    index = index_of(packed, offset, count, j, tl.load(packed + INDEX * N + offset), N, ROWS)
     return at, inside, index.to(tl.int64)
 
 
 @triton.jit
-def visible_in(packed, at, inside, query, N, TURNED: tl.constexpr):
-    first = tl.load(packed + FIRST * N + at, mask=inside, other=0)
-    last = tl.load(packed + LAST * N + at, mask=inside, other=-1)
-    last_of, query_of = across(last, query, TURNED)
-    first_of, _ = across(first, query, TURNED)
-    return (query_of >= first_of) & (query_of <= last_of)
+def listed(list_at, i, end):
+    """The number of a row block on the list of what a block of queries reads."""
+    return tl.load(list_at + i, mask=i < end, other=0)
 
 
 @triton.jit
-def ages_of(packed, at, inside, query, N, TURNED: tl.constexpr):
-    age, query_of = across(tl.load(packed + AGE * N + at, mask=inside, other=0), query, TURNED)
+def part_of(list_at, i, end, PARTS: tl.constexpr):
+    """The number of part i of the listed blocks, each of PARTS parts."""
+    return listed(list_at, i // PARTS, end // PARTS) * PARTS + i % PARTS
+
+
+@triton.jit
+def facts_of(packed, at, inside, N, ROWS: tl.constexpr):
+    """Of packed rows: the first and the last query that sees each, its age and its span. They come by one load: one of fewer
+    numbers than threads would be made by every thread for itself, into as many registers as a tile has columns."""
+    lines = FIRST + tl.arange(0, 4)
+    x = tl.load(packed + lines[:, None] * N + at[None, :], mask=inside[None, :], other=-1)  # seen by query -1: by none
+    first_and_age, last_and_span = tl.split(tl.reshape(tl.trans(x), (ROWS, 2, 2)))
+    first, age = tl.split(first_and_age)
+    last, span = tl.split(last_and_span)
+    return first, last, age, tl.where(inside, span, 0).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def visible_in(facts, query, TURNED: tl.constexpr):
+    first, query_of = across(facts[0], query, TURNED)
+    last, _ = across(facts[1], query, TURNED)
+    return (query_of >= first) & (query_of <= last)
+
+
+@triton.jit
+def ages_of(facts, query, TURNED: tl.constexpr):
+    age, query_of = across(facts[2], query, TURNED)
     return age + query_of
 
 
@@ -59,12 +89,12 @@ def clamped(x):
 
 
 @triton.jit
-def fade_of(packed, spans, at, inside, ramp, h, span_row, span_head, query, N, TURNED: tl.constexpr):
-    """m. Spans are those of packed rows (span_row 1, span_head 0) or of heads (0, 1). Ages are added up as float32, whose
-    sums are exact up to 2^24: to convert each pair's age would take as long as its exponential."""
-    span, query_of = across(tl.load(spans + at * span_row + h * span_head, mask=inside, other=0.0), query.to(tl.float32),
-                            TURNED)  # fmt: skip
-    age, _ = across(tl.load(packed + AGE * N + at, mask=inside, other=0).to(tl.float32), query, TURNED)
+def fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED: tl.constexpr):
+    """m. Spans are those of rows (span_row 1, span_head 0) or of heads (0, 1), or one infinity. Ages are added up as
+    float32, whose sums are exact up to 2^24: to convert each pair's age would take as long as its exponential."""
+    span, query_of = across(facts[3], query.to(tl.float32), TURNED)
+    span = tl.where(span_row != 0, span, tl.load(spans + h * span_head))
+    age, _ = across(facts[2].to(tl.float32), query, TURNED)
     return clamped((span - (age + query_of)) * (1 / ramp) + 1)
 
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, facts_of, row_block, visible_in
 from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
 
 
@@ -102,9 +102,10 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
     part = tl.load(list_counts + block * 2 + 1)
     for i in range(0, whole + part):
         j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
         S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
@@ -143,7 +144,7 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
     j, group, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
         grads = ()
         for g in tl.static_range(HEADS):
@@ -151,8 +152,9 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
         for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
             query = a * QUERIES + tl.arange(0, QUERIES)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            visible = visible_in(packed, at, inside, query, N, False)
-            age = ages_of(packed, at, inside, query, N, False)
+            facts = facts_of(packed, at, inside, N, ROWS)
+            visible = visible_in(facts, query, False)
+            age = ages_of(facts, query, False)
             S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
@@ -214,7 +216,7 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
     j, b = tl.program_id(0), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
         begin = tl.load(range_at) // QUERIES
         end = tl.load(range_at + 1) // QUERIES + 1
@@ -225,8 +227,9 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
             query = a * QUERIES + tl.arange(0, QUERIES)
             tl.store(grad_prefix + a * N + at, later, mask=inside)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            visible = visible_in(packed, at, inside, query, N, False)
-            age = ages_of(packed, at, inside, query, N, False)
+            facts = facts_of(packed, at, inside, N, ROWS)
+            visible = visible_in(facts, query, False)
+            age = ages_of(facts, query, False)
             dS, whole = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit,
                                 bias, kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
                                 select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
@@ -261,9 +264,10 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     old = tl.zeros([QUERIES], tl.float32)
     for i in range(0, whole_count + part):
         j = tl.load(list_at + tl.where(i < whole_count, i, blocks - part + i - whole_count))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
         later = tl.load(grad_prefix + a * N + at, mask=inside, other=0.0)
         dS, _ = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias,
                         kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,

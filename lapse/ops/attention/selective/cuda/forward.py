@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, facts_of, row_block, visible_in
 from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
 
 
@@ -64,9 +64,10 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
     M = tl.zeros([QUERIES], tl.float32)
     for i in range(0, whole + part):
         j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS, True)
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
         S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)

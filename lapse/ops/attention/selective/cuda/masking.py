@@ -11,7 +11,7 @@ import triton.language as tl
 
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, facts_of, row_block, visible_in
 
 
 @triton.jit
@@ -62,12 +62,13 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
         query = a * QUERIES + tl.arange(0, QUERIES)
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         sums = tl.zeros([ROWS], tl.float32)
         range_at = ranges + (b * blocks + j) * 4
         if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
-            visible = visible_in(packed, at, inside, query, N, False)
-            age = ages_of(packed, at, inside, query, N, False)
+            facts = facts_of(packed, at, inside, N, ROWS)
+            visible = visible_in(facts, query, False)
+            age = ages_of(facts, query, False)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
             S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,

@@ -6,7 +6,7 @@ import triton.language as tl
 
 from lapse.ops.attention.cuda.rows import AGE, FAR, FIRST, INDEX, LAST
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, facts_of, row_block, visible_in
 from lapse.ops.attention.selective.cuda.masking import scores_of, selecting
 
 
@@ -21,9 +21,10 @@ def selective_scores(select_q, select_k, packed, by_age, logit, bias, kinds, off
     if j * ROWS < rows_count:
         lanes = tl.arange(0, QUERIES)
         query = a * QUERIES + lanes
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS, True)
-        visible = visible_in(packed, at, inside, query, N, False)
-        age = ages_of(packed, at, inside, query, N, False)
+        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
+        visible = visible_in(facts, query, False)
+        age = ages_of(facts, query, False)
         q_block = selecting(select_q, select_stride_q, query, b, K, D)
         S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
