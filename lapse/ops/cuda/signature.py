@@ -51,19 +51,16 @@ class Variant:
         return [(n, "constexpr" if n in fixed else _TYPE_OF.get(n, "i32").format(self.element)) for n in names]
 
 
-def _attention(arch, kernel, name, element, width, extras, spans=None, **more):
-    t = tile(name + ".1" * (more.get("HEADS") == 1), DTYPES[element], width, extras, arch)
+def _attention(arch, kernel, name, element, width, kind, **more):
+    t = tile(name + ".1" * (more.get("HEADS") == 1), DTYPES[element], width, kind.replace("spans", ""), arch)
     constants = {"D": width, "ROWS": t.rows, "PRECISION": t.precision, **more}
     if "QUERIES" in kernel.arg_names:
         constants["QUERIES"] = t.queries
     if "HEADS" in kernel.arg_names:
-        constants.setdefault("HEADS", heads_together(name, DTYPES[element], width, extras))
-    if "EXTRAS" in kernel.arg_names:
-        constants["EXTRAS"] = extras
+        constants.setdefault("HEADS", heads_together(name, DTYPES[element], width, kind == "extras"))
+    constants |= {"SPAN": kind != "", "POSITION": kind == "positions", "EXTRAS": kind == "extras"}
     label = f"{name}.{element}.{width}"
-    if spans is not None:
-        constants["SPAN"] = spans
-    label += f".{more['HEADS']}" if more else ".extras" if extras else ".spans" if spans else ""
+    label += f".{more['HEADS']}" if more else f".{kind}" if kind else ""
     constants = {n: v for n, v in constants.items() if n in kernel.arg_names}
     return Variant(kernel, label, element, tuple(constants.items()), t.warps, t.stages)
 
@@ -88,16 +85,16 @@ def variants(arch):
             for kernel, name in ((forward.ramp_forward, "ramp_forward"),
                                  (backward.ramp_backward_queries, "ramp_backward_queries"),
                                  (backward.ramp_backward_rows, "ramp_backward_rows")):  # fmt: skip
-                for spans, extras in ((False, False), (True, False), (True, True)):
-                    yield _attention(arch, kernel, name, element, width, extras, spans)
-            yield _attention(arch, received.ramp_received, "ramp_received", element, width, True)
+                for kind in ("", "spans", "positions", "extras"):
+                    yield _attention(arch, kernel, name, element, width, kind)
+            yield _attention(arch, received.ramp_received, "ramp_received", element, width, "extras")
             for kernel in (decode.ramp_decode, selective_decode.selective_decode):
                 for heads in DECODE_HEADS[kernel.fn.__name__]:
-                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, True, HEADS=heads)
-            yield _attention(arch, selective_backward.selective_dots, "selective_dots", element, width, False)
+                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, "extras", HEADS=heads)
+            yield _attention(arch, selective_backward.selective_dots, "selective_dots", element, width, "")
             for kernel in (masking.selective_sums, selective_forward.selective_forward,
                            selective_backward.selective_backward_queries, selective_backward.selective_backward_rows,
                            selective_backward.selective_choice_rows, selective_backward.selective_choice_queries,
                            prune.selective_scores):  # fmt: skip
-                for extras in (False, True):
-                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, extras)
+                for kind in ("", "extras"):
+                    yield _attention(arch, kernel, kernel.fn.__name__, element, width, kind)

@@ -69,9 +69,22 @@ _SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _si
 
 # The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune).
 _HOPPER = {
-    "ramp_forward": ((Tile(64, 128, 4, 3), Tile(64, 64, 4, 3)), (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2))),
-    "ramp_backward_queries": ((Tile(64, 128, 4, 3), Tile(64, 64, 4, 3)), (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2))),
-    "ramp_backward_rows": ((Tile(64, 64, 4, 3), Tile(64, 128, 8, 3)), (Tile(32, 64, 8, 2), Tile(32, 64, 8, 2))),
+    "ramp_forward": {
+        "": (Tile(128, 64, 4, 3), Tile(128, 128, 8, 3)),
+        "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
+    },
+    "ramp_backward_queries": {
+        "": (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
+    },
+    "ramp_backward_rows": {
+        "": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "positions": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
+        "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2)),
+    },
+    "selective": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
 }
 
 
@@ -81,19 +94,22 @@ def architecture():
     return 90 if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else 80
 
 
-def tile(kernel, dtype, D, extras=False, arch=None):
-    """The tile of a kernel. Interpreted ones are small, so that tests of few numbers still have several."""
+def tile(kernel, dtype, D, kind="", arch=None):
+    """The tile of a kernel; `kind`: "positions", "extras", or neither. Interpreted ones are small, so that tests of few
+    numbers still have several."""
     if INTERPRETED:
         return Tile(32, 16, 4, 1)
-    if (arch or architecture()) == 90 and kernel in _HOPPER and dtype != torch.float32:
-        return _HOPPER[kernel][bool(extras)][D > 64]
-    if kernel not in _TILES:
+    selects = kernel.startswith("selective") and kernel != "selective_decode"
+    hopper = _HOPPER.get("selective" if selects else kernel, {}) if (arch or architecture()) == 90 else {}
+    if kind in hopper and dtype != torch.float32:
+        return hopper[kind][D > 64]
+    if selects:
         t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
-        if not extras:
+        if not kind:
             return t
         # The tables by age would be buffered too, and with 128 features there are too few registers for 32 rows.
         return dataclasses.replace(t, stages=1, rows=min(t.rows, 16 if D > 64 else 32))
-    return _TILES[kernel][bool(extras)][2 * (dtype == torch.float32) + (D > 64)]
+    return _TILES[kernel][bool(kind)][2 * (dtype == torch.float32) + (D > 64)]
 
 
 def heads_together(kernel, dtype, D, extras=False):

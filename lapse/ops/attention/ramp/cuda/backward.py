@@ -15,8 +15,8 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import FADING, INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, across, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, part_of, row_block,
-    rows_at, visible_in)  # fmt: skip
+    LOG2E, across, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
+    row_block, rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
@@ -42,21 +42,29 @@ def _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row,
 def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
                 dbias, offset, count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row, span_head, P,
                 has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr, ROWS: tl.constexpr,
-                SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                SPAN: tl.constexpr, POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
+                PRECISION: tl.constexpr):  # fmt: skip
     dq, young, old = state
     at, inside = rows_at(offset, count, j, ROWS)
     index = index.to(tl.int64)
     lanes = tl.arange(0, D)
     rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
     keys = tl.load(k + rows)
-    s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * scale
-    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
-    visible, age, facts = 0, 0, ()  # of a whole tile nobody asks
-    if MASKED:
+    visible, facts = 0, ()  # of a whole tile nobody asks
+    if MASKED or POSITION:
         facts = facts_of(packed, at, inside, N, ROWS)
+    if POSITION:
+        near = near_of(facts, query, P, K)
+        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0).to(tl.float32)
+    s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
+    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
+    if MASKED:
         visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
+    if POSITION:
+        s += q_p
+    s *= scale
     if EXTRAS:
+        age = ages_of(facts, query, False)
         s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                          query, False)  # fmt: skip
         if threshold > 0:
@@ -64,6 +72,10 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
     _, ds, _ = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query, SPAN, MASKED,
                           False)  # fmt: skip
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
+    if POSITION:
+        if MASKED:
+            near = near & visible
+        tl.store(places_by_age(dby_age, facts, line, query, P), ds.to(dby_age.dtype.element_ty), mask=near)
     if EXTRAS:
         # Ages of the rows that a query sees differ: each place is written once.
         if P > 0:
@@ -82,7 +94,7 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
                           stats, grad_out, grad_lse, grad_q, sums, dby_age, dbias, N, K, H, G, blocks, scale, ramp,
                           epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, has_lse,
                           D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-                          EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                          POSITION: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dq without what comes from positions; c and lse + log Z' into `sums` [2, B, H, K], which the pass over rows reads.
     dby_age [B K H, P] and dbias [B K H, A]: gradients of the logits by age, zero before. Grid: blocks of queries, heads,
     samples."""
@@ -120,11 +132,11 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
-            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS,
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, POSITION, EXTRAS, EXTRAS,
             PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
-    PART: tl.constexpr = ROWS if EXTRAS else ROWS // 2
+    PART: tl.constexpr = ROWS if EXTRAS or ROWS < 64 else ROWS // 2
     PARTS: tl.constexpr = ROWS // PART
     begin, end = (blocks - part) * PARTS, blocks * PARTS
     j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
@@ -133,7 +145,7 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
-            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, EXTRAS, True,
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, POSITION, EXTRAS, True,
             PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
         j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
@@ -160,7 +172,7 @@ def _sums_of(sums, h, b, query, K, H, QUERIES: tl.constexpr):
 def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bias, seed, grad_out, sums, h,
               b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
               kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-              EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+              POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dk, dv, dspan, dlogit = state
     query = a * QUERIES + tl.arange(0, QUERIES)
     real = query < K
@@ -169,13 +181,20 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
     q_block = tl.load(q + place, mask=real[:, None], other=0.0)
     dout = tl.load(grad_out + place, mask=real[:, None], other=0.0)
     c, lse = _sums_of(sums, h, b, query, K, H, QUERIES)
-    s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
+    if POSITION:
+        near = near_of(facts, query, P, K)
+        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0)
+        q_p = tl.trans(q_p).to(tl.float32)
+    s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION)
     dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
-    visible, age = 0, 0  # of a whole tile nobody asks
+    visible = 0  # of a whole tile nobody asks
     if MASKED:
         visible = visible_in(facts, query, True)
-        age = ages_of(facts, query, True)
+    if POSITION:
+        s += q_p
+    s *= scale
     if EXTRAS:
+        age = ages_of(facts, query, True)
         s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                          query, True)  # fmt: skip
         if threshold > 0:
@@ -197,8 +216,8 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
 def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, ranges, grad_out,
                        grad_ramp_sum, sums, grad_k, grad_v, grad_span, grad_logit, N, K, H, G, blocks, scale, ramp,
                        epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
-                       QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr,
-                       PRECISION: tl.constexpr):  # fmt: skip
+                       QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr,
+                       EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dk and dv of a block of rows, for all heads that share its keys; grad_span and grad_logit [N, H]. All are zero
     before. Grid: blocks of rows, key heads, samples."""
     j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -228,13 +247,14 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
                 dk, dv, dspan, dlogit = _row_step(
                     (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
                     grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
-                    bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+                    bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, POSITION, EXTRAS, EXTRAS,
+                    PRECISION)  # fmt: skip
             for i in range(begin * PARTS, (end - (whole_end - whole)) * PARTS):
                 a = tl.where(i < whole * PARTS, i, i + (whole_end - whole) * PARTS)
                 dk, dv, dspan, dlogit = _row_step(
                     (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
                     grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
-                    bias_age, threshold, kept_scale, D, PART, ROWS, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+                    bias_age, threshold, kept_scale, D, PART, ROWS, SPAN, POSITION, EXTRAS, True, PRECISION)  # fmt: skip
             if SPAN:
                 dspan = dspan / ramp + tl.where(h == 0, fading, 0.0)
                 tl.store(grad_span + index * H + h, dspan, mask=inside)

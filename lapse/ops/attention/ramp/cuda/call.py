@@ -50,7 +50,9 @@ class Call:
         self.N, self.G = k.shape[:2]
         self.scale = (o.scale or 1 / math.sqrt(self.width)) * math.log2(math.e)
         self.spans = o.row_span is not None or o.head_span is not None
-        self.extras = any(x is not None for x in (o.position, o.logit, o.age_bias)) or o.dropout > 0
+        self.kind = "" if o.position is None else "positions"
+        if o.logit is not None or o.age_bias is not None or o.dropout > 0:
+            self.kind = "extras"
         self.seen = plan_rows(offsets, start, time, o.until, self.K, o.row_span, o.head_span, o.ramp, o.min_age,
         o.max_age)
         self.P = 0 if o.position is None else o.position.shape[0]
@@ -65,12 +67,13 @@ class Call:
     def narrowed(self, x):
         return x[..., : self.width]
 
-    def meta(self, kernel, spans=True):
-        """Constants of a launch. Kernels with extras know spans; where a call has none, one infinity stands for them."""
-        settings = tile(kernel, self.q.dtype, self.D, self.extras)
+    def meta(self, kernel, kinds=True):
+        """Constants of a launch. Kernels of a kind know spans; where a call has none, one infinity stands for them."""
+        settings = tile(kernel, self.q.dtype, self.D, self.kind)
         constants = dict(D=self.D, QUERIES=settings.queries, ROWS=settings.rows, PRECISION=settings.precision)
-        if spans:
-            constants |= dict(SPAN=self.spans or self.extras, EXTRAS=self.extras)
+        if kinds:
+            kind = self.kind
+            constants |= dict(SPAN=self.spans or kind != "", POSITION=kind == "positions", EXTRAS=kind == "extras")
         return settings, constants | dict(num_warps=settings.warps, num_stages=settings.stages)
 
     def tables(self):
@@ -143,7 +146,7 @@ def ramp_attention(q, k, v, offsets, start, time, **options):
                                              **constants)  # fmt: skip
     received = torch.zeros((c.N, c.H) if c.options.received else 0, dtype=torch.float32, device=q.device)
     if c.options.received:
-        settings, constants = c.meta("ramp_received", spans=False)
+        settings, constants = c.meta("ramp_received", kinds=False)
         ranges = plan_ranges(s, settings.rows)
         blocks = ranges.shape[1]
         ramp_received[(blocks, c.H, c.B)](c.q, c.k, s.packed, s.spans, *c.tables(), s.offsets, s.count, ranges, stats,
@@ -175,7 +178,7 @@ def ramp_attention_backward(grad_out, grad_ramp_sum, out, stats, q, k, v, offset
     settings, constants = c.meta("ramp_backward_rows")
     ranges = plan_ranges(s, settings.rows)
     blocks = ranges.shape[1]
-    grad_span = new(c.N, c.H if c.spans or c.extras else 0)
+    grad_span = new(c.N, c.H if c.spans or c.kind else 0)
     grad_logit = new(c.N, c.H if o.logit is not None else 0)
     ramp_backward_rows[(blocks, c.G, c.B)](
         c.q, c.k, c.v, s.packed, s.spans, *c.tables(), c.seed(), s.offsets, s.count, ranges, grad_out,

@@ -10,28 +10,35 @@ import triton.language as tl
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, part_of, rows_at, visible_in)  # fmt: skip
+    LOG2E, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
+    rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
 def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N, K,
           H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
-          ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
+          ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
           PRECISION: tl.constexpr):  # fmt: skip
     acc, largest, total, masked = state
     at, inside = rows_at(offset, count, j, ROWS)
     index = index.to(tl.int64)
     lanes = tl.arange(0, D)
     rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
+    if MASKED or POSITION:
+        facts = facts_of(packed, at, inside, N, ROWS)
+    if POSITION:  # read before the product, which takes as long as they need to come
+        near = near_of(facts, query, P, K)
+        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0).to(tl.float32)
     s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION)
     unit = scale  # of s, until the exponential: one multiplication and addition a pair
     if EXTRAS:
         s, unit = s * scale, 1.0
+    if POSITION:
+        s += q_p
     if MASKED:
-        facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
         if EXTRAS:
+            age = ages_of(facts, query, False)
             s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
                              query, False)  # fmt: skip
         s = tl.where(visible, s, float("-inf"))
@@ -59,7 +66,7 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
 def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, lists, list_counts, out, stats, N,
                  K, H, G, blocks, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
                  kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-                 EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                 POSITION: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Grid: blocks of queries, heads, samples. q [B, K, H, D], k and v [N, G, D], contiguous; `scale` in units of
     log 2; stats [B, K, H, 2]: log-sum-exp, Z."""
     a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -86,11 +93,11 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
-            threshold, kept_scale, D, ROWS, SPAN, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+            threshold, kept_scale, D, ROWS, SPAN, POSITION, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
     # The others by halves: what is asked of each row takes registers, and fewer of them let more programs run at once.
-    PART: tl.constexpr = ROWS if EXTRAS else ROWS // 2
+    PART: tl.constexpr = ROWS if EXTRAS or ROWS < 64 else ROWS // 2
     PARTS: tl.constexpr = ROWS // PART
     begin, end = (blocks - part) * PARTS, blocks * PARTS
     j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
@@ -99,7 +106,7 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
-            threshold, kept_scale, D, PART, SPAN, EXTRAS, True, PRECISION)  # fmt: skip
+            threshold, kept_scale, D, PART, SPAN, POSITION, EXTRAS, True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
         j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     if not EXTRAS:

@@ -24,7 +24,8 @@ struct Call {
   const AttentionInputs& x;
   const RampOptions& o;
   int64_t B, K, H, G, N, width, D, P, A;
-  bool spans, extras;
+  bool spans;
+  const char* more;  ///< which kernels: those that know ".positions", or all ".extras", or neither
   std::string kind;
   Tensor q, k, v, position, by_age, logit, bias, seed;
   SeenRows seen;
@@ -35,7 +36,7 @@ struct Call {
     D = kernel_width(width), kind = kernel_kind(x.q, width);
     P = o.position ? o.position->size(0) : 0, A = o.age_bias ? o.age_bias->size(1) : 0;
     spans = o.row_span || o.head_span;
-    extras = o.position || o.logit || o.age_bias || o.dropout > 0;
+    more = o.logit || o.age_bias || o.dropout > 0 ? ".extras" : o.position ? ".positions" : "";
     q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
     seen = plan_rows(x, o);
     if (P > 0) position = widened(o.position->to(q.scalar_type()), D);
@@ -55,7 +56,7 @@ struct Call {
 
   /// "ramp_forward.bf16.64.spans"
   const Kernel& find(const std::string& name, bool variants = true) const {
-    const char* which = !variants ? "" : extras ? ".extras" : spans ? ".spans" : "";
+    const char* which = !variants ? "" : *more != '\0' ? more : spans ? ".spans" : "";
     return Kernels::get().find(name + "." + kind + which);
   }
   Tensor zeros(at::IntArrayRef shape, at::ScalarType type = at::kFloat) const {
@@ -153,7 +154,7 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
 
   const Kernel& rows = c.find("ramp_backward_rows");
   const Tensor ranges = plan_ranges(c.seen, rows.rows);
-  const Tensor dspan = c.zeros({c.N, c.spans || c.extras ? c.H : 0}), dlogit = c.zeros({c.N, o.logit ? c.H : 0});
+  const Tensor dspan = c.zeros({c.N, c.spans || *c.more != '\0' ? c.H : 0}), dlogit = c.zeros({c.N, o.logit ? c.H : 0});
   c.arguments.set("ranges", ranges).set("blocks", ranges.size(1)).set("grad_ramp_sum", ramp_sum);
   c.arguments.set("grad_k", dk).set("grad_v", dv).set("grad_span", dspan).set("grad_logit", dlogit);
   rows.launch({ranges.size(1), c.G, c.B}, c.arguments, c.q);

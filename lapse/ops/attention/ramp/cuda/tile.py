@@ -2,13 +2,14 @@
 
 A tile is [queries, rows]; the pass over keys works on its transpose, and says so by TURNED. Of what a call can ask for
 beside spans (positions, logits, biases by age, dropout), kernels with EXTRAS take all, each by a flag that is the same
-for the whole launch; kernels without have no trace of it.
+for the whole launch; those with POSITION take positions alone, as the paper's models have them; others have no trace of
+it.
 """
 
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.rows import FIRST, INDEX, kept
+from lapse.ops.attention.cuda.rows import FAR, FIRST, INDEX, kept
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -96,6 +97,22 @@ def fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED: tl.conste
     span = tl.where(span_row != 0, span, tl.load(spans + h * span_head))
     age, _ = across(facts[2].to(tl.float32), query, TURNED)
     return clamped((span - (age + query_of)) * (1 / ramp) + 1)
+
+
+@triton.jit
+def near_of(facts, query, P, K):
+    """[queries, rows]: pairs of a query that is there and a row whose age, `query` more than at the first, has a position."""
+    age, first = across(facts[2], tl.where(query < K, 1 - query, FAR), False)
+    _, last = across(facts[2], P - query, False)
+    return (age >= first) & (age <= last)
+
+
+@triton.jit
+def places_by_age(by_age, facts, line, query, P):
+    """[queries, rows]: where what belongs to a query and an age lies in by_age [B K H, P]; line: of the query among B K H.
+    The pass over rows too reads it so, and turns it: neighbours in memory are neighbouring rows."""
+    age, of_query = across(facts[2], by_age + line * P + (query - 1), False)
+    return of_query + age
 
 
 @triton.jit

@@ -10,9 +10,11 @@ kept for `choice_queries` at each. Nothing is added by atomics.
 import triton
 import triton.language as tl
 
+from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, facts_of, row_block, visible_in
-from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
+from lapse.ops.attention.ramp.cuda.tile import (
+    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, row_block, rows_at, visible_in)  # fmt: skip
+from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking_of, read_block, scores_of, selecting
 
 
 @triton.jit
@@ -100,13 +102,17 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
     list_at = lists + block.to(tl.int64) * blocks
     whole = tl.load(list_counts + block * 2)
     part = tl.load(list_counts + block * 2 + 1)
+    other = tl.load(packed + INDEX * N + offset)
+    # A block's number and its rows' are read while those before it are computed.
+    j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
+    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
-        j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        at, inside = rows_at(offset, rows_count, j, ROWS)
+        index = found.to(tl.int64)
         facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
         age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
+        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
         after = ()
@@ -125,6 +131,9 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
                 old += right
             after = after + ((dq, young, old),)
         grads = after
+        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        j = read_block(list_at, i + 1, whole, part, blocks)
+        following = read_block(list_at, i + 2, whole, part, blocks)
     for g in tl.static_range(HEADS):
         line = given[g][0]
         dq, young, old = grads[g]
@@ -145,6 +154,7 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
         grads = ()
         for g in tl.static_range(HEADS):
@@ -152,10 +162,9 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
         for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
             query = a * QUERIES + tl.arange(0, QUERIES)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            facts = facts_of(packed, at, inside, N, ROWS)
             visible = visible_in(facts, query, False)
             age = ages_of(facts, query, False)
-            S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
+            S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             F = masking_of(S, prefix, a, at, inside, N, shift)
@@ -184,12 +193,12 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
 
 
 @triton.jit
-def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias, kinds, seed,
+def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias, facts, seed,
             prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k, select_scale, own, mask_self,
             relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
             ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dS of a tile where it passes on, and dF summed over its queries. later [rows]: dF of the queries after it."""
-    S, opens = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
+    S, opens = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
     F = masking_of(S, prefix, a, at, inside, N, shift)
     dM = tl.load(grad_memory + b.to(tl.int64) * K + query, mask=query < K, other=0.0)
@@ -217,6 +226,7 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        facts = facts_of(packed, at, inside, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
         begin = tl.load(range_at) // QUERIES
         end = tl.load(range_at + 1) // QUERIES + 1
@@ -227,11 +237,10 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
             query = a * QUERIES + tl.arange(0, QUERIES)
             tl.store(grad_prefix + a * N + at, later, mask=inside)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            facts = facts_of(packed, at, inside, N, ROWS)
             visible = visible_in(facts, query, False)
             age = ages_of(facts, query, False)
             dS, whole = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit,
-                                bias, kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
+                                bias, facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
                                 select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
                                 cap, threshold, kept_scale, D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
             later += whole
@@ -262,15 +271,19 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     dq = tl.zeros([QUERIES, D], tl.float32)
     young = tl.zeros([QUERIES], tl.float32)
     old = tl.zeros([QUERIES], tl.float32)
+    other = tl.load(packed + INDEX * N + offset)
+    # A block's number and its rows' are read while those before it are computed.
+    j, following = read_block(list_at, 0, whole_count, part, blocks), read_block(list_at, 1, whole_count, part, blocks)
+    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole_count + part):
-        j = tl.load(list_at + tl.where(i < whole_count, i, blocks - part + i - whole_count))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        at, inside = rows_at(offset, rows_count, j, ROWS)
+        index = found.to(tl.int64)
         facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
         age = ages_of(facts, query, False)
         later = tl.load(grad_prefix + a * N + at, mask=inside, other=0.0)
         dS, _ = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias,
-                        kinds, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,
+                        facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,
                         select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
                         D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
         keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
@@ -280,6 +293,9 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
                 left, right = _by_age(dS, visible, age, line, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
+        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        j = read_block(list_at, i + 1, whole_count, part, blocks)
+        following = read_block(list_at, i + 2, whole_count, part, blocks)
     place = line[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(grad_select_q + place, dq * (select_scale / LOG2E), mask=(query < K)[:, None])
     if EXTRAS:

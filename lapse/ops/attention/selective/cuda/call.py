@@ -62,7 +62,7 @@ class Call:
         if self.P > 0:
             self.by_age = self.q.flatten(0, 2) @ self.widened(o.position).to(q.dtype).t()
         self.seen = plan_rows(offsets, start, time, o.until, self.K, min_age=0, max_age=o.max_age)
-        self.settings = tile("selective", q.dtype, self.D, self.extras)
+        self.settings = tile("selective", q.dtype, self.D, "extras" if self.extras else "")
         self.ranges = plan_ranges(self.seen, self.settings.rows)
         self.blocks = self.ranges.shape[1]
         self.query_blocks = triton.cdiv(self.K, self.settings.queries)
@@ -125,7 +125,7 @@ class Call:
             after = torch.where(owned, given, 0)
         chunk = CHUNK // 4
         masking.selective_prefix[(max(1, triton.cdiv(s.most, chunk)), self.B)](
-            s.packed, given, s.offsets, s.count, prefix, after, N, int(o.masking is not None), self.query_blocks,
+            s.packed, self.kinds, given, s.offsets, s.count, prefix, after, N, int(o.masking is not None), self.query_blocks,
             ROWS=chunk)  # fmt: skip
         return prefix, after
 

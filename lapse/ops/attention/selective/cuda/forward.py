@@ -4,9 +4,11 @@ program of head 0 also counts the memory M."""
 import triton
 import triton.language as tl
 
+from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, dropped, extra_logits, facts_of, row_block, visible_in
-from lapse.ops.attention.selective.cuda.masking import head_of, masking_of, scores_of, selecting
+from lapse.ops.attention.ramp.cuda.tile import (
+    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, rows_at, visible_in)  # fmt: skip
+from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking_of, read_block, scores_of, selecting
 
 
 @triton.jit
@@ -62,13 +64,17 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
     whole = tl.load(list_counts + block * 2)
     part = tl.load(list_counts + block * 2 + 1)
     M = tl.zeros([QUERIES], tl.float32)
+    other = tl.load(packed + INDEX * N + offset)
+    # A block's number and its rows' are read while those before it are computed.
+    j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
+    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
-        j = tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole))
-        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
+        at, inside = rows_at(offset, rows_count, j, ROWS)
+        index = found.to(tl.int64)
         facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
         age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query,
+        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
         if group == 0:
@@ -81,6 +87,9 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
                                      line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
                                      EXTRAS, PRECISION),)  # fmt: skip
         sums = after
+        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        j = read_block(list_at, i + 1, whole, part, blocks)
+        following = read_block(list_at, i + 2, whole, part, blocks)
     for g in tl.static_range(HEADS):
         line = (b.to(tl.int64) * K + query) * H + head_of(group, g, H, HEADS)
         acc, largest, total = sums[g]

@@ -9,7 +9,7 @@ without an embedding of their own are head 0 of q and k.
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.rows import INDEX
+from lapse.ops.attention.cuda.rows import INDEX, SPAN
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, facts_of, row_block, visible_in
 
@@ -23,23 +23,35 @@ def selecting(select_q, select_stride_q, query, b, K, D: tl.constexpr):
 
 
 @triton.jit
+def read_block(list_at, i, whole, part, blocks):
+    """Number i of the row blocks that a block of queries reads: whole ones, then the others."""
+    return tl.load(list_at + tl.where(i < whole, i, blocks - part + i - whole), mask=i < whole + part, other=0)
+
+
+@triton.jit
+def kind_of(facts):
+    """Of packed rows: 0 where nobody masks the row. selective_prefix leaves it in the place of spans."""
+    return facts[3].to(tl.int32, bitcast=True)
+
+
+@triton.jit
 def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
     """Head g of a group of HEADS that share F. Where the last group has too few, its last head is computed again."""
     return tl.minimum(group * HEADS + g, heads - 1)
 
 
 @triton.jit
-def scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias, query, b, K, H, P, A,
+def scores_of(q_block, index, visible, age, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
               bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip
-    """S of a tile, and where it passes a gradient on."""
+    """S of a tile, and where it passes a gradient on. kind [rows]: 0 of rows that nobody masks."""
     keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
     choice = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * select_scale
     if EXTRAS:
         if own == 0:
             choice = extra_logits(choice, visible, age, (b.to(tl.int64) * K + query) * H, index, 0, H, by_age, P,
                                   logit, 0, bias, A, bias_age, select_scale, query, False)  # fmt: skip
-    opens = visible & (tl.load(kinds + index) != 0)[None, :] & ((age > 0) | (mask_self != 0))
+    opens = visible & (kind != 0)[None, :] & ((age > 0) | (mask_self != 0))
     opens = opens & ((relu == 0) | ((choice <= 0) == 0))  # NaN stays NaN
     return tl.where(opens, choice, 0.0), opens
 
@@ -63,6 +75,7 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
     if j * ROWS < rows_count:
         query = a * QUERIES + tl.arange(0, QUERIES)
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        kind = tl.load(kinds + index)
         sums = tl.zeros([ROWS], tl.float32)
         range_at = ranges + (b * blocks + j) * 4
         if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
@@ -70,7 +83,7 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
             visible = visible_in(facts, query, False)
             age = ages_of(facts, query, False)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
-            S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kinds, by_age, logit, bias,
+            S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kind, by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             sums = tl.sum(S, 0)
@@ -78,9 +91,10 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
 
 
 @entry
-def selective_prefix(packed, masking, offsets, count, prefix, received, N, has_masking, queries_blocks,
+def selective_prefix(packed, kinds, masking, offsets, count, prefix, received, N, has_masking, queries_blocks,
                      ROWS: tl.constexpr):  # fmt: skip
-    """The sums become F, and F after the block goes to `received` [rows of the table]. Grid: chunks, samples."""
+    """The sums become F, and F after the block goes to `received` [rows of the table]; the rows' kinds become a line of the
+    packed rows. Grid: chunks, samples."""
     b = tl.program_id(1)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     valid = rows < tl.load(count + b)
@@ -88,6 +102,7 @@ def selective_prefix(packed, masking, offsets, count, prefix, received, N, has_m
     index = tl.load(packed + INDEX * N + at, mask=valid, other=0)
     F = tl.load(masking + index, mask=valid & (has_masking != 0), other=0.0) * LOG2E
     tl.store(prefix + at, F, mask=valid)
+    tl.store(packed + SPAN * N + at, tl.load(kinds + index, mask=valid, other=0), mask=valid)
     for a in range(0, queries_blocks):
         to = prefix + (a + 1) * N + at
         F += tl.load(to, mask=valid, other=0.0)
