@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """The attention kernels on an NVIDIA GPU: one script, one table, a few minutes. Needs PyTorch with Triton alone.
 
-  bench/gpu.py [--out FILE] [--minutes 8] [--only ramp|selective|decode|step] [--tune]
+  bench/gpu.py [--out FILE] [--minutes 8] [--only right|ramp|flex|decode|selective|step|tiles ...] [--flex 17] [--tune]
 
 First are the kernels right (gpu_right.py). Then times, ours beside compiled FlexAttention (Triton backend; spans are a
 captured buffer and get gradients), FlashAttention through scaled_dot_product_attention (no spans: where nothing
 expires), and the formulas in eager PyTorch where they fit; and whole training steps of the Expire-Span paper's enwik8
 model, beside dense tensors in eager PyTorch. Every time is the median of several runs of a CUDA graph, of the whole
-call: plans and masks that a call makes are in it, unless the column says so. --tune tries other tiles for the forward
-and backward kernels first. The JSON names the card, the versions and the peaks measured in this run.
+call: plans and masks that a call makes are in it, unless the column says so. --tune times the kernels with other tiles
+too: the quickest belong into lapse/ops/attention/cuda/tiles.py. The JSON names the card, the versions and the peaks
+measured in this run.
 
-What matters most comes first: FlexAttention's shapes compile for long, a few of them right after our times, the others
-last. An error, also of a check, is a line of the table; the rest goes on, and the exit status is 1. Where what we
-compare with needs more memory than there is, that is a line alone.
+Most of the time goes to compiling, which all do side by side (gpu_jobs.py); then each has the GPU for itself. --flex
+says how many of FlexAttention's cases there are, the most telling first: each compiles for half a minute and more. An
+error, also of a check, is a line of the table; the rest goes on, and the exit status is 1. Where what we compare with
+needs more memory than there is, that is a line alone.
 """
 
 import argparse
@@ -25,21 +27,22 @@ import time
 # Before torch: without a GPU it puts Triton's interpreter in its place.
 from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_masking, eager_ramp, eager_selective, flex, flex_ramp, ramp_inputs, selective_arguments  # isort: skip
 
+import gpu_jobs
 import gpu_step
+import gpu_tiles
 import torch
 import triton
-from gpu_measure import compare, errors_as_lines, failures, record, run_cases, seconds, table
-from gpu_right import check_ramp, check_right
+from gpu_jobs import Job
+from gpu_measure import compare, errors_as_lines, failures, record, seconds, table
+from gpu_right import LIMITS, check_right
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lapse.ops.attention.cuda import tiles
 from lapse.ops.attention.ramp.cuda import call as ramp
 from lapse.ops.attention.selective.cuda import call as selective
 
 
 # --- cases -----------------------------------------------------------------------------------------------------------
 SHAPE = {"B": 3, "K": 20, "rows": 40, "H": 2, "D": 16} if SMOKE else {"B": 8, "K": 1024, "rows": 8192, "H": 16, "D": 64}
-FLEX_FIRST = 4  # cases of FlexAttention that are timed before other sections
 
 
 def ramp_cases():
@@ -74,6 +77,8 @@ def suffix(case):
 
 def measure_ramp(case):
     forward, both, args, spans, flops = ramp_call(case)
+    both()
+    yield
     record(f"ramp forward{suffix(case)}", case, forward, flops)
     record(f"ramp both{suffix(case)}", case, both, 3.5 * flops)
     if case.get("ragged"):
@@ -120,24 +125,27 @@ def eager_calls(args, spans):
 
 
 def measure_flex(case):
-    """For each of its shapes it compiles for a minute or so."""
+    """For each of its shapes it compiles for half a minute or more."""
     ours, _, args, spans, flops = ramp_call(case)
     one, two, make = flex_ramp(args, spans, case.get("ragged", False))
     theirs, mine = one().float(), ours()[0].float()
     error = ((theirs - mine).abs().max() / theirs.abs().max()).item()
     assert error <= 0.05, f"FlexAttention and ramp_attention differ by {error:.3g} of the largest output: not the same"
+    if not SMOKE:
+        two()
+    yield
     if SMOKE:  # not compiled, and without a backward pass
         return
     record(f"flex mask{suffix(case)}", case, make)
     for name, run, work in (("forward", one, flops), ("both", two, 3.5 * flops)):
         name += suffix(case)
         record(f"flex {name}", case, run, work)
-        compare(f"ramp {name} over flex", case, f"ramp {name}", f"flex {name}")
 
 
 def flex_selective(q, k, v):
-    """(forward, forward and backward) by FlexAttention with F in memory."""
-    attention, block_mask = flex()
+    """(forward, forward and backward) by FlexAttention with F in memory. Its own choice of tiles asks for more shared
+    memory than a GPU has, for F is a part of them; of those that fit these were the quickest on an H100."""
+    attention, block_mask = flex(BLOCK_M=64, BLOCK_N=64)
     N, D = q.shape[1], q.shape[3]
     heads = [x.transpose(1, 2).contiguous().requires_grad_(not SMOKE) for x in (q, k, v)]
     mask = block_mask(lambda b, h, i, j: i >= j, None, None, N, N, device=DEVICE)  # once: it is always the same
@@ -167,26 +175,31 @@ def measure_selective(case):
         y = forward()
         return selective.selective_attention_backward(q, y[1], y[0], y[3], q, k.flatten(0, 1), v.flatten(0, 1), **rest)
 
+    both()
+    yield
     record("selective forward", case, forward, flops)
     record("selective both", case, both, 3.5 * flops)
     learned = [x.detach().requires_grad_() for x in (q, k, v)]
     grad = torch.randn_like(q)
     record("eager selective forward", case, lambda: torch.no_grad()(eager_selective)(q, k, v), flops)
     record("eager selective both", case, lambda: torch.autograd.grad(eager_selective(*learned)[0], learned, grad), 3.5 * flops)
-    with errors_as_lines("flex selective", case):
-        measure_flex_selective(case, q, k, v, flops)
 
 
-def measure_flex_selective(case, q, k, v, flops):
+def measure_flex_selective(case):
+    B, N, H, D = case.values()
+    q, k, v = (torch.randn(B, N, H, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    flops = 4 * B * H * D * N * (N + 1) // 2
     one, two = flex_selective(q, k, v)
-    error = (one().transpose(1, 2).float() - eager_selective(q, k, v)[0].float()).abs().max().item()
-    assert error <= 0.1, f"FlexAttention and selective attention's formulas differ by {error:.3g}"
+    ours = selective.selective_attention(q, k.flatten(0, 1), v.flatten(0, 1), **selective_arguments(B, N))[0]
+    error = (one().transpose(1, 2).float() - ours.float()).abs().max().item()
+    assert error <= 0.1, f"FlexAttention and selective_attention differ by {error:.3g}"
+    if not SMOKE:
+        two()
+    yield
     if SMOKE:
         return
     record("flex selective forward, F in memory", case, one, flops)
     record("flex selective both, F in memory", case, two, 3.5 * flops)
-    for passes in ("forward", "both"):
-        compare(f"selective {passes} over flex", case, f"selective {passes}", f"flex selective {passes}, F in memory")
 
 
 def decode_cases():
@@ -200,13 +213,16 @@ def measure_decode(case):
     args, spans, _ = ramp_inputs(B, 1, rows, H, D, 0.0, torch.bfloat16)
     size = 2 * B * rows * H * D * 2
     line = selective_arguments(B, rows) | {"start": torch.full((B,), rows - 1, device=DEVICE)}
-    record("decode, selective", case, lambda: selective.selective_attention(
-        args["q"], args["k"][: B * rows], args["v"][: B * rows], **line), size=size)  # fmt: skip
-    ours = record("decode", case, lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP), size=size)
+    selects = lambda: selective.selective_attention(args["q"], args["k"][: B * rows], args["v"][: B * rows], **line)
+    expires = lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
     both = torch.cat([args["k"].flatten(), args["v"].flatten()])
+    selects(), expires()
+    yield
+    times = {"decode, selective": record("decode, selective", case, selects, size=size), "decode": record("decode", case, expires, size=size)}
     read = record("read the rows", case, lambda: both.sum(dtype=torch.float32), size=size)
-    if ours and read:
-        table.append({"what": "decode over reading", **case, "times": ours / read})
+    for what, ms in times.items():
+        if ms and read:
+            table.append({"what": f"{what} over reading", **case, "times": ms / read})
 
 
 def step_cases():
@@ -216,6 +232,8 @@ def step_cases():
 
 
 def measure_step(case):
+    gpu_step.make(gpu_step.by_kernels, 1)[0]()
+    yield
     measured = []
     for what, attend in (("step", gpu_step.by_kernels), ("step, eager", gpu_step.dense)):
         step, loss = gpu_step.make(attend, case["B"])
@@ -233,90 +251,48 @@ def measure_step(case):
         table.append({"what": "step over eager", **case, **ratios})
 
 
-def tune():
-    """Times of some tiles for the plain bfloat16 kernels; prints, and keeps the quickest for the rest of the run."""
-    for D in (64, 128):
-        args, spans, _ = ramp_inputs(4, 1024, 8192, 16, D, 0.5, torch.bfloat16)
-        y = ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
-        grad, zero = torch.randn_like(args["q"]), torch.zeros(4, device=DEVICE)
-        forward = lambda: ramp.ramp_attention(**args, row_span=spans, ramp=RAMP)
-        backward = lambda: ramp.ramp_attention_backward(grad, zero, y[0], y[3], **args, row_span=spans, ramp=RAMP)
-        for kernel, run in (("ramp_forward", forward), ("ramp_backward_queries", backward), ("ramp_backward_rows",
-        backward)):
-            best = None
-            plain, extras = tiles._TILES[kernel]
-            for queries, rows, warps, stages in ((128, 64, 8, 3), (128, 64, 4, 3), (128, 128, 8, 2), (64, 64, 4, 3),
-                                                 (64, 64, 8, 2), (64, 128, 8, 2), (32, 128, 8, 2), (32, 64, 4,
-                                                 2)):  # fmt: skip
-                candidate = tiles.Tile(queries, rows, warps, stages)
-                changed = list(plain)
-                changed[int(D > 64)] = candidate
-                tiles._TILES[kernel] = (tuple(changed), extras)
-                try:
-                    took = seconds(run)
-                except Exception:
-                    continue
-                table.append({"what": "tile", "kernel": kernel, "D": D, "tile": str(candidate), "ms": took * 1e3})
-                best = min(best, (took, changed), key=lambda x: x[0]) if best else (took, changed)
-            tiles._TILES[kernel] = (tuple(best[1]) if best else plain, extras)
-            print("tile:", kernel, D, tiles._TILES[kernel][0][int(D > 64)], flush=True)
-    tune_heads()
+def check(dtype):
+    check_right((dtype,))
+    yield
 
 
-def tune_heads():
-    """Times of selective attention with one head a program, and with two that share F; prints, and keeps neither."""
-    usual = selective.heads_together
-    for D in (64, 128):
-        q, k, v = (torch.randn(2, 4096, 16, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
-        given = (k.flatten(0, 1), v.flatten(0, 1))
-        rest = selective_arguments(2, 4096)
-        for heads in (1, 2):
-            selective.heads_together = lambda *_, heads=heads: heads
-            with errors_as_lines("heads together", {"heads": heads, "D": D}):
-                y = selective.selective_attention(q, *given, **rest)
-                backward = lambda y=y: selective.selective_attention_backward(q, y[1], y[0], y[3], q, *given, **rest)
-                for name, run in (("forward", lambda: selective.selective_attention(q, *given, **rest)),
-                                  ("backward", backward)):  # fmt: skip
-                    took = seconds(run) * 1e3
-                    table.append({"what": "heads together", "heads": heads, "D": D, "pass": name, "ms": took})
-                    print(f"heads together: {heads}, D {D}, {name}: {took:.3g} ms", flush=True)
-        selective.heads_together = usual
-
-
-def sections():
-    """(name, cases, what measures one), in the order in which they get the time."""
-    flex_cases = ramp_cases()
-    return (
-        ("ramp", ramp_cases(), measure_ramp),
-        ("flex", flex_cases[:FLEX_FIRST], measure_flex),
-        ("decode", decode_cases(), measure_decode),
-        ("selective", selective_cases(), measure_selective),
-        ("step", step_cases(), measure_step),
-        ("flex", flex_cases[FLEX_FIRST:], measure_flex),
-    )
-
-
-def measure(options, info, deadline):
-    """Checks, then times; `info` gets the peak."""
-    check_right()
+def peak(_):
+    yield
     if not SMOKE:
-        with errors_as_lines("peak", {}):
-            a = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
-            info["bf16_peak_tflops"] = 2 * 8192**3 / seconds(lambda: a @ a) / 1e12
-            print(f"dense bfloat16 products: {info['bf16_peak_tflops']:.0f} TFLOP/s", flush=True)
-        if options.tune:
-            with errors_as_lines("tune", {}):
-                tune()
-            check_right((torch.bfloat16,), (check_ramp,))  # with the tiles that were found
-    for name, cases, measure_case in sections():
-        if options.only in (None, name) or (options.only == "ramp" and name == "flex"):
-            run_cases(name, cases, measure_case, deadline)
+        a = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
+        record("peak", {"n": 8192}, lambda: a @ a, 2 * 8192**3)
+
+
+def jobs(options):
+    """In the order in which they get the GPU."""
+    one = lambda name, cases, measure: [Job(name, [case], measure) for case in cases]
+    flex_cases = ramp_cases()[: options.flex]
+    if SMOKE:
+        flex_cases = flex_cases[:4]
+    made = [*one("right", LIMITS, check), Job("peak", [{}], peak), Job("ramp", ramp_cases(), measure_ramp),
+            Job("decode", decode_cases(), measure_decode), Job("selective", selective_cases(), measure_selective),
+            *one("selective", selective_cases(), measure_flex_selective), Job("step", step_cases(), measure_step),
+            *one("flex", flex_cases, measure_flex)]  # fmt: skip
+    if options.tune:
+        made += one("tiles", gpu_tiles.cases(), gpu_tiles.measure)
+    return [job for job in made if job.name == "peak" or not options.only or job.name in options.only]
+
+
+def ratios():
+    """Lines of ours over FlexAttention's."""
+    for case in [line for line in table if line["what"].startswith("flex ") and "tflops" in line]:
+        shape = {n: case[n] for n in ("B", "K", "N", "rows", "H", "D", "expired", "ragged") if n in case}
+        name = case["what"].removeprefix("flex ").removesuffix(", F in memory")
+        ours = name if name.startswith("selective") else f"ramp {name}"
+        compare(f"{ours} over flex", shape, ours, case["what"])
 
 
 def write(path, info):
     surviving()
+    ratios()
+    info["bf16_peak_tflops"] = next((line["tflops"] for line in table if line["what"] == "peak" and "tflops" in line), None)
     for line in table:
-        if "tflops" in line and "bf16_peak_tflops" in info:
+        if "tflops" in line and info["bf16_peak_tflops"]:
             line["share_of_peak"] = line["tflops"] / info["bf16_peak_tflops"]
     path.write_text(json.dumps({"machine": info, "table": table}, indent=1) + "\n")
     print(f"{len(table)} lines in {path} after {info['seconds']:.0f} s")
@@ -326,24 +302,33 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "gpu.json")
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--only", choices=("ramp", "selective", "decode", "step"))
+    parser.add_argument("--only", nargs="+", choices=("right", "ramp", "flex", "decode", "selective", "step", "tiles"))
+    parser.add_argument("--flex", type=int, default=len(ramp_cases()))
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)  # number and file: the process of one job
     options = parser.parse_args()
     if not SMOKE and not torch.cuda.is_available():
         sys.exit("gpu: there is no NVIDIA GPU here that PyTorch can use")
+    if options.job:
+        return gpu_jobs.work(jobs(options)[int(options.job[0])], options.job[1])
     options.out.parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu: stopped"))  # `timeout`: what was measured is written
     begin = time.time()
     card = "interpreter" if SMOKE else torch.cuda.get_device_name()
     info = {"card": card, "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "flex": "Triton"}
     print(", ".join(f"{n} {x}" for n, x in info.items()), flush=True)
+    given = [x for name in ("only", "flex") if getattr(options, name) for x in (f"--{name}", *map(str, listed(getattr(options, name))))]
     try:
-        measure(options, info, begin + 60 * options.minutes)
+        gpu_jobs.run(jobs(options), given + ["--tune"] * options.tune, begin + 60 * options.minutes)
     finally:
         info["seconds"] = time.time() - begin
         write(options.out, info)
     if failed := failures():
         sys.exit("gpu: there were errors: " + ", ".join(sorted({line["what"] for line in failed})))
+
+
+def listed(x):
+    return x if isinstance(x, list) else [x]
 
 
 if __name__ == "__main__":

@@ -87,14 +87,14 @@ def selective_arguments(B, N):
 
 
 # --- what others do --------------------------------------------------------------------------------------------------
-@functools.cache
-def flex():
+def flex(**options):
+    """FlexAttention and what makes its masks, compiled; `options` of its kernels."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     if SMOKE:
         return flex_attention, create_block_mask
     torch._dynamo.config.recompile_limit = 1000  # each shape of a case is one
-    by_triton = functools.partial(flex_attention, kernel_options={"BACKEND": "TRITON"})
+    by_triton = functools.partial(flex_attention, kernel_options={"BACKEND": "TRITON", **options})
     return torch.compile(by_triton, dynamic=False), torch.compile(create_block_mask)
 
 

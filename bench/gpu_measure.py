@@ -10,7 +10,6 @@ from gpu_formulas import SMOKE  # isort: skip
 import torch
 
 table = []  # rows of what was measured
-_longest = {}  # seconds of the longest case of each section so far
 
 
 def show(line):
@@ -43,18 +42,6 @@ def failures():
     errors = [line for line in table if "error" in line]
     ours = lambda line: not any(name in line["what"] for name in ("eager", "flex", "sdpa"))
     return [line for line in errors if ours(line) or not line["error"].startswith("OutOfMemoryError")]
-
-
-def run_cases(what, cases, measure, deadline):
-    """Each case, until one that takes as long as the longest so far would end after the deadline: most of them compile."""
-    for case in cases:
-        begin = time.time()
-        if begin + _longest.get(what, 0.0) > deadline:
-            table.append({"what": what, **case, "left_out": "this and the rest: out of time"})
-            return show(table[-1])
-        with errors_as_lines(what, case):
-            measure(case)
-        _longest[what] = max(_longest.get(what, 0.0), time.time() - begin)
 
 
 def seconds(function, repeat=7):

@@ -84,7 +84,9 @@ _HOPPER = {
         "positions": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
         "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2)),
     },
-    "selective": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
+    "selective": {"": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2))},  # of all that share their blocks; these beside it:
+    "selective_choice_queries": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
+    "selective_choice_rows": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
 }
 
 
@@ -100,7 +102,7 @@ def tile(kernel, dtype, D, kind="", arch=None):
     if INTERPRETED:
         return Tile(32, 16, 4, 1)
     selects = kernel.startswith("selective") and kernel != "selective_decode"
-    hopper = _HOPPER.get("selective" if selects else kernel, {}) if (arch or architecture()) == 90 else {}
+    hopper = _HOPPER.get(kernel, _HOPPER["selective"] if selects else {}) if (arch or architecture()) == 90 else {}
     if kind in hopper and dtype != torch.float32:
         return hopper[kind][D > 64]
     if selects:

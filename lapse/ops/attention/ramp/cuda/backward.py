@@ -55,13 +55,13 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
         facts = facts_of(packed, at, inside, N, ROWS)
     if POSITION:
         near = near_of(facts, query, P, K)
-        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0).to(tl.float32)
+        q_p = tl.trans(tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0))
     s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
     dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
     if MASKED:
         visible = visible_in(facts, query, False)
     if POSITION:
-        s += q_p
+        s += q_p.to(tl.float32)
     s *= scale
     if EXTRAS:
         age = ages_of(facts, query, False)
@@ -74,8 +74,8 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
     if POSITION:
         if MASKED:
-            near = near & visible
-        tl.store(places_by_age(dby_age, facts, line, query, P), ds.to(dby_age.dtype.element_ty), mask=near)
+            near = near & visible_in(facts, query, True)
+        tl.store(places_by_age(dby_age, facts, b, h, query, K, H, P), tl.trans(ds.to(dby_age.dtype.element_ty)), mask=near)
     if EXTRAS:
         # Ages of the rows that a query sees differ: each place is written once.
         if P > 0:
@@ -183,15 +183,14 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
     c, lse = _sums_of(sums, h, b, query, K, H, QUERIES)
     if POSITION:
         near = near_of(facts, query, P, K)
-        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0)
-        q_p = tl.trans(q_p).to(tl.float32)
+        q_p = tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0).to(tl.float32)
     s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION)
     dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
     visible = 0  # of a whole tile nobody asks
     if MASKED:
         visible = visible_in(facts, query, True)
     if POSITION:
-        s += q_p
+        s += q_p.to(tl.float32)
     s *= scale
     if EXTRAS:
         age = ages_of(facts, query, True)

@@ -28,13 +28,13 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
         facts = facts_of(packed, at, inside, N, ROWS)
     if POSITION:  # read before the product, which takes as long as they need to come
         near = near_of(facts, query, P, K)
-        q_p = tl.load(places_by_age(by_age, facts, line, query, P), mask=near, other=0.0).to(tl.float32)
+        q_p = tl.trans(tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0))
     s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION)
     unit = scale  # of s, until the exponential: one multiplication and addition a pair
     if EXTRAS:
         s, unit = s * scale, 1.0
     if POSITION:
-        s += q_p
+        s += q_p.to(tl.float32)
     if MASKED:
         visible = visible_in(facts, query, False)
         if EXTRAS:

@@ -101,17 +101,19 @@ def fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED: tl.conste
 
 @triton.jit
 def near_of(facts, query, P, K):
-    """[queries, rows]: pairs of a query that is there and a row whose age, `query` more than at the first, has a position."""
-    age, first = across(facts[2], tl.where(query < K, 1 - query, FAR), False)
-    _, last = across(facts[2], P - query, False)
+    """[rows, queries]: pairs of a query that is there and a row whose age, `query` more than at the first, has a position."""
+    age, first = across(facts[2], tl.where(query < K, 1 - query, FAR), True)
+    _, last = across(facts[2], P - query, True)
     return (age >= first) & (age <= last)
 
 
 @triton.jit
-def places_by_age(by_age, facts, line, query, P):
-    """[queries, rows]: where what belongs to a query and an age lies in by_age [B K H, P]; line: of the query among B K H.
-    The pass over rows too reads it so, and turns it: neighbours in memory are neighbouring rows."""
-    age, of_query = across(facts[2], by_age + line * P + (query - 1), False)
+def places_by_age(by_age, facts, b, h, query, K, H, P):
+    """[rows, queries]: where what belongs to a query and an age lies in by_age [B, K, H, P]. Rows come first in every pass,
+    for neighbours in memory are neighbouring rows: so the compiler gives them to neighbouring threads. Without anything
+    to go by it takes the first dimension."""
+    first = by_age + (b.to(tl.int64) * K * H + h) * P - 1
+    age, of_query = across(facts[2], first + query.to(tl.int64) * (H * P + 1), True)  # the age grows by 1 a query
     return of_query + age
 
 

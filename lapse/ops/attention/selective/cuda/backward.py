@@ -256,9 +256,11 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
                              mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
                              D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, EXTRAS: tl.constexpr,
                              PRECISION: tl.constexpr):  # fmt: skip
-    """grad_select_q [B, K, D], and dby_age and dbias [B K, P or A] of head 0 where it selects. Grid: blocks of queries,
-    1, samples."""
-    a, b = tl.program_id(0), tl.program_id(2)
+    """grad_select_q [parts, B, K, D], and dby_age and dbias [B K, P or A] of head 0 where it selects. Grid: blocks of
+    queries, parts, samples: programs share out the rows that a block of queries reads (with extras there is one part),
+    for all heads are one program's, and a few samples would leave a GPU idle."""
+    a, mine, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    parts = tl.num_programs(1)
     query = a * QUERIES + tl.arange(0, QUERIES)
     line = b.to(tl.int64) * K + query
     chooser = selecting(select_q, select_stride_q, query, b, K, D)
@@ -273,9 +275,10 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     old = tl.zeros([QUERIES], tl.float32)
     other = tl.load(packed + INDEX * N + offset)
     # A block's number and its rows' are read while those before it are computed.
-    j, following = read_block(list_at, 0, whole_count, part, blocks), read_block(list_at, 1, whole_count, part, blocks)
+    j = read_block(list_at, mine, whole_count, part, blocks)
+    following = read_block(list_at, mine + parts, whole_count, part, blocks)
     found = index_of(packed, offset, rows_count, j, other, N, ROWS)
-    for i in range(0, whole_count + part):
+    for i in range(mine, whole_count + part, parts):
         at, inside = rows_at(offset, rows_count, j, ROWS)
         index = found.to(tl.int64)
         facts = facts_of(packed, at, inside, N, ROWS)
@@ -294,9 +297,9 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
                 young += left
                 old += right
         found = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j = read_block(list_at, i + 1, whole_count, part, blocks)
-        following = read_block(list_at, i + 2, whole_count, part, blocks)
-    place = line[:, None] * D + tl.arange(0, D)[None, :]
+        j = read_block(list_at, i + parts, whole_count, part, blocks)
+        following = read_block(list_at, i + 2 * parts, whole_count, part, blocks)
+    place = (mine.to(tl.int64) * tl.num_programs(2) * K + line)[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(grad_select_q + place, dq * (select_scale / LOG2E), mask=(query < K)[:, None])
     if EXTRAS:
         if own == 0:

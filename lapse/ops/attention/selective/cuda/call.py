@@ -13,6 +13,7 @@ from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
 from lapse.ops.attention.selective.cuda.decode import selective_decode
 
 LOG2E = math.log2(math.e)
+CHOICE_PARTS = 4  # programs that share out the rows in selective_choice_queries: kChoiceParts of selective.cpp
 
 
 @dataclasses.dataclass
@@ -76,8 +77,8 @@ class Call:
     def widened(self, x):
         return widened(x, self.D)
 
-    def constants(self):
-        s = self.settings
+    def constants(self, kernel):
+        s = tile(kernel, self.q.dtype, self.D, "extras" if self.extras else "")
         return dict(D=self.D, QUERIES=s.queries, ROWS=s.rows, EXTRAS=self.extras, PRECISION=s.precision,
                     num_warps=s.warps, num_stages=s.stages)  # fmt: skip
 
@@ -115,7 +116,7 @@ class Call:
         prefix = torch.empty((self.query_blocks + 1, N), dtype=torch.float32, device=self.q.device)
         masking.selective_sums[(self.blocks, self.query_blocks, self.B)](
             self.select_q, self.select_k, s.packed, *self.tables(), s.offsets, s.count, self.ranges, prefix, N, self.K,
-            self.H, self.blocks, *self.selection(), *self.by_ages(), **self.constants())  # fmt: skip
+            self.H, self.blocks, *self.selection(), *self.by_ages(), **self.constants("selective_sums"))  # fmt: skip
         after = self.new(self.N)
         given = after
         if o.masking is not None:
@@ -176,7 +177,7 @@ def selective_attention(q, k, v, offsets, start, time, **options):
     together = c.heads_together("selective_forward")
     forward.selective_forward[(c.query_blocks, triton.cdiv(c.H, together), c.B)](
         *c.inputs(), lists, counts, prefix, out, memory, stats, *c.numbers(), HEADS=together,
-        **c.constants())  # fmt: skip
+        **c.constants("selective_forward"))  # fmt: skip
     return out[..., : c.width], memory, after, stats
 
 
@@ -189,7 +190,6 @@ def selective_attention_backward(grad_out, grad_memory, out, stats, q, k, v, off
     grad_out, out, stats = c.widened(grad_out.to(q.dtype)), c.widened(out), stats.float().contiguous()
     grad_memory = grad_memory.float().contiguous()
     sums = c.new(2, c.B, c.H, c.K)
-    constants = c.constants()
     backward.selective_dots[(c.query_blocks, c.H, c.B)](out, stats, grad_out, sums, c.K, c.H, D=c.D,
                                                         QUERIES=c.settings.queries)  # fmt: skip
     lists, counts = plan_lists(c.ranges, c.K, c.settings.queries)
@@ -198,22 +198,24 @@ def selective_attention_backward(grad_out, grad_memory, out, stats, q, k, v, off
     together = c.heads_together("selective_backward_queries")
     backward.selective_backward_queries[(c.query_blocks, triton.cdiv(c.H, together), c.B)](
         *c.inputs(), lists, counts, prefix, grad_out, sums, grad_q, dby_age, dbias, *c.numbers(cap=False),
-        HEADS=together, **constants)  # fmt: skip
+        HEADS=together, **c.constants("selective_backward_queries"))  # fmt: skip
     together = c.heads_together("selective_backward_rows")
     backward.selective_backward_rows[(c.blocks, triton.cdiv(c.G, together), c.B)](
         *c.inputs(), c.ranges, prefix, grad_out, sums, grad_k, grad_v, *c.numbers(cap=False), HEADS=together,
-        **constants)  # fmt: skip
+        **c.constants("selective_backward_rows"))  # fmt: skip
 
     # What comes from S.
     grad_prefix = torch.empty((c.query_blocks, N), dtype=torch.float32, device=q.device)
-    grad_select_q, grad_select_k = c.new(c.B, c.K, c.D), c.new(c.N, c.D)
+    parts = 1 if c.extras else CHOICE_PARTS
+    grad_select_q, grad_select_k = c.new(parts, c.B, c.K, c.D), c.new(c.N, c.D)
     first_by_age, first_bias = c.new(lines, c.P, dtype=q.dtype), c.new(lines, c.A)
     backward.selective_choice_rows[(c.blocks, 1, c.B)](
         *c.inputs(), c.ranges, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_k, *c.numbers(),
-        **constants)  # fmt: skip
-    backward.selective_choice_queries[(c.query_blocks, 1, c.B)](
+        **c.constants("selective_choice_rows"))  # fmt: skip
+    backward.selective_choice_queries[(c.query_blocks, parts, c.B)](
         *c.inputs(), lists, counts, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_q, first_by_age,
-        first_bias, *c.numbers(), **constants)  # fmt: skip
+        first_bias, *c.numbers(), **c.constants("selective_choice_queries"))  # fmt: skip
+    grad_select_q = grad_select_q.sum(0)
     if not c.own:
         grad_q[:, :, 0] += grad_select_q
         grad_k[:, 0] += grad_select_k
@@ -245,7 +247,7 @@ def selective_prune(q, k, v, offsets, start, time, *, budget, **options):
     for a in range(c.query_blocks):
         prune.selective_scores[(c.blocks, 1, c.B)](
             c.select_q, c.select_k, s.packed, *c.tables(), s.offsets, s.count, scores, N, c.K, c.H, a, *c.selection(),
-            *c.by_ages(), **c.constants())  # fmt: skip
+            *c.by_ages(), **c.constants("selective_scores"))  # fmt: skip
         prune.selective_drop[(c.B,)](
             s.packed, spared, given, s.offsets, start.contiguous(), s.count, scores, sums, ends, until, N, c.K, a,
             budget, int(o.masking is not None), QUERIES=c.settings.queries, CHUNK=CHUNK)  # fmt: skip

@@ -17,6 +17,7 @@ constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kFar = int64_t{1} << 30;  // FAR of rows.py
 constexpr int64_t kForEver = int64_t{1} << 62;
 constexpr int64_t kPrefixRows = 256;  // of a program of selective_prefix
+constexpr int64_t kChoiceParts = 4;   // CHOICE_PARTS of call.py
 
 int64_t width_of(const AttentionInputs& x, const SelectiveOptions& o) {
   return std::max(x.q.size(3), o.select_q ? o.select_q->size(2) : 0);
@@ -187,12 +188,14 @@ SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Te
   of_rows.launch({c.blocks, of_rows.groups(c.G), c.B}, a, c.q);
 
   const Tensor dprefix = at::empty({c.query_blocks, c.seen.stride()}, sums.options());
-  const Tensor dselect_q = c.zeros({c.B, c.K, c.D}), dselect_k = c.zeros({c.N, c.D});
+  const int64_t parts = c.extras ? 1 : kChoiceParts;
+  const Tensor dselect_parts = c.zeros({parts, c.B, c.K, c.D}), dselect_k = c.zeros({c.N, c.D});
   const Tensor first_by_age = c.zeros({lines, c.P}, type), first_bias = c.zeros({lines, c.A});
-  a.set("grad_prefix", dprefix).set("grad_select_q", dselect_q).set("grad_select_k", dselect_k);
+  a.set("grad_prefix", dprefix).set("grad_select_q", dselect_parts).set("grad_select_k", dselect_k);
   a.set("dby_age", first_by_age).set("dbias", first_bias);
   c.find("selective_choice_rows").launch({c.blocks, 1, c.B}, a, c.q);
-  c.find("selective_choice_queries").launch({c.query_blocks, 1, c.B}, a, c.q);
+  c.find("selective_choice_queries").launch({c.query_blocks, parts, c.B}, a, c.q);
+  const Tensor dselect_q = dselect_parts.sum(0);
   if (!c.own) {  // S comes from head 0
     dq.select(2, 0).add_(dselect_q);
     dk.select(1, 0).add_(dselect_k);
