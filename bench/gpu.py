@@ -294,7 +294,7 @@ def write(path, info):
     for line in table:
         if "tflops" in line and info["bf16_peak_tflops"]:
             line["share_of_peak"] = line["tflops"] / info["bf16_peak_tflops"]
-    path.write_text(json.dumps({"machine": info, "table": table}, indent=1) + "\n")
+    path.write_text(json.dumps({"benchmark": "gpu", "quick": SMOKE, "machine": info, "table": table}, indent=1) + "\n")
     print(f"{len(table)} lines in {path} after {info['seconds']:.0f} s")
 
 

@@ -15,6 +15,10 @@ def megabytes(path: dict, key: str = "peak_memory") -> str:
 
 
 def machine(data: dict) -> str:
+    if "machine" in data:  # of bench/gpu.py
+        m = data["machine"]
+        peak = f" Peak of dense bfloat16 products: {m['bf16_peak_tflops']:.0f} TFLOP/s." if m.get("bf16_peak_tflops") else ""
+        return f"{m['card']}, PyTorch {m['torch']}, Triton {m['triton']}, CUDA {m['cuda']}.{peak}\n"
     commit = f", commit {data['commit']}" if data["commit"] else ""
     quick = " **A --quick run: these are no measurements.**" if data["quick"] else ""
     build = f"libtorch {data['libtorch']}, {data['date']}{commit}"
@@ -155,7 +159,47 @@ def baselines(data: dict) -> str:
     return table(["a token and the memory, with so many rows", *budgets], cells)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve}
+def gpu(data: dict) -> str:
+    """bench/gpu.py: cases of some lengths, each a line; what was not measured is empty."""
+    lines = [line for line in data["table"] if "error" not in line and "left_out" not in line]
+
+    def find(what: str, **case) -> dict:
+        return next((x for x in lines if x["what"] == what and case.items() <= x.items() and x.get("ragged") == case.get("ragged")), {})
+
+    def ms(line: dict) -> str:
+        share = f" ({line['share_of_peak'] * 100:.0f} %)" if "share_of_peak" in line else ""
+        return f"{line['ms']:.3g}{share}" if "ms" in line else ""
+
+    def times(line: dict) -> str:
+        return f"{line['times']:.1f}" if "times" in line else ""
+
+    rows = []
+    for case in [x for x in lines if x["what"] == "ramp both" and x["rows"] in (8192, 65536)]:
+        key = {n: case[n] for n in ("B", "K", "rows", "H", "D", "expired")}
+        columns = [ms(find(what, **key)) for what in ("ramp forward", "ramp both", "sdpa both", "eager both", "flex both")]
+        rows.append([f"{key['rows']:,}", str(key["D"]), f"{key['expired'] * 100:.0f} %", *columns, times(find("ramp both over flex", **key))])
+    text = table(["rows", "D", "expired", "forward", "both passes", "`sdpa`", "eager", "FlexAttention", "times"], rows)
+    rows = []
+    for case in sorted((x for x in lines if x["what"] == "selective both"), key=lambda x: x["N"]):
+        key = {n: case[n] for n in ("B", "N", "H", "D")}
+        flex, eager, over = (find(what, **key) for what in ("flex selective both, F in memory", "eager selective both", "selective both over flex"))
+        memory = f"{over['memory']:.2f}" if over else ""
+        rows.append([f"{key['N']:,}", ms(find("selective forward", **key)), ms(case), ms(eager), ms(flex), times(over), memory])
+    text += "\n" + table(["N", "forward", "both passes", "eager", "FlexAttention, F in memory", "times", "of its memory"], rows)
+    rows = []
+    for case in [x for x in lines if x["what"] == "decode"]:
+        key = {n: case[n] for n in ("B", "rows", "H", "D")}
+        found = [find(what, **key) for what in ("decode over reading", "decode, selective over reading")]
+        rows.append([str(key["B"]), f"{key['rows']:,}", f"{case['ms']:.3g}", *(f"{x['times']:.2f}" if x else "" for x in found)])
+    text += "\n" + table(["streams", "rows", "a token's ramp attention", "of reading", "selective, of reading"], rows)
+    rows = []
+    for case in [x for x in lines if x["what"] == "step"]:
+        eager, over = find("step, eager", B=case["B"]), find("step over eager", B=case["B"])
+        rows.append([str(case["B"]), f"{case['ms']:.0f}", ms(eager), times(over), f"{case['bytes'] / 1e9:.1f} GB", f"{over['memory']:.2f}" if over else ""])
+    return text + "\n" + table(["enwik8's model, batch", "step", "eager", "times", "memory", "of eager's"], rows)
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu}
 
 
 def main() -> int:

@@ -22,8 +22,8 @@ from lapse.ops.attention.ramp.cuda.tile import (
 @triton.jit
 def _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query,
                SPAN: tl.constexpr, MASKED: tl.constexpr, TURNED: tl.constexpr):  # fmt: skip
-    """Of a tile: the weights before dropout, the gradient of the logits, and ramp times that of the spans where they fade.
-    lse: with log Z' in it, so that a is a / Z'."""
+    """Of a tile: the weights before dropout, the gradient of the logits, and ramp times that of the spans where they
+    fade. lse: with log Z' in it, so that a is a / Z'."""
     _, lse_of = across(query, lse, TURNED)
     _, c_of = across(query, c, TURNED)
     a = tl.exp2(s - lse_of)
@@ -69,13 +69,14 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
                          query, False)  # fmt: skip
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    _, ds, _ = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query, SPAN, MASKED,
-                          False)  # fmt: skip
+    _, ds, _ = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query, SPAN,
+                          MASKED, False)  # fmt: skip
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
     if POSITION:
         if MASKED:
             near = near & visible_in(facts, query, True)
-        tl.store(places_by_age(dby_age, facts, b, h, query, K, H, P), tl.trans(ds.to(dby_age.dtype.element_ty)), mask=near)
+        places = places_by_age(dby_age, facts, b, h, query, K, H, P)
+        tl.store(places, tl.trans(ds.to(dby_age.dtype.element_ty)), mask=near)
     if EXTRAS:
         # Ages of the rows that a query sees differ: each place is written once.
         if P > 0:
@@ -169,8 +170,8 @@ def _sums_of(sums, h, b, query, K, H, QUERIES: tl.constexpr):
 
 
 @triton.jit
-def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bias, seed, grad_out, sums, h,
-              b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
+def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bias, seed, grad_out, sums, h, b, N,
+              K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
               kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
               POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dk, dv, dspan, dlogit = state
@@ -183,7 +184,7 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
     c, lse = _sums_of(sums, h, b, query, K, H, QUERIES)
     if POSITION:
         near = near_of(facts, query, P, K)
-        q_p = tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0).to(tl.float32)
+        q_p = tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0)
     s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION)
     dp = tl.dot(values, tl.trans(dout), input_precision=PRECISION)
     visible = 0  # of a whole tile nobody asks

@@ -7,16 +7,16 @@ total): the division by Z + eps, with Z = masked / total, put off to the end.
 import triton
 import triton.language as tl
 
-from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.cuda.rows import INDEX
+from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
     LOG2E, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
     rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
-def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N, K,
-          H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
+def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N,
+          K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
           ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
           PRECISION: tl.constexpr):  # fmt: skip
     acc, largest, total, masked = state

@@ -25,8 +25,8 @@ def across(rows, queries, TURNED: tl.constexpr):
 
 @triton.jit
 def index_of(packed, offset, count, j, other, N, ROWS: tl.constexpr):
-    """Where the rows of block j lie in the table. What is behind the last one reads as `other`, the sample's first, so that
-    it is a number; `visible_in` lets no query see it."""
+    """Where the rows of block j lie in the table. What is behind the last one reads as `other`, the sample's first, so
+    that it is a number; `visible_in` lets no query see it."""
     rows = j * ROWS + tl.arange(0, ROWS)
     return tl.load(packed + INDEX * N + offset + rows, mask=rows < count, other=other)
 
@@ -59,8 +59,8 @@ def part_of(list_at, i, end, PARTS: tl.constexpr):
 
 @triton.jit
 def facts_of(packed, at, inside, N, ROWS: tl.constexpr):
-    """Of packed rows: the first and the last query that sees each, its age and its span. They come by one load: one of fewer
-    numbers than threads would be made by every thread for itself, into as many registers as a tile has columns."""
+    """Of packed rows: the first and the last query that sees each, its age and its span. They come by one load: one of
+    fewer numbers than threads would be made by every thread for itself, into as many registers as a tile has columns."""
     lines = FIRST + tl.arange(0, 4)
     x = tl.load(packed + lines[:, None] * N + at[None, :], mask=inside[None, :], other=-1)  # seen by query -1: by none
     first_and_age, last_and_span = tl.split(tl.reshape(tl.trans(x), (ROWS, 2, 2)))
@@ -101,7 +101,7 @@ def fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED: tl.conste
 
 @triton.jit
 def near_of(facts, query, P, K):
-    """[rows, queries]: pairs of a query that is there and a row whose age, `query` more than at the first, has a position."""
+    """[rows, queries]: pairs of a query that is there and a row whose age has a position."""
     age, first = across(facts[2], tl.where(query < K, 1 - query, FAR), True)
     _, last = across(facts[2], P - query, True)
     return (age >= first) & (age <= last)
@@ -109,9 +109,9 @@ def near_of(facts, query, P, K):
 
 @triton.jit
 def places_by_age(by_age, facts, b, h, query, K, H, P):
-    """[rows, queries]: where what belongs to a query and an age lies in by_age [B, K, H, P]. Rows come first in every pass,
-    for neighbours in memory are neighbouring rows: so the compiler gives them to neighbouring threads. Without anything
-    to go by it takes the first dimension."""
+    """[rows, queries]: where what belongs to a query and an age lies in by_age [B, K, H, P]. Rows come first in every
+    pass: neighbours in memory are neighbouring rows, and threads that are neighbours get neighbours of the first
+    dimension, where the compiler knows of no better one."""
     first = by_age + (b.to(tl.int64) * K * H + h) * P - 1
     age, of_query = across(facts[2], first + query.to(tl.int64) * (H * P + 1), True)  # the age grows by 1 a query
     return of_query + age

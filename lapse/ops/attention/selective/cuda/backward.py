@@ -80,7 +80,7 @@ def _store_ends(dbias, line, A, young, old, real):
 
 
 @entry
-def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count,
                                lists, list_counts, prefix, grad_out, sums, grad_q, dby_age, dbias, N, K, H, G, blocks,
                                select_stride_q, select_stride_k, select_scale, own, mask_self, relu, shift, P, A,
                                bias_age, scale, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
@@ -144,7 +144,7 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
 
 
 @entry
-def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count,
                             ranges, prefix, grad_out, sums, grad_k, grad_v, N, K, H, G, blocks, select_stride_q,
                             select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
                             threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
@@ -215,7 +215,7 @@ def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_
 
 
 @entry
-def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count, ranges,
+def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count, ranges,
                           prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_k, N, K, H, G, blocks,
                           select_stride_q, select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age,
                           scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
@@ -250,7 +250,7 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
 
 
 @entry
-def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count,
+def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count,
                              lists, list_counts, prefix, grad_out, grad_memory, sums, grad_prefix, grad_select_q,
                              dby_age, dbias, N, K, H, G, blocks, select_stride_q, select_stride_k, select_scale, own,
                              mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,

@@ -87,7 +87,7 @@ class Call:
 
     def tables(self):
         bias = self.options.age_bias
-        return self.by_age, self.seen.spans, self.seen.spans if bias is None else bias.float().contiguous(), self.kinds
+        return self.by_age, self.seen.spans, self.seen.spans if bias is None else bias.float().contiguous()
 
     def selection(self):
         o = self.options
@@ -115,7 +115,7 @@ class Call:
         s, o, N = self.seen, self.options, self.seen.packed.shape[1]
         prefix = torch.empty((self.query_blocks + 1, N), dtype=torch.float32, device=self.q.device)
         masking.selective_sums[(self.blocks, self.query_blocks, self.B)](
-            self.select_q, self.select_k, s.packed, *self.tables(), s.offsets, s.count, self.ranges, prefix, N, self.K,
+            self.select_q, self.select_k, s.packed, *self.tables(), self.kinds, s.offsets, s.count, self.ranges, prefix, N, self.K,
             self.H, self.blocks, *self.selection(), *self.by_ages(), **self.constants("selective_sums"))  # fmt: skip
         after = self.new(self.N)
         given = after
@@ -246,7 +246,7 @@ def selective_prune(q, k, v, offsets, start, time, *, budget, **options):
     sums, ends = c.new(N), torch.full((N,), FAR.value, dtype=torch.int32, device=q.device)
     for a in range(c.query_blocks):
         prune.selective_scores[(c.blocks, 1, c.B)](
-            c.select_q, c.select_k, s.packed, *c.tables(), s.offsets, s.count, scores, N, c.K, c.H, a, *c.selection(),
+            c.select_q, c.select_k, s.packed, *c.tables(), c.kinds, s.offsets, s.count, scores, N, c.K, c.H, a, *c.selection(),
             *c.by_ages(), **c.constants("selective_scores"))  # fmt: skip
         prune.selective_drop[(c.B,)](
             s.packed, spared, given, s.offsets, start.contiguous(), s.count, scores, sums, ends, until, N, c.K, a,

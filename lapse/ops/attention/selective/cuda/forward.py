@@ -37,7 +37,7 @@ def _attend(sums, q_block, k, v, F, visible, age, by_age, logit, bias, seed, ind
 
 
 @entry
-def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, kinds, seed, offsets, count, lists,
+def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count, lists,
                       list_counts, prefix, out, memory, stats, N, K, H, G, blocks, select_stride_q, select_stride_k,
                       select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
                       D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr,
