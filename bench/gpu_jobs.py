@@ -1,6 +1,7 @@
 """Runs bench/gpu.py's jobs: what they compile, they compile side by side, each in a process of its own; then each times in
 its turn, with the GPU for itself."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -61,64 +62,75 @@ def work(job, out):
 
 
 class Worker:
-    """The process of a job. What it prints is kept until its turn is over."""
+    """The process of a job, which leaves its lines in the file `out`. What it prints is kept until its turn is over."""
 
-    def __init__(self, number, job, folder, arguments):
-        self.job, self.out, self.said = job, folder / f"{number}.json", []
+    def __init__(self, job, command, out):
+        self.job, self.out, self.said = job, out, []
         self.ready, self.done = threading.Event(), threading.Event()
-        command = [sys.executable, str(pathlib.Path(__file__).parent / "gpu.py"), *arguments, "--job", str(number), str(self.out)]
+        self.finished = self.late = False
+        one_thread = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # there are many processes
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, env=os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"})  # fmt: skip
-        threading.Thread(target=self.listen, daemon=True).start()
+                                        text=True, env=os.environ | one_thread)  # fmt: skip
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
 
     def listen(self):
         for line in self.process.stdout:
-            if line.startswith("\0"):
-                (self.ready if "ready" in line else self.done).set()
+            if line == "\0ready\n":
+                self.ready.set()
+            elif line == "\0done\n":
+                self.finished = True
+                self.done.set()
             else:
                 self.said.append(line)
-        self.ready.set(), self.done.set()  # it ended, one way or the other
+        self.ready.set(), self.done.set()  # it has ended, one way or the other
 
     def wait(self, event, until):
-        while not event.is_set() and time.time() < until:
-            time.sleep(0.02)
-        return event.is_set()
+        return event.wait(max(0.0, until - time.time()))
 
     def turn(self, until):
-        """Lines of the job; if it is not ready by then, one that says so."""
-        ready = self.process.poll() is None
-        if ready:
+        """Lines of the job; the last one says so if they are not all."""
+        with contextlib.suppress(BrokenPipeError):  # it ended before its turn
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
-            ready = self.wait(self.done, max(until, time.time() + PATIENCE))
+            self.late |= not self.wait(self.done, max(until, time.time() + PATIENCE))
         self.process.kill()
         self.process.wait()
+        self.listener.join()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
         print("".join(self.said), end="", flush=True)
         lines = json.loads(self.out.read_text()) if self.out.exists() else []
-        if self.process.returncode in (0, -9) and not ready:
-            lines.append({"what": self.job.name, "cases": len(self.job.cases), "left_out": "out of time"})
-        elif not ready:
-            last = "".join(self.said[-3:]).strip()[-250:]
-            lines.append({"what": self.job.name, "error": f"the process of this job ended with {self.process.returncode}: {last}"})
-        else:
-            return lines
-        show(lines[-1])
+        if not self.finished:
+            ended = {"error": "its process ended: " + "".join(self.said[-3:]).strip()[-250:]}
+            lines.append({"what": self.job.name} | ({"left_out": "out of time"} if self.late else ended))
+            show(lines[-1])
         return lines
 
 
+def take_turns(workers, compiled_by, deadline):
+    """The lines of all, in their order. Nobody times while others try their kernels, and what is not ready by then ends."""
+    for worker in workers:
+        worker.wait(worker.ready, compiled_by)
+    for worker in workers:
+        if not worker.ready.is_set():
+            worker.late = True
+            worker.process.kill()
+    return [line for worker in workers for line in worker.turn(deadline)]
+
+
 def run(jobs, arguments, deadline):
-    """Adds the lines of all jobs to the table, in their order."""
+    """Adds the lines of all jobs to the table."""
     if SMOKE:
         for job in jobs:
             finish(job, list(begun(job)))
         return
+    script = str(pathlib.Path(__file__).parent / "gpu.py")
     with tempfile.TemporaryDirectory() as folder:
-        workers = [Worker(i, job, pathlib.Path(folder), arguments) for i, job in enumerate(jobs)]
-        compiled_by = time.time() + COMPILING * (deadline - time.time())  # nobody times while others try their kernels
-        for worker in workers:
-            worker.wait(worker.ready, compiled_by)
-        for worker in workers:
-            if not worker.ready.is_set():  # and what has not come so far does not
-                worker.process.kill()
-        for worker in workers:
-            table.extend(worker.turn(deadline))
+        workers = []
+        for i, job in enumerate(jobs):
+            out = pathlib.Path(folder) / f"{i}.json"
+            workers.append(Worker(job, [sys.executable, script, *arguments, "--job", str(i), str(out)], out))
+        now = time.time()
+        table.extend(take_turns(workers, now + COMPILING * (deadline - now), deadline))

@@ -28,8 +28,8 @@ SHARED_OF_86 = 99 << 10  # sm_86 and sm_89 run sm_80's code
 # need many more.
 SPILLED = {"bf16": 384, "fp16": 384, "fp32": 1300}
 NAMES = ["rows_pack", "block_lists.64", "ramp_forward.bf16.64", "ramp_backward_rows.bf16.128.spans",
-         "ramp_decode.bf16.64.16", "selective_decode.bf16.64.16", "selective_forward.fp16.128.extras",
-         "ramp_backward_queries.fp32.64.spans"]  # fmt: skip
+         "ramp_decode.bf16.64.16", "ramp_decode.bf16.128.1", "selective_decode.bf16.64.16", "selective_forward.fp16.128.extras",
+         "ramp_backward_queries.fp32.64.spans", "ramp_backward_queries.bf16.64.positions"]  # fmt: skip
 if os.environ.get("LAPSE_ALL_KERNELS") == "1":
     NAMES = [""]  # a part of every name
 
