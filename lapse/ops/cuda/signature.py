@@ -58,7 +58,8 @@ def _attention(arch, kernel, name, element, width, kind, **more):
         constants["QUERIES"] = t.queries
     if "HEADS" in kernel.arg_names:
         constants.setdefault("HEADS", heads_together(name, DTYPES[element], width, kind == "extras"))
-    constants |= {"SPAN": kind != "", "POSITION": kind == "positions", "EXTRAS": kind == "extras"}
+    constants |= {"SPAN": kind != "", "POSITION": kind in ("positions", "dropout"), "DROPOUT": kind == "dropout",
+                  "EXTRAS": kind == "extras"}  # fmt: skip
     label = f"{name}.{element}.{width}"
     label += f".{more['HEADS']}" if more else f".{kind}" if kind else ""
     constants = {n: v for n, v in constants.items() if n in kernel.arg_names}
@@ -85,7 +86,7 @@ def variants(arch):
             for kernel, name in ((forward.ramp_forward, "ramp_forward"),
                                  (backward.ramp_backward_queries, "ramp_backward_queries"),
                                  (backward.ramp_backward_rows, "ramp_backward_rows")):  # fmt: skip
-                for kind in ("", "spans", "positions", "extras"):
+                for kind in ("", "spans", "positions", "dropout", "extras"):
                     yield _attention(arch, kernel, name, element, width, kind)
             yield _attention(arch, received.ramp_received, "ramp_received", element, width, "extras")
             for kernel in (decode.ramp_decode, selective_decode.selective_decode):

@@ -67,22 +67,26 @@ _TILES = {
 _SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1))
 
 
-# The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune).
+# The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune); those of dropout and extras not
+# yet.
 _HOPPER = {
     "ramp_forward": {
         "": (Tile(128, 64, 4, 3), Tile(128, 128, 8, 3)),
         "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
-        "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
+        "dropout": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 3)),
+        "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_queries": {
         "": (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
         "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
-        "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2)),
+        "dropout": (Tile(64, 32, 4, 2), Tile(32, 64, 4, 2)),
+        "extras": (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_rows": {
         "": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
         "positions": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
-        "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2)),
+        "dropout": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
+        "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
     },
     "selective": {"": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2))},  # of all that share their blocks; these beside it:
     "selective_choice_queries": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
@@ -97,7 +101,7 @@ def architecture():
 
 
 def tile(kernel, dtype, D, kind="", arch=None):
-    """The tile of a kernel; `kind`: "positions", "extras", or neither. Interpreted ones are small, so that tests of few
+    """The tile of a kernel; `kind`: "positions", "dropout" (with positions or not), "extras", or none. Interpreted ones are small, so that tests of few
     numbers still have several."""
     if INTERPRETED:
         return Tile(32, 16, 4, 1)

@@ -42,8 +42,8 @@ def _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row,
 def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed, dby_age,
                 dbias, offset, count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row, span_head, P,
                 has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr, ROWS: tl.constexpr,
-                SPAN: tl.constexpr, POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
-                PRECISION: tl.constexpr):  # fmt: skip
+                SPAN: tl.constexpr, POSITION: tl.constexpr, DROPOUT: tl.constexpr, EXTRAS: tl.constexpr,
+                MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dq, young, old = state
     at, inside = rows_at(offset, count, j, ROWS)
     index = index.to(tl.int64)
@@ -64,26 +64,25 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
         s += q_p.to(tl.float32)
     s *= scale
     if EXTRAS:
-        age = ages_of(facts, query, False)
-        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
-                         query, False)  # fmt: skip
+        s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
+                         False)  # fmt: skip
+    if DROPOUT:
+        dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    if EXTRAS:
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
     _, ds, _ = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query, SPAN,
                           MASKED, False)  # fmt: skip
     dq = tl.dot(ds.to(keys.dtype), keys, dq, input_precision=PRECISION)
-    if POSITION:
+    if POSITION or EXTRAS:  # ages of the rows that a query sees differ: each place is written once
+        near = near_of(facts, query, P, K)
         if MASKED:
             near = near & visible_in(facts, query, True)
         places = places_by_age(dby_age, facts, b, h, query, K, H, P)
         tl.store(places, tl.trans(ds.to(dby_age.dtype.element_ty)), mask=near)
     if EXTRAS:
-        # Ages of the rows that a query sees differ: each place is written once.
-        if P > 0:
-            near = visible & (age >= 1) & (age <= P)
-            tl.store(dby_age + line[:, None] * P + (age - 1), ds.to(dby_age.dtype.element_ty), mask=near)
         if A > 0:
-            column = age - bias_age
+            column = ages_of(facts, query, False) - bias_age
             tl.store(dbias + line[:, None] * A + column, ds, mask=visible & (column >= 1) & (column <= A - 2))
             young += tl.sum(tl.where(column <= 0, ds, 0.0), 1)
             old += tl.sum(tl.where(column >= tl.maximum(A - 1, 1), ds, 0.0), 1)
@@ -95,7 +94,7 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
                           stats, grad_out, grad_lse, grad_q, sums, dby_age, dbias, N, K, H, G, blocks, scale, ramp,
                           epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, has_lse,
                           D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-                          POSITION: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                          POSITION: tl.constexpr, DROPOUT: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dq without what comes from positions; c and lse + log Z' into `sums` [2, B, H, K], which the pass over rows reads.
     dby_age [B K H, P] and dbias [B K H, A]: gradients of the logits by age, zero before. Grid: blocks of queries, heads,
     samples."""
@@ -133,7 +132,7 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
-            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, POSITION, EXTRAS, EXTRAS,
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS,
             PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
@@ -146,8 +145,8 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
-            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, POSITION, EXTRAS, True,
-            PRECISION)  # fmt: skip
+            span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, POSITION, DROPOUT, EXTRAS,
+            True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
         j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=inside[:, None])
@@ -173,7 +172,8 @@ def _sums_of(sums, h, b, query, K, H, QUERIES: tl.constexpr):
 def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bias, seed, grad_out, sums, h, b, N,
               K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
               kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-              POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+              POSITION: tl.constexpr, DROPOUT: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
+              PRECISION: tl.constexpr):  # fmt: skip
     dk, dv, dspan, dlogit = state
     query = a * QUERIES + tl.arange(0, QUERIES)
     real = query < K
@@ -194,15 +194,19 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
         s += q_p.to(tl.float32)
     s *= scale
     if EXTRAS:
-        age = ages_of(facts, query, True)
-        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
-                         query, True)  # fmt: skip
+        s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
+                         True)  # fmt: skip
+    if DROPOUT:
+        dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
+    if EXTRAS:
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
     weight, ds, fading = _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row, span_head, query,
                                     SPAN, MASKED, True)  # fmt: skip
     if SPAN and MASKED:
         dspan += tl.sum(fading, 1)
+    if DROPOUT:
+        weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale, True)
     if EXTRAS:
         dlogit += tl.sum(ds, 1)
         if threshold > 0:
@@ -217,7 +221,7 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
                        grad_ramp_sum, sums, grad_k, grad_v, grad_span, grad_logit, N, K, H, G, blocks, scale, ramp,
                        epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
                        QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr,
-                       EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                       DROPOUT: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dk and dv of a block of rows, for all heads that share its keys; grad_span and grad_logit [N, H]. All are zero
     before. Grid: blocks of rows, key heads, samples."""
     j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -247,14 +251,15 @@ def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offset
                 dk, dv, dspan, dlogit = _row_step(
                     (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
                     grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
-                    bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, POSITION, EXTRAS, EXTRAS,
+                    bias_age, threshold, kept_scale, D, QUERIES, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS,
                     PRECISION)  # fmt: skip
             for i in range(begin * PARTS, (end - (whole_end - whole)) * PARTS):
                 a = tl.where(i < whole * PARTS, i, i + (whole_end - whole) * PARTS)
                 dk, dv, dspan, dlogit = _row_step(
                     (dk, dv, dspan, dlogit), keys, values, a, facts, index, q, spans, by_age, logit, bias, seed,
                     grad_out, sums, h, b, N, K, H, scale, ramp, epsilon, span_row, span_head, P, has_logit, A,
-                    bias_age, threshold, kept_scale, D, PART, ROWS, SPAN, POSITION, EXTRAS, True, PRECISION)  # fmt: skip
+                    bias_age, threshold, kept_scale, D, PART, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, True,
+                    PRECISION)  # fmt: skip
             if SPAN:
                 dspan = dspan / ramp + tl.where(h == 0, fading, 0.0)
                 tl.store(grad_span + index * H + h, dspan, mask=inside)

@@ -50,8 +50,8 @@ class Call:
         self.N, self.G = k.shape[:2]
         self.scale = (o.scale or 1 / math.sqrt(self.width)) * math.log2(math.e)
         self.spans = o.row_span is not None or o.head_span is not None
-        self.kind = "" if o.position is None else "positions"
-        if o.logit is not None or o.age_bias is not None or o.dropout > 0:
+        self.kind = "dropout" if o.dropout > 0 else "" if o.position is None else "positions"
+        if o.logit is not None or o.age_bias is not None:
             self.kind = "extras"
         self.seen = plan_rows(offsets, start, time, o.until, self.K, o.row_span, o.head_span, o.ramp, o.min_age,
         o.max_age)
@@ -73,7 +73,8 @@ class Call:
         constants = dict(D=self.D, QUERIES=settings.queries, ROWS=settings.rows, PRECISION=settings.precision)
         if kinds:
             kind = self.kind
-            constants |= dict(SPAN=self.spans or kind != "", POSITION=kind == "positions", EXTRAS=kind == "extras")
+            constants |= dict(SPAN=self.spans or kind != "", POSITION=kind in ("positions", "dropout"),
+                              DROPOUT=kind == "dropout", EXTRAS=kind == "extras")  # fmt: skip
         return settings, constants | dict(num_warps=settings.warps, num_stages=settings.stages)
 
     def tables(self):

@@ -10,15 +10,15 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
+    LOG2E, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
     rows_at, visible_in)  # fmt: skip
 
 
 @triton.jit
 def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset, count, query, line, h, b, N,
           K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
-          ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr, EXTRAS: tl.constexpr, MASKED: tl.constexpr,
-          PRECISION: tl.constexpr):  # fmt: skip
+          ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr, DROPOUT: tl.constexpr, EXTRAS: tl.constexpr,
+          MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     acc, largest, total, masked = state
     at, inside = rows_at(offset, count, j, ROWS)
     index = index.to(tl.int64)
@@ -38,9 +38,8 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
     if MASKED:
         visible = visible_in(facts, query, False)
         if EXTRAS:
-            age = ages_of(facts, query, False)
-            s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
-                             query, False)  # fmt: skip
+            s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
+                             False)  # fmt: skip
         s = tl.where(visible, s, float("-inf"))
         most = tl.maximum(largest, tl.max(s, 1))
         base = tl.where(most == float("-inf"), 0.0, most)  # nothing seen yet: every weight is 0
@@ -54,6 +53,8 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
         if MASKED:
             e = e * fade_of(facts, spans, ramp, h, span_row, span_head, query, False)
         masked = masked * shrink + tl.sum(e, 1)
+    if DROPOUT:
+        e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
     if EXTRAS:
         if threshold > 0:
             e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
@@ -66,7 +67,7 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
 def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, lists, list_counts, out, stats, N,
                  K, H, G, blocks, scale, ramp, epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold,
                  kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr,
-                 POSITION: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                 POSITION: tl.constexpr, DROPOUT: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Grid: blocks of queries, heads, samples. q [B, K, H, D], k and v [N, G, D], contiguous; `scale` in units of
     log 2; stats [B, K, H, 2]: log-sum-exp, Z."""
     a, h, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -93,7 +94,7 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
-            threshold, kept_scale, D, ROWS, SPAN, POSITION, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
+            threshold, kept_scale, D, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
     # The others by halves: what is asked of each row takes registers, and fewer of them let more programs run at once.
@@ -106,7 +107,7 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
-            threshold, kept_scale, D, PART, SPAN, POSITION, EXTRAS, True, PRECISION)  # fmt: skip
+            threshold, kept_scale, D, PART, SPAN, POSITION, DROPOUT, EXTRAS, True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
         j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     if not EXTRAS:

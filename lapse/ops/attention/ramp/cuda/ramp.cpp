@@ -25,7 +25,7 @@ struct Call {
   const RampOptions& o;
   int64_t B, K, H, G, N, width, D, P, A;
   bool spans;
-  const char* more;  ///< which kernels: those that know ".positions", or all ".extras", or neither
+  const char* more;  ///< which kernels: those of ".positions", of ".dropout" with them, of all ".extras"; or none
   std::string kind;
   Tensor q, k, v, position, by_age, logit, bias, seed;
   SeenRows seen;
@@ -36,7 +36,7 @@ struct Call {
     D = kernel_width(width), kind = kernel_kind(x.q, width);
     P = o.position ? o.position->size(0) : 0, A = o.age_bias ? o.age_bias->size(1) : 0;
     spans = o.row_span || o.head_span;
-    more = o.logit || o.age_bias || o.dropout > 0 ? ".extras" : o.position ? ".positions" : "";
+    more = o.logit || o.age_bias ? ".extras" : o.dropout > 0 ? ".dropout" : o.position ? ".positions" : "";
     q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
     seen = plan_rows(x, o);
     if (P > 0) position = widened(o.position->to(q.scalar_type()), D);

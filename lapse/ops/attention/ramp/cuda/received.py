@@ -3,7 +3,7 @@
 import triton.language as tl
 
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, across, ages_of, extra_logits, facts_of, fade_of, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, across, extra_logits, facts_of, fade_of, row_block, visible_in
 
 
 @entry
@@ -29,10 +29,9 @@ def ramp_received(q, k, packed, spans, by_age, logit, bias, offsets, count, rang
             _, lse_of = across(query, tl.where(lse == float("-inf"), 0.0, lse), True)
             _, Z_of = across(query, tl.where(Z > 0, Z, 1.0), True)
             visible = visible_in(facts, query, True)
-            age = ages_of(facts, query, True)
             s = tl.dot(keys, tl.trans(q_block), input_precision=PRECISION) * scale
-            s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale,
-                             query, True)  # fmt: skip
+            s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
+                             True)  # fmt: skip
             weight = tl.exp2(tl.where(visible, s, float("-inf")) - lse_of) / Z_of
             sums += tl.sum(weight * fade_of(facts, spans, ramp, h, span_row, span_head, query, True), 1)
         tl.store(received + index * H + h, sums, mask=inside)

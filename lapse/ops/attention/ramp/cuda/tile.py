@@ -2,8 +2,8 @@
 
 A tile is [queries, rows]; the pass over keys works on its transpose, and says so by TURNED. Of what a call can ask for
 beside spans (positions, logits, biases by age, dropout), kernels with EXTRAS take all, each by a flag that is the same
-for the whole launch; those with POSITION take positions alone, as the paper's models have them; others have no trace of
-it.
+for the whole launch. What the paper's models need has its own: POSITION takes positions, DROPOUT dropout, and others
+have no trace of either.
 """
 
 import triton
@@ -118,17 +118,21 @@ def places_by_age(by_age, facts, b, h, query, K, H, P):
 
 
 @triton.jit
-def extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
+def extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
                  TURNED: tl.constexpr):  # fmt: skip
-    """The logits with what is added to q . k. by_age [B K H, P]: q . p_a; line: of q among B K H."""
-    index_of, line_of = across(index, line, TURNED)
+    """The logits with what is added to q . k. by_age [B, K, H, P]: q . p_a."""
     if P > 0:
-        near = visible & (age >= 1) & (age <= P)
-        s += tl.load(by_age + line_of * P + (age - 1), mask=near, other=0.0).to(tl.float32) * scale
+        near = near_of(facts, query, P, K)
+        q_p = tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0).to(tl.float32)
+        if TURNED:
+            s += q_p * scale
+        else:
+            s += tl.trans(q_p) * scale
     if has_logit != 0:
-        s += tl.load(logit + index_of * H + h) * LOG2E
+        of_row, _ = across(index, query, TURNED)
+        s += tl.load(logit + of_row * H + h) * LOG2E
     if A > 0:
-        column = tl.minimum(tl.maximum(age - bias_age, 0), A - 1)
+        column = tl.minimum(tl.maximum(ages_of(facts, query, TURNED) - bias_age, 0), A - 1)
         s += tl.load(bias + h * A + column) * LOG2E
     return s
 

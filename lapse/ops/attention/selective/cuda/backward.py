@@ -13,12 +13,13 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, row_block, rows_at, visible_in)  # fmt: skip
+    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, near_of, places_by_age, row_block, rows_at,
+    visible_in)  # fmt: skip
 from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking_of, read_block, scores_of, selecting
 
 
 @triton.jit
-def _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query, b, h, K, H,
+def _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H,
              G, P, A, bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
              PRECISION: tl.constexpr):  # fmt: skip
     """a, and the gradient d of logit - F, of head h in a tile."""
@@ -26,8 +27,7 @@ def _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, 
     s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
     dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
     if EXTRAS:
-        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, 0, bias, A, bias_age, scale, query,
-                         False)  # fmt: skip
+        s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
     weight = tl.exp2(tl.where(visible, s - F, float("-inf")) - lse[:, None])
@@ -63,12 +63,11 @@ def selective_dots(out, stats, grad_out, sums, K, H, D: tl.constexpr, QUERIES: t
 
 
 @triton.jit
-def _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age):
+def _by_age(d, visible, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age):
     """Gradients by age of a tile: stored where a column belongs to one row, else the sums of both ends."""
-    if P > 0:
-        near = visible & (age >= 1) & (age <= P)
-        tl.store(dby_age + line[:, None] * P + (age - 1), d.to(dby_age.dtype.element_ty), mask=near)
-    column = age - bias_age
+    near = near_of(facts, query, P, K) & visible_in(facts, query, True)
+    tl.store(places_by_age(dby_age, facts, b, h, query, K, H, P), tl.trans(d.to(dby_age.dtype.element_ty)), mask=near)
+    column = ages_of(facts, query, False) - bias_age
     tl.store(dbias + line[:, None] * A + column, d, mask=visible & (column >= 1) & (column <= A - 2))
     return tl.sum(tl.where(column <= 0, d, 0.0), 1), tl.sum(tl.where(column >= tl.maximum(A - 1, 1), d, 0.0), 1)
 
@@ -112,7 +111,7 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
         facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
         age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+        S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
         after = ()
@@ -120,13 +119,13 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
             h = head_of(group, g, H, HEADS)
             line, q_block, dout, lse, c = given[g]
             dq, young, old = grads[g]
-            _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line,
+            _, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line,
                             query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS,
                             PRECISION)  # fmt: skip
             keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :])
             dq = tl.dot(d.to(keys.dtype), keys, dq, input_precision=PRECISION)
             if EXTRAS:
-                left, right = _by_age(d, visible, age, line, dby_age, dbias, P, A, bias_age)
+                left, right = _by_age(d, visible, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
             after = after + ((dq, young, old),)
@@ -164,7 +163,7 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
             visible = visible_in(facts, query, False)
             age = ages_of(facts, query, False)
-            S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias,
+            S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             F = masking_of(S, prefix, a, at, inside, N, shift)
@@ -174,7 +173,7 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
                 first = head_of(group, g, G, HEADS) * (H // G)
                 for h in range(first, first + H // G):
                     line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
-                    weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed,
+                    weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed,
                                          index, line, query, b, h, K, H, G, P, A, bias_age, scale, threshold,
                                          kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
                     if EXTRAS:
@@ -198,14 +197,14 @@ def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_
             relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
             ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dS of a tile where it passes on, and dF summed over its queries. later [rows]: dF of the queries after it."""
-    S, opens = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+    S, opens = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
     F = masking_of(S, prefix, a, at, inside, N, shift)
     dM = tl.load(grad_memory + b.to(tl.int64) * K + query, mask=query < K, other=0.0)
     dF = tl.where(visible & (F < cap), dM[:, None] * (-LOG2E / cap), 0.0)
     for h in range(0, H):
         line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
-        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query,
+        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query,
                         b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
         dF -= d
     whole = tl.sum(dF, 0)
@@ -293,7 +292,7 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
         dq = tl.dot(dS.to(keys.dtype), keys, dq, input_precision=PRECISION)
         if EXTRAS:
             if own == 0:
-                left, right = _by_age(dS, visible, age, line, dby_age, dbias, P, A, bias_age)
+                left, right = _by_age(dS, visible, facts, line, b, 0, query, K, 1, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
         found = index_of(packed, offset, rows_count, following, other, N, ROWS)

@@ -12,7 +12,7 @@ from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking
 
 
 @triton.jit
-def _attend(sums, q_block, k, v, F, visible, age, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P, A,
+def _attend(sums, q_block, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P, A,
             bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
             PRECISION: tl.constexpr):  # fmt: skip
     """The running softmax of head h after one more tile: sums = (weighted values, largest logit, total)."""
@@ -20,8 +20,7 @@ def _attend(sums, q_block, k, v, F, visible, age, by_age, logit, bias, seed, ind
     rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
     s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
     if EXTRAS:
-        s = extra_logits(s, visible, age, line, index, h, H, by_age, P, logit, 0, bias, A, bias_age, scale, query,
-                         False)  # fmt: skip
+        s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
     s = tl.where(visible, s - F, float("-inf"))
     most = tl.maximum(largest, tl.max(s, 1))
     base = tl.where(most == float("-inf"), 0.0, most)
@@ -74,7 +73,7 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
         facts = facts_of(packed, at, inside, N, ROWS)
         visible = visible_in(facts, query, False)
         age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+        S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, prefix, a, at, inside, N, shift)
         if group == 0:
@@ -83,7 +82,7 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
         for g in tl.static_range(HEADS):
             h = head_of(group, g, H, HEADS)
             line = (b.to(tl.int64) * K + query) * H + h
-            after = after + (_attend(sums[g], q_blocks[g], k, v, F, visible, age, by_age, logit, bias, seed, index,
+            after = after + (_attend(sums[g], q_blocks[g], k, v, F, visible, facts, by_age, logit, bias, seed, index,
                                      line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
                                      EXTRAS, PRECISION),)  # fmt: skip
         sums = after

@@ -41,7 +41,7 @@ def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
 
 
 @triton.jit
-def scores_of(q_block, index, visible, age, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
+def scores_of(q_block, index, visible, age, facts, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
               bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip
     """S of a tile, and where it passes a gradient on. kind [rows]: 0 of rows that nobody masks."""
@@ -49,8 +49,8 @@ def scores_of(q_block, index, visible, age, select_k, select_stride_k, kind, by_
     choice = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * select_scale
     if EXTRAS:
         if own == 0:
-            choice = extra_logits(choice, visible, age, (b.to(tl.int64) * K + query) * H, index, 0, H, by_age, P,
-                                  logit, 0, bias, A, bias_age, select_scale, query, False)  # fmt: skip
+            choice = extra_logits(choice, facts, index, b, 0, K, H, by_age, P, logit, 0, bias, A, bias_age,
+                                  select_scale, query, False)  # fmt: skip
     opens = visible & (kind != 0)[None, :] & ((age > 0) | (mask_self != 0))
     opens = opens & ((relu == 0) | ((choice <= 0) == 0))  # NaN stays NaN
     return tl.where(opens, choice, 0.0), opens
@@ -83,7 +83,7 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
             visible = visible_in(facts, query, False)
             age = ages_of(facts, query, False)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
-            S, _ = scores_of(q_block, index, visible, age, select_k, select_stride_k, kind, by_age, logit, bias,
+            S, _ = scores_of(q_block, index, visible, age, facts, select_k, select_stride_k, kind, by_age, logit, bias,
                              query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             sums = tl.sum(S, 0)
