@@ -228,15 +228,17 @@ def measure_decode(case):
 def step_cases():
     """The largest batch first: what does not fit is a line that says so."""
     sizes = {"layers": gpu_step.LAYERS, "block": gpu_step.BLOCK, "memory": gpu_step.MEMORY}
-    return [{"B": B, **sizes} for B in ((2,) if SMOKE else (32, 16, 4))]
+    sizes_of = lambda B, dropout=0.0: {"B": B, **sizes} | ({"dropout": dropout} if dropout else {})
+    return [sizes_of(2), sizes_of(2, 0.3)] if SMOKE else [sizes_of(32), sizes_of(16), sizes_of(16, 0.3), sizes_of(4)]
 
 
 def measure_step(case):
-    gpu_step.make(gpu_step.by_kernels, 1)[0]()
+    dropout = case.get("dropout", 0.0)
+    gpu_step.make(gpu_step.by_kernels, 1, dropout)[0]()
     yield
     measured = []
     for what, attend in (("step", gpu_step.by_kernels), ("step, eager", gpu_step.dense)):
-        step, loss = gpu_step.make(attend, case["B"])
+        step, loss = gpu_step.make(attend, case["B"], dropout)
         try:
             first = loss().item()
         except torch.cuda.OutOfMemoryError:

@@ -18,10 +18,10 @@ class Kernels(torch.autograd.Function):
     """ramp_attention with its backward pass, by the kernels."""
 
     @staticmethod
-    def forward(ctx, q, k, v, span, position, places):
-        out, _, _, stats = ramp.ramp_attention(q, k, v, *places, row_span=span, position=position, ramp=RAMP)
+    def forward(ctx, q, k, v, span, position, places, drop):
+        out, _, _, stats = ramp.ramp_attention(q, k, v, *places, row_span=span, position=position, ramp=RAMP, **drop)
         ctx.save_for_backward(q, k, v, span, position, out, stats)
-        ctx.places = places
+        ctx.places, ctx.drop = places, drop
         return out
 
     @staticmethod
@@ -29,17 +29,18 @@ class Kernels(torch.autograd.Function):
         q, k, v, span, position, out, stats = ctx.saved_tensors
         none = torch.zeros(len(q), device=q.device)
         found = ramp.ramp_attention_backward(grad, none, out, stats, q, k, v, *ctx.places, row_span=span,
-                                             position=position, ramp=RAMP)  # fmt: skip
-        return *found[:4], found[5], None
+                                             position=position, ramp=RAMP, **ctx.drop)  # fmt: skip
+        return *found[:4], found[5], None, None
 
 
-def by_kernels(q, k, v, span, position, places):
+def by_kernels(q, k, v, span, position, places, dropout):
     B, K, H, D = q.shape
     rows = lambda x: x.reshape(-1, H, D)
-    return Kernels.apply(q, rows(k), rows(v), span.reshape(-1), position, places)
+    drop = {"dropout": dropout, "seed": torch.randint(1 << 62, (1,), device=q.device)} if dropout else {}
+    return Kernels.apply(q, rows(k), rows(v), span.reshape(-1), position, places, drop)
 
 
-def dense(q, k, v, span, position, places):
+def dense(q, k, v, span, position, places, dropout):
     """The same with a mask and logits of queries x rows: ages are K + M - j + i of query i and row j."""
     K, n = q.shape[1], k.shape[1]
     age = (n - K + torch.arange(K, device=q.device))[:, None] - torch.arange(n, device=q.device)
@@ -49,13 +50,13 @@ def dense(q, k, v, span, position, places):
     s = (torch.einsum("bihd,bjhd->bhij", q, k) + by_age.gather(3, index)) / q.shape[3] ** 0.5
     a = torch.softmax(s.float().masked_fill(m[:, None] == 0, -torch.inf), 3).nan_to_num() * m[:, None]
     a = a / (a.sum(3, keepdim=True) + 1e-8)
-    return torch.einsum("bhij,bjhd->bihd", a.to(v.dtype), v)
+    return torch.einsum("bhij,bjhd->bihd", functional.dropout(a, dropout).to(v.dtype), v)
 
 
 class Model(nn.Module):
-    def __init__(self, attend):
+    def __init__(self, attend, dropout):
         super().__init__()
-        self.attend = attend
+        self.attend, self.dropout = attend, dropout
         linear = lambda n, m: nn.Linear(n, m, bias=False)
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
         self.position = nn.Parameter(torch.randn(BLOCK + MEMORY, WIDTH // HEADS))
@@ -73,16 +74,16 @@ class Model(nn.Module):
             x = torch.cat([rows, h], 1)
             span = LONGEST * torch.sigmoid(layer.span(x)[..., 0].float() - 2)
             out = self.attend(heads(layer.q(h)), heads(layer.k(x)), heads(layer.v(x)), span, self.position.to(torch.bfloat16),
-            places)
+            places, self.dropout)
             h = layer.norm1(h + layer.out(out.flatten(2).to(h.dtype)))
             h = layer.norm2(h + layer.down(torch.relu(layer.up(h))))
         return self.output(h)
 
 
-def make(attend, B, seed=0):
-    """(a training step, its model's loss without one): bfloat16 products by autocast, Adam."""
+def make(attend, B, dropout=0.0, seed=0):
+    """(a training step, its model's loss without one): bfloat16 products by autocast, Adam. dropout: of attention weights."""
     torch.manual_seed(seed)
-    model = Model(attend).to(DEVICE)
+    model = Model(attend, dropout).to(DEVICE)
     optimiser = torch.optim.Adam(model.parameters(), 7e-4, fused=not SMOKE, capturable=not SMOKE)
     tokens = torch.randint(VOCABULARY, (B, BLOCK + 1), device=DEVICE)
     memory = torch.randn(LAYERS, B, MEMORY, WIDTH, device=DEVICE)

@@ -16,9 +16,9 @@ SHAPES = ((64, 128, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (32, 
 
 
 def cases():
-    """For each kernel, with and without positions, at both widths."""
+    """For each kernel, plain, with positions, and with dropout too, at both widths."""
     widths = (16,) if SMOKE else (64, 128)
-    return [{"kernel": k, "kind": kind, "D": D} for k in KERNELS for kind in ("", "positions") for D in widths]
+    return [{"kernel": k, "kind": kind, "D": D} for k in KERNELS for kind in ("", "positions", "dropout") for D in widths]
 
 
 def inputs(case):
@@ -26,7 +26,9 @@ def inputs(case):
     B, K, rows, H = (1, 20, 40, 2) if SMOKE else (4, 1024, 8192, 16) if case["kind"] == "" else (8, 512, 2560, 8)
     args, spans, _ = ramp_inputs(B, K, rows, H, case["D"], 0.5, torch.bfloat16)
     options = {"row_span": spans, "ramp": RAMP}
-    if case["kind"] == "positions":
+    if case["kind"] == "dropout":
+        options |= {"dropout": 0.3, "seed": torch.ones(1, dtype=torch.long, device=DEVICE)}
+    if case["kind"]:
         options["position"] = torch.randn(rows, case["D"], device=DEVICE, dtype=torch.bfloat16)
     y = ramp.ramp_attention(**args, **options)
     grad, zero = torch.randn_like(args["q"]), torch.zeros(B, device=DEVICE)

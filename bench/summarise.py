@@ -164,7 +164,7 @@ def gpu(data: dict) -> str:
     lines = [line for line in data["table"] if "error" not in line and "left_out" not in line]
 
     def find(what: str, **case) -> dict:
-        return next((x for x in lines if x["what"] == what and case.items() <= x.items() and x.get("ragged") == case.get("ragged")), {})
+        return next((x for x in lines if x["what"] == what and case.items() <= x.items() and all(x.get(n) == case.get(n) for n in ("ragged", "dropout"))), {})
 
     def ms(line: dict) -> str:
         share = f" ({line['share_of_peak'] * 100:.0f} %)" if "share_of_peak" in line else ""
@@ -194,8 +194,9 @@ def gpu(data: dict) -> str:
     text += "\n" + table(["streams", "rows", "a token's ramp attention", "of reading", "selective, of reading"], rows)
     rows = []
     for case in [x for x in lines if x["what"] == "step"]:
-        eager, over = find("step, eager", B=case["B"]), find("step over eager", B=case["B"])
-        rows.append([str(case["B"]), f"{case['ms']:.0f}", ms(eager), times(over), f"{case['bytes'] / 1e9:.1f} GB", f"{over['memory']:.2f}" if over else ""])
+        key = {n: case[n] for n in ("B", "dropout") if n in case}
+        eager, over = find("step, eager", **key), find("step over eager", **key)
+        rows.append([str(case["B"]) + (f", dropout {case['dropout']}" if "dropout" in case else ""), f"{case['ms']:.0f}", ms(eager), times(over), f"{case['bytes'] / 1e9:.1f} GB", f"{over['memory']:.2f}" if over else ""])
     return text + "\n" + table(["enwik8's model, batch", "step", "eager", "times", "memory", "of eager's"], rows)
 
 
