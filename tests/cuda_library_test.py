@@ -130,12 +130,12 @@ class Library(unittest.TestCase):
                 4e-6)
 
     def test_ramp_attention_of_a_few_queries_is_one_launch(self):
-        for few in (1, 4):
-            args = ramp.make("row spans, positions", torch.bfloat16)
+        for case, few, heads in (("row spans, positions", 1, 1), ("row spans, positions", 4, 1), ("head spans", 1, 16)):
+            args = ramp.make(case, torch.bfloat16)
             args = ramp.last_queries(args, few)
             got = on_cuda("ramp_attention", args)
-            self.assertEqual([name for name, _, _ in launches], ["ramp_decode.bf16.64.16"])
-            self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, f"{few} queries")
+            self.assertEqual([name for name, _, _ in launches], [f"ramp_decode.bf16.64.{heads}"])
+            self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, f"{case}, {few} queries")
 
     def test_selective_attention(self):
         for name in ("from a stream's beginning", "own selection"):
@@ -148,12 +148,13 @@ class Library(unittest.TestCase):
                 self.check("selective_attention", args, grads, 8e-6)
 
     def test_selective_attention_of_a_few_queries_is_one_launch(self):
-        for name, few in (("from a stream's beginning", 1), ("from a stream's beginning", 4), ("own selection", 1)):
+        beginning = "from a stream's beginning"  # whose heads share keys
+        for name, few, heads in ((beginning, 1, 16), (beginning, 4, 16), ("own selection", 1, 1), ("own selection", 3, 16)):
             with self.subTest(name, queries=few):
                 args = selective.make(name, torch.bfloat16)
                 args = ramp.last_queries(args, few)
                 got = on_cuda("selective_attention", args)
-                self.assertEqual([name for name, _, _ in launches], ["selective_decode.bf16.64.16"])
+                self.assertEqual([name for name, _, _ in launches], [f"selective_decode.bf16.64.{heads}"])
                 self.compare(got, torch.ops.lapse.selective_attention(**ramp.doubled(args)), 3e-2, name)
 
     def test_tensors_that_begin_anywhere(self):

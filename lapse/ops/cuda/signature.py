@@ -18,7 +18,7 @@ from lapse.ops.attention.selective.cuda import masking, prune
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 WIDTHS = (64, 128)  # of heads; narrower ones are padded
 ROWS = (16, 32, 64, 128)  # of the blocks that the tiles ask for
-DECODE_HEADS = {"ramp_decode": (1, 16, 32), "selective_decode": (16, 32)}  # that share a key
+DECODE_HEADS = (1, 16, 32)  # that share a key
 
 _TYPES = {
     "*{}": "q k v out grad_out grad_q grad_k grad_v by_age dby_age select_q select_k position",
@@ -90,7 +90,7 @@ def variants(arch):
                     yield _attention(arch, kernel, name, element, width, kind)
             yield _attention(arch, received.ramp_received, "ramp_received", element, width, "extras")
             for kernel in (decode.ramp_decode, selective_decode.selective_decode):
-                for heads in DECODE_HEADS[kernel.fn.__name__]:
+                for heads in DECODE_HEADS:
                     yield _attention(arch, kernel, kernel.fn.__name__, element, width, "extras", HEADS=heads)
             yield _attention(arch, selective_backward.selective_dots, "selective_dots", element, width, "")
             for kernel in (masking.selective_sums, selective_forward.selective_forward,

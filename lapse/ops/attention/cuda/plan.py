@@ -80,9 +80,9 @@ def plan_lists(ranges, K, size):
     return lists, counts
 
 
-def few_heads(H, G):
-    """HEADS of the kernels that decode."""
-    return 1 if H == G else max(16, triton.next_power_of_2(H // G))
+def few_heads(H, G, single=True):
+    """HEADS of the kernels that decode; selective_decode takes one head for single queries alone."""
+    return 1 if H == G and single else max(16, triton.next_power_of_2(H // G))
 
 
 def few_parts(offsets, lines, size):

@@ -46,6 +46,10 @@ _TILES = {
         (Tile(16, 64, 4, 3), Tile(16, 64, 4, 3), _single(16, 64, 4, 2), _single(16, 32, 4, 2)),
         (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
     ),
+    "selective_decode.1": (
+        (Tile(1, 64, 8, 3), Tile(1, 32, 8, 3), _single(1, 32, 8, 3), _single(1, 16, 8, 3)),
+        (Tile(1, 64, 8, 3), Tile(1, 32, 8, 3), _single(1, 32, 8, 3), _single(1, 16, 8, 3)),
+    ),
     "selective_decode": (  # beside a tile of keys that of what selects
         (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
         (Tile(16, 64, 4, 2), Tile(16, 32, 4, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1)),
@@ -105,7 +109,7 @@ def tile(kernel, dtype, D, kind="", arch=None):
     numbers still have several."""
     if INTERPRETED:
         return Tile(32, 16, 4, 1)
-    selects = kernel.startswith("selective") and kernel != "selective_decode"
+    selects = kernel.startswith("selective") and not kernel.startswith("selective_decode")
     hopper = _HOPPER.get(kernel, _HOPPER["selective"] if selects else {}) if (arch or architecture()) == 90 else {}
     if kind in hopper and dtype != torch.float32:
         return hopper[kind][D > 64]

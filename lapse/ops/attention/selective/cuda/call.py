@@ -6,7 +6,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_parts, plan_lists, plan_ranges, plan_rows, widened
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.rows import CHUNK, FAR
 from lapse.ops.attention.cuda.tiles import heads_together, tile
 from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
@@ -140,8 +140,8 @@ def decode(q, k, v, offsets, start, time, o):
     own = o.select_q is not None
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     D = max(16, triton.next_power_of_2(max(width, o.select_q.shape[2] if own else 0)))
-    settings = tile("selective_decode", q.dtype, D)
-    heads = max(16, triton.next_power_of_2(H // G))
+    heads = few_heads(H, G, single=K == 1)
+    settings = tile("selective_decode" + ".1" * (heads == 1), q.dtype, D)
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     wide = lambda x: widened(x.to(q.dtype), D)
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)

@@ -106,7 +106,8 @@ struct Call {
 /// A few queries for each sample, in one launch.
 SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
-  const int64_t width = x.q.size(3), D = kernel_width(width_of(x, o)), heads = H / G <= 16 ? 16 : 32;
+  const int64_t width = x.q.size(3), D = kernel_width(width_of(x, o));
+  const int64_t heads = H == G && K == 1 ? 1 : H / G <= 16 ? 16 : 32;
   const Kernel& kernel =
       Kernels::get().find("selective_decode." + kernel_kind(x.q, width_of(x, o)) + "." + std::to_string(heads));
   const auto [parts, part_rows] = few_parts(x, kernel.rows);
