@@ -59,7 +59,7 @@ _TILES = {
         (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
     ),
     "ramp_backward_queries": (
-        (Tile(64, 64, 8, 3), Tile(64, 64, 8, 3), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
+        (Tile(64, 64, 8, 3), Tile(64, 64, 8, 2), _single(32, 32, 8, 2), _single(32, 32, 8, 2)),
         (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(32, 32, 8, 2), _single(32, 16, 8, 2)),
     ),
     "ramp_backward_rows": (
@@ -82,7 +82,7 @@ _HOPPER = {
     },
     "ramp_backward_queries": {
         "": (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
-        "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "positions": (Tile(32, 64, 4, 3), Tile(32, 64, 4, 3)),
         "dropout": (Tile(64, 32, 4, 2), Tile(32, 64, 4, 2)),
         "extras": (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
     },
@@ -117,8 +117,8 @@ def tile(kernel, dtype, D, kind="", arch=None):
         t = _SELECTIVE[2 * (dtype == torch.float32) + (D > 64)]
         if not kind:
             return t
-        # The tables by age would be buffered too, and with 128 features there are too few registers for 32 rows.
-        return dataclasses.replace(t, stages=1, rows=min(t.rows, 16 if D > 64 else 32))
+        # The tables by age would be buffered too, and for more rows there are too few registers.
+        return dataclasses.replace(t, stages=1, rows=16)
     return _TILES[kernel][bool(kind)][2 * (dtype == torch.float32) + (D > 64)]
 
 
