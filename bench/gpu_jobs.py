@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ class Job:
     name: str
     cases: list
     measure: Callable
+    needed: bool = False  # if it is late that is an error, as of a check of what is right
 
 
 def begun(job):
@@ -38,27 +40,34 @@ def begun(job):
             yield case, run
 
 
-def finish(job, runs):
+def finish(job, runs, after_each=lambda: None):
     for case, run in runs:
         with errors_as_lines(job.name, case):
             for _ in run:
                 pass
+        after_each()
 
 
 def work(job, out):
     """A worker: prepares, says so, waits for its turn, and leaves its lines in the file `out`."""
+
+    def leave():
+        partial = pathlib.Path(out + ".partial")
+        partial.write_text(json.dumps(table))
+        partial.replace(out)
+
     runs = list(begun(job))
     if not SMOKE:
         import torch
 
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-    pathlib.Path(out).write_text(json.dumps(table))
-    print("\0ready", flush=True)
-    sys.stdin.readline()
-    finish(job, runs)
-    pathlib.Path(out).write_text(json.dumps(table))
-    print("\0done", flush=True)
+    leave()
+    print("\n\0ready", flush=True)
+    if not sys.stdin.readline():  # nobody is there to give a turn
+        return
+    finish(job, runs, leave)
+    print("\n\0done", flush=True)
 
 
 class Worker:
@@ -70,54 +79,70 @@ class Worker:
         self.finished = self.late = False
         one_thread = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # there are many processes
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        text=True, env=os.environ | one_thread)  # fmt: skip
+                                        text=True, errors="replace", start_new_session=True,
+                                        env=os.environ | one_thread)  # fmt: skip
         self.listener = threading.Thread(target=self.listen, daemon=True)
         self.listener.start()
 
     def listen(self):
-        for line in self.process.stdout:
-            if line == "\0ready\n":
-                self.ready.set()
-            elif line == "\0done\n":
-                self.finished = True
-                self.done.set()
-            else:
-                self.said.append(line)
-        self.ready.set(), self.done.set()  # it has ended, one way or the other
+        try:
+            for line in self.process.stdout:
+                if line == "\0ready\n":
+                    self.ready.set()
+                elif line == "\0done\n":
+                    self.finished = True
+                    self.done.set()
+                elif line.strip():
+                    self.said.append(line)
+        finally:
+            self.ready.set(), self.done.set()  # it has ended, one way or the other
+
+    def end(self):
+        """With the compilers that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.listener.join(5)
+        if not self.listener.is_alive():  # else somebody in a group of its own still holds the pipe
+            self.process.stdout.close()
 
     def wait(self, event, until):
         return event.wait(max(0.0, until - time.time()))
 
     def turn(self, until):
         """Lines of the job; the last one says so if they are not all."""
-        with contextlib.suppress(BrokenPipeError):  # it ended before its turn
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it ended before its turn
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
             self.late |= not self.wait(self.done, max(until, time.time() + PATIENCE))
-        self.process.kill()
-        self.process.wait()
-        self.listener.join()
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
+        self.end()
         print("".join(self.said), end="", flush=True)
         lines = json.loads(self.out.read_text()) if self.out.exists() else []
         if not self.finished:
-            ended = {"error": "its process ended: " + "".join(self.said[-3:]).strip()[-250:]}
-            lines.append({"what": self.job.name} | ({"left_out": "out of time"} if self.late else ended))
+            ended = "its process ended: " + "".join(self.said[-3:]).strip()[-250:]
+            what = {"error": "out of time"} if self.late and self.job.needed else {"left_out": "out of time"} if self.late else {"error": ended}
+            lines.append({"what": self.job.name} | what)
             show(lines[-1])
         return lines
 
 
 def take_turns(workers, compiled_by, deadline):
-    """The lines of all, in their order. Nobody times while others try their kernels, and what is not ready by then ends."""
-    for worker in workers:
-        worker.wait(worker.ready, compiled_by)
-    for worker in workers:
-        if not worker.ready.is_set():
-            worker.late = True
-            worker.process.kill()
-    return [line for worker in workers for line in worker.turn(deadline)]
+    """Yields the lines of each, in their order. Nobody times while others try their kernels, and what is not ready by
+    then ends."""
+    try:
+        for worker in workers:
+            worker.wait(worker.ready, deadline if worker.job.needed else compiled_by)
+        for worker in workers:
+            if not worker.ready.is_set():
+                worker.late = True
+                worker.end()
+        for worker in workers:
+            yield worker.turn(deadline)
+    finally:
+        for worker in workers:
+            worker.end()
 
 
 def run(jobs, arguments, deadline):
@@ -133,4 +158,5 @@ def run(jobs, arguments, deadline):
             out = pathlib.Path(folder) / f"{i}.json"
             workers.append(Worker(job, [sys.executable, script, *arguments, "--job", str(i), str(out)], out))
         now = time.time()
-        table.extend(take_turns(workers, now + COMPILING * (deadline - now), deadline))
+        for lines in take_turns(workers, now + COMPILING * (deadline - now), deadline):
+            table.extend(lines)

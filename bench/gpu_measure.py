@@ -20,6 +20,7 @@ def show(line):
 def add_error(line, error):
     """A line for what was raised."""
     first = str(error).splitlines()[0] if str(error) else ""
+    line = {n: x if isinstance(x, (int, float, str)) else str(x) for n, x in line.items()}
     table.append(line | {"error": f"{type(error).__name__}: {first}"[:300]})
     show(table[-1])
     if not SMOKE:

@@ -1,5 +1,6 @@
 """bench/gpu.py's jobs: they prepare side by side and time in turn; one that dies or is late costs its own lines alone."""
 
+import io
 import os
 import pathlib
 import sys
@@ -7,6 +8,7 @@ import tempfile
 import textwrap
 import time
 import unittest
+from unittest import mock
 
 os.environ["LAPSE_GPU_SMOKE"] = "1"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
@@ -16,7 +18,7 @@ from gpu_jobs import Job, Worker, take_turns  # noqa: E402
 
 GOOD = """
     write([])
-    print("\\0ready", flush=True)
+    print("half a line", end="\\n\\0ready\\n", flush=True)
     sys.stdin.readline()
     begin = time.time()
     time.sleep(0.2)
@@ -38,7 +40,7 @@ class Jobs(unittest.TestCase):
 
     def lines(self, *workers, compiling=20.0):
         now = time.time()
-        return take_turns(workers, now + compiling, now + 30)
+        return [line for lines in take_turns(workers, now + compiling, now + 30) for line in lines]
 
     def test_turns_do_not_overlap(self):
         lines = self.lines(*(self.worker(name, GOOD) for name in "abc"))
@@ -63,6 +65,29 @@ class Jobs(unittest.TestCase):
         lines = self.lines(self.worker("late", "time.sleep(60)"), self.worker("good", GOOD), compiling=3.0)
         self.assertEqual(lines[0], {"what": "late", "left_out": "out of time"})
         self.assertEqual(lines[1]["what"], "good")
+
+    def test_what_was_measured_is_there_when_the_run_is_stopped(self):
+        workers = [self.worker("good", GOOD), self.worker("never", "time.sleep(60)")]
+        got = take_turns(workers, time.time() + 3, time.time() + 30)
+        self.assertEqual(next(got)[0]["what"], "good")
+        got.close()
+        self.assertTrue(all(worker.process.poll() is not None for worker in workers))
+
+    def test_a_check_that_is_late_is_an_error_and_its_children_end_with_it(self):
+        child = "import subprocess; sys.stdout.buffer.write(b'\\xff\\n'); subprocess.run(['sleep', '50'])"
+        worker = self.worker("right", child)
+        worker.job.needed = True
+        begin = time.time()
+        lines = [x for lines in take_turns([worker], begin + 1, begin + 3) for x in lines]
+        self.assertEqual(lines, [{"what": "right", "error": "out of time"}])
+        self.assertLess(time.time() - begin, 20)
+
+    def test_nobody_to_give_a_turn(self):
+        said = []
+        with mock.patch.object(sys, "stdin", io.StringIO("")):
+            job = Job("job", [{}], lambda case: (said.append(x) or x for x in ("prepared", "timed")))
+            gpu_jobs.work(job, str(self.folder / "out.json"))
+        self.assertEqual(said, ["prepared"])
 
     def test_work_waits_between_both_halves_of_a_case(self):
         said = []

@@ -47,6 +47,7 @@ CASES = {
     "row spans, until": dict(spans="row", rows=(50, 66), K=33, until=True, P=4),
     "row spans, dropout": dict(spans="row", rows=(40, 21), K=19, dropout=0.3),
     "head spans": dict(spans="head", rows=(64, 35), K=33, H=4, G=2, P=6, min_age=0, max_age=29, logit=True),
+    "head spans that end at whole ages": dict(spans="head", rows=(60, 90), K=17, whole=True, ramp=41.0),
     "no spans": dict(rows=(48, 77), K=48, G=1, H=3),
     "no spans, window": dict(rows=(90, 64), K=40, max_age=17, P=17, until=True),
     "empty memory": dict(rows=(0, 0), K=5),
@@ -87,6 +88,8 @@ def make(name, dtype):
         args["row_span"] = torch.floor(uniform(N) * 2 * max(rows)) - max(rows) / 4 + 0.37 + c["shift"]
     if c["spans"] == "head":
         args["head_span"] = uniform(H) * 30 + 0.4
+    if c.get("whole"):  # r = -R at some pairs, where m is 0 and yet may be rounded to more
+        args["head_span"] = args["head_span"].floor()
     if c["P"]:
         args["position"] = normal(c["P"], D).float()
     if c.get("logit"):
@@ -98,7 +101,7 @@ def make(name, dtype):
         args |= dict(dropout=c["dropout"], seed=torch.tensor([5]))
     if c.get("bias"):
         args |= dict(age_bias=torch.randn(H, c["bias"], generator=draw), bias_age=c["bias_age"])
-    return args | {n: c[n] for n in ("min_age", "max_age", "scale") if n in c}
+    return args | {n: c[n] for n in ("min_age", "max_age", "scale", "ramp") if n in c}
 
 
 def draw_shape(r):

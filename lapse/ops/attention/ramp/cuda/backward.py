@@ -31,8 +31,8 @@ def _gradients(s, dp, lse, c, visible, facts, spans, ramp, epsilon, h, span_row,
         a = tl.where(visible, a, 0.0)
     if SPAN and MASKED:
         d = dp - c_of
-        fade = fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED)
-        dspan = tl.where((fade > 0) & (fade < 1), a * d, 0.0)
+        fade, on_ramp = fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED)
+        dspan = tl.where(on_ramp, a * d, 0.0)
         return a * fade, a * (d * fade - c_of * epsilon), dspan
     else:
         return a, a * (dp - c_of * (1 + epsilon)), a

@@ -54,7 +54,7 @@ def _step(q_block, facts, rows, end, begin, k, v, spans, position, logit, bias, 
                 s += tl.load(logit + rows * H + g, mask=seen, other=0.0) * LOG2E
             if A > 0:
                 s += tl.load(bias + g * A + column) * LOG2E
-        left = tl.where(row_spans != 0, left, tl.load(spans + g * span_head) - age.to(tl.float32))
+        left = tl.where(row_spans != 0, left, tl.load(spans + g * span_head, mask=row_spans == 0, other=0.0) - age.to(tl.float32))
         return tl.where(seen, s, float("-inf")), tl.where(seen, clamped(left / ramp + 1), 0.0), values, on_ramp
     else:
         s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)

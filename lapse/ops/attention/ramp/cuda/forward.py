@@ -51,7 +51,8 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
     total = total * shrink + tl.sum(e, 1)
     if SPAN:
         if MASKED:
-            e = e * fade_of(facts, spans, ramp, h, span_row, span_head, query, False)
+            fade, _ = fade_of(facts, spans, ramp, h, span_row, span_head, query, False)
+            e = e * fade
         masked = masked * shrink + tl.sum(e, 1)
     if DROPOUT:
         e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)

@@ -33,5 +33,6 @@ def ramp_received(q, k, packed, spans, by_age, logit, bias, offsets, count, rang
             s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias, A, bias_age, scale, query,
                              True)  # fmt: skip
             weight = tl.exp2(tl.where(visible, s, float("-inf")) - lse_of) / Z_of
-            sums += tl.sum(weight * fade_of(facts, spans, ramp, h, span_row, span_head, query, True), 1)
+            fade, _ = fade_of(facts, spans, ramp, h, span_row, span_head, query, True)
+            sums += tl.sum(weight * fade, 1)
         tl.store(received + index * H + h, sums, mask=inside)

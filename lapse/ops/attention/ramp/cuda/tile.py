@@ -91,12 +91,14 @@ def clamped(x):
 
 @triton.jit
 def fade_of(facts, spans, ramp, h, span_row, span_head, query, TURNED: tl.constexpr):
-    """m. Spans are those of rows (span_row 1, span_head 0) or of heads (0, 1), or one infinity. Ages are added up as
-    float32, whose sums are exact up to 2^24: to convert each pair's age would take as long as its exponential."""
+    """m, and where it is on the ramp, asked of r = span - age itself: m is rounded. Spans are those of rows (span_row 1,
+    span_head 0) or of heads (0, 1), or one infinity. Ages are added up as float32, whose sums are exact up to 2^24: to
+    convert each pair's age would take as long as its exponential."""
     span, query_of = across(facts[3], query.to(tl.float32), TURNED)
     span = tl.where(span_row != 0, span, tl.load(spans + h * span_head))
     age, _ = across(facts[2].to(tl.float32), query, TURNED)
-    return clamped((span - (age + query_of)) * (1 / ramp) + 1)
+    r = span - (age + query_of)
+    return clamped(r * (1 / ramp) + 1), (r > -ramp) & (r < 0)
 
 
 @triton.jit

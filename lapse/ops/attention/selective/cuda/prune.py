@@ -92,6 +92,6 @@ def selective_drop(packed, spared, masking, offsets, start, count, scores, sums,
             rows = i + tl.arange(0, CHUNK)
             valid = rows < rows_count
             at = base + rows
-            F = tl.load(sums + at, mask=valid, other=0.0) + tl.load(scores + lane * N + at, mask=valid, other=0.0)
+            F = tl.load(sums + at, mask=valid, other=0.0) + tl.load(scores + lane * N.to(tl.int64) + at, mask=valid, other=0.0)
             tl.store(sums + at, F, mask=valid)
         tl.debug_barrier()
