@@ -79,6 +79,7 @@ Peak tiles(const Tile& t, at::ScalarType type, bool quick) {
 
 /// Nothing where the processor lacks these products.
 std::optional<Peak> tiles_if_any(const Tile& t, at::ScalarType type, bool quick) {
+  if (type == at::kBFloat16 && !has_bfloat16_products()) return {};
   try {
     return type == at::kFloat ? tiles<float>(t, type, quick) : tiles<at::BFloat16>(t, type, quick);
   } catch (const c10::Error&) {
