@@ -33,7 +33,7 @@ import gpu_tiles
 import torch
 import triton
 from gpu_jobs import Job
-from gpu_measure import compare, errors_as_lines, failures, record, seconds, table
+from gpu_measure import compare, failures, record, table
 from gpu_right import LIMITS, check_right
 from torch.nn.attention import SDPBackend, sdpa_kernel
 

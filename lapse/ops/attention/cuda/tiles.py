@@ -87,7 +87,7 @@ _HOPPER = {
         "extras": (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_rows": {
-        "": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
         "positions": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
         "dropout": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
         "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
