@@ -46,7 +46,7 @@ file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
 list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
 # The references alone, which need no Highway.
 set(REFERENCE_SOURCES attention/references_only.cpp attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp
-  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp waiting.cpp)
+  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp graph.cpp waiting.cpp)
 list(TRANSFORM REFERENCE_SOURCES PREPEND ${lapse_root}/lapse/ops/)
 if(NOT TARGET hwy::hwy)
   set(OPS_SOURCES ${REFERENCE_SOURCES})

@@ -82,6 +82,18 @@ class OnTheDevice(ProgramTest):
             self.assertGreater(len(text), tokens)
         self.succeed("inspect", run, "--device", DEVICE, "--tokens", tokens + 4, "--out", self.folder / "page.html")
 
+    def test_graphs_change_nothing(self):
+        """Of the text that follows, over several of them; positions and none, and rows that go."""
+        for method in ("expire_span", "selective_attention", "fixed_span"):
+            run = self.trained(method, merged({"forgetting": {"method": method}}, METHODS[method]), DEVICE, 20)
+            texts = []
+            for graphs in ("1", "0"):
+                os.environ["LAPSE_GRAPHS"] = graphs
+                texts.append(self.succeed("generate", run, "--device", DEVICE, "--prompt", "The ", "--tokens", 700,
+                                          "--temperature", "0").stdout)  # fmt: skip
+            os.environ.pop("LAPSE_GRAPHS")
+            self.assertEqual(*texts, method)
+
     def test_bfloat16_trains(self):
         here = self.trained("here", {}, "cpu", 20)
         if DEVICE == "cpu" and "multiplies bfloat16" in self.dry_run("train.precision=bf16"):

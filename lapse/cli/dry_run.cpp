@@ -18,6 +18,15 @@ std::string time_of(double seconds) {
   return seconds < 60 ? fmt::format("{:.0f} ms", 1000 * seconds) : duration(seconds);
 }
 
+std::string peak_of(const Trial& trial, bool on_cpu) {
+  const std::string host = byte_size(static_cast<double>(trial.peak_memory));
+  if (on_cpu) return fmt::format("peak memory {} with what was freed", host);
+  const std::string device =
+      trial.peak_on_device > 0 ? fmt::format("{} on the device, ", byte_size(static_cast<double>(trial.peak_on_device)))
+                               : "";
+  return fmt::format("peak memory {}{} on the host with what was freed", device, host);
+}
+
 void print(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
   const std::string encoder = m.encoder_layers > 0 ? fmt::format(" and {} of an encoder", m.encoder_layers) : "";
@@ -35,11 +44,9 @@ void print(const Config& config, const Trial& trial) {
     std::cout << fmt::format(
         "            too large, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
         trial.parts);
-  std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {} {} with what was freed\n",
-                           trial.updates, time_of(trial.seconds_per_update),
-                           trial.steps_per_update / trial.seconds_per_update, trial.unit,
-                           config.train.device == "cpu" ? "peak memory" : "peak memory of the host",
-                           byte_size(static_cast<double>(trial.peak_memory)))
+  std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {}\n", trial.updates,
+                           time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
+                           trial.unit, peak_of(trial, config.train.device == "cpu"))
             << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
                            trial.rows)
             << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
@@ -51,6 +58,7 @@ Json to_json(const Config& config, const Trial& trial) {
                {"memory_least", trial.memory.least},         {"memory_most", trial.memory.most},
                {"memory_available", trial.available_memory}, {"updates_tried", trial.updates}};
   if (!trial.refused.empty()) json["refused"] = trial.refused;
+  if (trial.peak_on_device > 0) json["peak_memory_on_device"] = trial.peak_on_device;
   if (trial.updates > 0)
     json.update({{trial.unit + "s_per_update", trial.steps_per_update},
                  {"parts_tried", trial.parts},

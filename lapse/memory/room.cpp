@@ -51,7 +51,7 @@ int64_t MemoryTable::last_row(int64_t sample) const {
 void MemoryTable::reserve(int64_t more) {
   for (const auto& [name, values] : columns_)
     TORCH_CHECK(!values.requires_grad(), "reserve: column '", name, "' has gradients");
-  if (samples() <= 1) return;
+  if (samples() == 0 || (samples() == 1 && (rows() == 0 || time().device().is_cpu()))) return;
   growth_ = std::max(growth_, more);
   if (held_.empty())
     for (int64_t b = 0; b < samples(); ++b) held_.push_back(rows_of(b));
@@ -75,6 +75,16 @@ void MemoryTable::lay_out(const Tensor& numbers, std::vector<int64_t> held) {
   }
   offsets_ = std::move(offsets);
   held_ = std::move(held);
+  find_places();
+}
+
+/// places_ anew, after the host has changed where rows are.
+void MemoryTable::find_places() {
+  places_.reset();
+  if (rows() == 0 || time().device().is_cpu()) return;
+  Tensor next = at::empty({samples()}, at::kLong);
+  for (int64_t b = 0; b < samples(); ++b) next.mutable_data_ptr<int64_t>()[b] = offsets_[b] + held_[b];
+  places_ = sent(next, time().device());
 }
 
 /// `append` where there is room, or room to be made.
@@ -84,9 +94,10 @@ void MemoryTable::fill(const Columns& block, int64_t K) {
     for (const auto& [name, values] : block) columns_[name] = values.flatten(0, 1).narrow(0, 0, 0).detach();
   }
   if (room() < K) growth_ = std::max(growth_, K), lay_out(first_rows(offsets_, held_), held_);
-  Tensor places;
+  Tensor places = places_;
+  if (places.defined() && K > 1) places = (places.unsqueeze(1) + at::arange(K, places.options())).flatten();
   for (auto& [name, values] : columns_) {
-    own(values);
+    if (!in_place_) own(values);
     const Tensor& more = block.at(name);
     if (values.device().is_cpu()) {
       const Tensor from = more.contiguous();
@@ -97,14 +108,12 @@ void MemoryTable::fill(const Columns& block, int64_t K) {
         std::memcpy(to + (offsets_[b] + held_[b]) * (bytes / K), source + b * bytes, bytes);
       continue;
     }
-    if (!places.defined()) {
-      places = at::empty({samples(), K}, at::kLong);
-      for (int64_t b = 0; b < samples(); ++b)
-        std::iota(places.mutable_data_ptr<int64_t>() + b * K, places.mutable_data_ptr<int64_t>() + (b + 1) * K,
-                  offsets_[b] + held_[b]);
-      places = sent(places.flatten(), values.device());
-    }
     values.index_copy_(0, places, more.flatten(0, 1));
+  }
+  places.reset();
+  if (places_.defined()) {
+    if (!in_place_) own(places_);
+    places_.add_(K);
   }
   for (auto& held : held_) held += K;
 }
@@ -117,6 +126,7 @@ void MemoryTable::clear(int64_t sample) {
     values.narrow(0, offsets_[sample], held_[sample]).fill_(spare_value(name));
   }
   held_[sample] = 0;
+  find_places();
 }
 
 /// Leaves the spare rows out.
@@ -128,6 +138,23 @@ void MemoryTable::compact() {
   for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] = offsets_[b] + held_[b];
   held_.clear();
   growth_ = 0;
+  places_.reset();
+}
+
+std::vector<const void*> MemoryTable::addresses() const {
+  if (room() == 0 || !places_.defined() || places_.use_count() > 1) return {};
+  std::vector<const void*> all = {places_.const_data_ptr()};
+  for (const auto& [name, values] : columns_) {
+    if (values.use_count() > 1 || values.storage().use_count() > 1) return {};
+    all.push_back(values.const_data_ptr());
+  }
+  for (const int64_t row : offsets_) all.push_back(reinterpret_cast<const void*>(row));
+  return all;
+}
+
+void MemoryTable::count_row() {
+  for (auto& held : held_) ++held;
+  unsifted_ += samples();
 }
 
 }  // namespace lapse

@@ -214,7 +214,10 @@ void MemoryTable::replace(const std::string& name, const Tensor& values) {
   const Tensor& old = column(name);
   TORCH_CHECK(values.sizes() == old.sizes() && values.scalar_type() == old.scalar_type(), "replace: column '", name,
               "' is ", old.scalar_type(), " ", old.sizes(), ", got ", values.scalar_type(), " ", values.sizes());
-  columns_[name] = samples() == 1 && room_ ? with_room(values.detach()) : values.detach();
+  if (in_place_)
+    columns_[name].copy_(values);
+  else
+    columns_[name] = samples() == 1 && room_ && held_.empty() ? with_room(values.detach()) : values.detach();
 }
 
 void MemoryTable::insert(const Tensor& sample, const Columns& more) {
@@ -249,6 +252,7 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
     offsets_[b + 1] += sum += count;
     if (!held_.empty()) held_[b] += count;
   }
+  if (!held_.empty()) find_places();
   unsifted_ += M;
 }
 
@@ -270,6 +274,7 @@ void MemoryTable::detach() {
 
 void MemoryTable::to(at::Device device) {
   for (auto& [name, values] : columns_) values = values.to(device);
+  if (!held_.empty()) find_places();
 }
 
 int64_t MemoryTable::bytes() const {

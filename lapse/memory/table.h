@@ -49,10 +49,19 @@ class MemoryTable {
 
   /// Makes room for at least so many more rows of each sample, unless it is there. From then on the table has room: it
   /// makes more when that is full, by at least a quarter of the longest sample. Without gradients only. A single sample
-  /// grows in place anyway.
+  /// grows in place anyway, on the CPU.
   void reserve(int64_t more);
   /// Spare rows of the sample that has the fewest.
   int64_t room() const;
+
+  /// For a graph (lapse/ops/graph.h) that appends a row to each sample, where there is room: while this is on, rows and
+  /// new values of columns go where the old ones are, whoever else holds them.
+  void write_in_place(bool on) { in_place_ = on; }
+  /// What such a graph depends on, besides shapes: the addresses that it uses, and where samples begin. Empty if
+  /// somebody else holds a column, or there is no room.
+  std::vector<const void*> addresses() const;
+  /// A graph has appended a row to each sample: what is known of that on the host.
+  void count_row();
 
   /// How many rows of samples 0 ... b - 1 have a mask ([N] bool) that is true, for each b: [B + 1] int64, where the
   /// rows are.
@@ -116,6 +125,7 @@ class MemoryTable {
   // With room (memory/room.cpp).
   void lay_out(const at::Tensor& numbers, std::vector<int64_t> held);
   void fill(const Columns& block, int64_t K);
+  void find_places();
   void clear(int64_t sample);
   void compact();
 
@@ -123,6 +133,8 @@ class MemoryTable {
   int64_t growth_ = 0;         // with room: spare rows of each sample where it is made anew, at least; else 0
   std::vector<int64_t> held_;  // with room: each sample's rows without the spare ones; else empty
   int64_t unsifted_ = 0;
+  at::Tensor places_;          // with room, on a GPU: where each sample's next row goes, [B] int64; or undefined
+  bool in_place_ = false;
   Ownership room_;
   Columns columns_;  // each a view of N rows; for one sample its storage may hold more
 };

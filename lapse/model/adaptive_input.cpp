@@ -1,5 +1,7 @@
 #include "lapse/model/adaptive_input.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "lapse/model/bands.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/waiting.h"
@@ -9,26 +11,44 @@ namespace {
 
 using at::Tensor;
 
+// To count the words of each band the host would wait for a GPU: of so few, the vectors of all bands cost less.
+constexpr int64_t kFew = 64;
+
 class AdaptiveInput : public Input {
  public:
   AdaptiveInput(const ModelConfig& config, int64_t vocabulary, Random& random)
       : bands_(std::make_shared<Bands>(config, vocabulary, random)) {}
 
-  // Band by band, then in the order of the tokens.
   Tensor embed(const Tensor& tokens, const Tensor&) const override {
     const Tensor words = tokens.flatten(), band = bands_->band_of(words);
-    const auto places = places_of_each(band, bands_->count());
-    std::vector<Tensor> vectors;
-    for (int64_t i = 0; i < bands_->count(); ++i)
-      if (places[i].numel() > 0) vectors.push_back(bands_->vectors(i, words.index_select(0, places[i])));
-    const Tensor h = lapse::cat(vectors).index_select(0, lapse::cat(places).argsort());
-    return h.view({tokens.size(0), tokens.size(1), -1});
+    const bool few = !words.device().is_cpu() && words.numel() <= kFew && !at::GradMode::is_enabled();
+    return (few ? by_choice(words, band) : by_band(words, band)).view({tokens.size(0), tokens.size(1), -1});
   }
 
   std::shared_ptr<Bands> bands() const override { return bands_; }
   NamedTensors parameters() override { return bands_->parameters("embedding"); }
 
  private:
+  // Band by band, then in the order of the words.
+  Tensor by_band(const Tensor& words, const Tensor& band) const {
+    const auto places = places_of_each(band, bands_->count());
+    std::vector<Tensor> vectors;
+    for (int64_t i = 0; i < bands_->count(); ++i)
+      if (places[i].numel() > 0) vectors.push_back(bands_->vectors(i, words.index_select(0, places[i])));
+    return lapse::cat(vectors).index_select(0, lapse::cat(places).argsort());
+  }
+
+  // Each word as if of every band, and then of its own: nobody asks how many each has.
+  Tensor by_choice(const Tensor& words, const Tensor& band) const {
+    Tensor h;
+    for (int64_t i = 0; i < bands_->count(); ++i) {
+      const Tensor mine = band == i;
+      const Tensor vectors = bands_->vectors(i, at::where(mine, words, bands_->begin(i)));
+      h = i == 0 ? vectors : at::where(mine.unsqueeze(1), vectors, h);
+    }
+    return h;
+  }
+
   std::shared_ptr<Bands> bands_;
 };
 

@@ -1,5 +1,6 @@
 // The test device itself, without which a test on it would prove nothing.
 #include "lapse/ops/aten.h"
+#include "lapse/ops/graph.h"
 #include "lapse/ops/second_device_testing.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -64,6 +65,33 @@ TEST(SecondDeviceDeathTest, HasMemoryThatTheHostCannotRead) {
   const Tensor x = at::ones({3}, at::TensorOptions(second_device()));
   const volatile float* data = x.const_data_ptr<float>();
   EXPECT_DEATH((void)*data, "");
+}
+
+TEST(SecondDevice, RecordsAGraphAndDoesItAgain) {
+  const Tensor x = numbers({3}).to(second_device()), one = at::ones({3}), before = x.to(at::kCPU);
+  Tensor y;
+  const auto graph = make_graph(second_device());
+  graph->record([&] {
+    x.add_(at::ones({3}, x.options()).mul(2));
+    y = at::zeros({3}, x.options()).copy_(one, /*non_blocking=*/true) + x;
+  });
+  EXPECT_TRUE(x.to(at::kCPU).equal(before));  // nothing was done yet
+  EXPECT_TRUE(y.to(at::kCPU).isnan().all().item<bool>());
+  for (int i = 1; i <= 2; ++i) {
+    one.fill_(i);
+    graph->replay();
+    EXPECT_TRUE(x.to(at::kCPU).equal(before + 2 + (i - 1) * 2));
+    EXPECT_TRUE(y.to(at::kCPU).equal(x.to(at::kCPU) + i));
+  }
+}
+
+TEST(SecondDevice, DoesNotWaitWhileItRecords) {
+  const Tensor x = numbers({3}).to(second_device());
+  const auto graph = make_graph(second_device());
+  EXPECT_THROW(graph->record([&] { x.sum().item<float>(); }), c10::Error);
+  EXPECT_THROW(graph->record([&] { at::nonzero(x); }), c10::Error);
+  x.sum().item<float>();  // afterwards it may
+  EXPECT_THROW(make_graph(at::kCPU), c10::Error);
 }
 
 }  // namespace

@@ -13,9 +13,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/graph.h"
 
 namespace lapse {
 namespace {
@@ -65,10 +68,13 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
 };
 
+std::unique_ptr<Graph> make_recorded_graph(at::Device, const Graph* before);
+
 const bool registered = [] {
   c10::register_privateuse1_backend("second");
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   c10::SetAllocator(kType, &allocator);
+  register_graphs(kType, make_recorded_graph);
   return true;
 }();
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
@@ -79,18 +85,6 @@ Tensor on_host(const Tensor& x) {
   auto* data = static_cast<char*>(host(x.storage().mutable_data()));
   return at::from_blob(data + x.storage_offset() * x.element_size(), x.sizes(), x.strides(),
                        x.options().device(at::kCPU).requires_grad(false));
-}
-
-Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
-             std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   c10::dtype_or_default(type), format);
-}
-
-Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> type,
-                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                           c10::dtype_or_default(type));
 }
 
 const Tensor& resize(const Tensor& x, at::IntArrayRef size, std::optional<at::MemoryFormat>) {
@@ -113,10 +107,109 @@ struct Aside {
   ~Aside() { aside = before; }
 };
 
-void count_read() { reads += !aside; }
+class RecordedGraph;
+thread_local RecordedGraph* recorder = nullptr;  // of this thread, while it records
+
+void count_read() {
+  TORCH_CHECK(aside || recorder == nullptr, "a graph is being recorded, and the host would wait for the device");
+  reads += !aside;
+}
+
+/// Operators that were called, with what they were given and gave.
+class RecordedGraph : public Graph {
+ public:
+  void replay() override {
+    for (const auto& call : calls_) call();
+  }
+
+  /// A call is about to write into x, which when recording ends shall be as it was, if it was there before.
+  void will_write(const Tensor& x) {
+    const auto saved = [&](const auto& each) { return share(each.first, x); };
+    if (was_made_here(x) || std::any_of(saved_.begin(), saved_.end(), saved)) return;
+    saved_.emplace_back(x, bytes_of(x).clone());
+  }
+  /// What a call was given, with the shapes of now: of tensors that were there before the address alone, as a GPU's
+  /// graph has it.
+  c10::IValue address_of(const c10::IValue& value) const {
+    if (value.isTensor()) return address_of(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<Tensor> all;
+      for (const Tensor& x : value.toTensorVector()) all.push_back(address_of(x));
+      return all;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> all;
+      for (const auto& x : value.toOptionalTensorVector()) all.push_back(x ? std::optional(address_of(*x)) : x);
+      return all;
+    }
+    return value;
+  }
+  Tensor address_of(const Tensor& x) const {
+    if (!x.defined() || x.device().is_cpu()) return x;
+    const c10::Storage borrowed(c10::Storage::use_byte_size_t(), x.storage().nbytes(),
+                                c10::DataPtr(x.storage().mutable_data(), x.device()));
+    Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(was_made_here(x) ? x.storage() : borrowed),
+                                                           x.key_set(), x.dtype());
+    view.unsafeGetTensorImpl()->set_storage_offset(x.storage_offset());
+    view.unsafeGetTensorImpl()->set_sizes_and_strides(x.sizes(), x.strides());
+    return view;
+  }
+  void was_made(const Tensor& x) { made_.push_back(x); }
+  void add(std::function<void()> call) { calls_.push_back(std::move(call)); }
+
+ protected:
+  void begin() override { recorder = this; }
+  void end() override {
+    recorder = nullptr;
+    for (const auto& [x, before] : saved_) bytes_of(x).copy_(before);
+    for (const auto& x : made_)
+      if (x.is_floating_point()) on_host(x).fill_(std::numeric_limits<double>::quiet_NaN());
+    saved_.clear();
+  }
+
+ private:
+  static bool share(const Tensor& x, const Tensor& y) {
+    return x.storage().unsafeGetStorageImpl() == y.storage().unsafeGetStorageImpl();
+  }
+  bool was_made_here(const Tensor& x) const {
+    return std::any_of(made_.begin(), made_.end(), [&](const Tensor& y) { return share(x, y); });
+  }
+  /// Of all its memory.
+  static Tensor bytes_of(const Tensor& x) {
+    return at::from_blob(host(x.storage().mutable_data()), {static_cast<int64_t>(x.storage().nbytes())}, at::kByte);
+  }
+
+  std::vector<std::function<void()>> calls_;
+  std::vector<std::pair<Tensor, Tensor>> saved_;
+  std::vector<Tensor> made_;
+};
+
+Tensor made(const Tensor& x) {
+  if (recorder != nullptr) recorder->was_made(x);
+  return x;
+}
+
+Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+             std::optional<at::Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return made(at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                        c10::dtype_or_default(type), format));
+}
+
+Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> type,
+                     std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>) {
+  return made(at::detail::empty_strided_generic(
+      size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(type)));
+}
+
+std::unique_ptr<Graph> make_recorded_graph(at::Device, const Graph*) { return std::make_unique<RecordedGraph>(); }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   if (to.device().is_cpu() || (from.device().is_cpu() && !non_blocking)) count_read();
+  if (recorder != nullptr && !aside && !to.device().is_cpu()) {
+    recorder->will_write(to);
+    recorder->add(
+        [from = recorder->address_of(from), to = recorder->address_of(to)] { on_host(to).copy_(on_host(from)); });
+  }
   on_host(to).copy_(on_host(from));
   return to;
 }
@@ -129,12 +222,6 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
 at::Scalar local_scalar_dense(const Tensor& x) {
   count_read();
   return at::_local_scalar_dense(on_host(x));
-}
-
-/// The kernel of all devices, which here is the reference.
-void attention(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Aside here;
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
 }
 
 /// Error unless a GPU would take this argument of an operator too.
@@ -169,12 +256,56 @@ bool shape_follows_from_data(const c10::OperatorHandle& op, c10::ArrayRef<c10::I
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
+/// Tensors that the operator writes into.
+std::vector<Tensor> written(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = op.schema().arguments()[i].alias_info();
+    if (alias != nullptr && alias->isWrite() && arguments[i].isTensor()) all.push_back(arguments[i].toTensor());
+  }
+  return all;
+}
+
+using Kernel = void (*)(const c10::OperatorHandle&, torch::jit::Stack*);
+
+/// Does `run`, and records that if a graph is being recorded.
+void run_and_record(const c10::OperatorHandle& op, torch::jit::Stack* stack, Kernel run) {
+  const Aside here;
+  if (recorder == nullptr || here.before) return run(op, stack);  // what a call calls is not recorded
+  const auto given = torch::jit::last(*stack, op.schema().arguments().size());
+  torch::jit::Stack arguments;
+  for (const c10::IValue& value : given) arguments.push_back(recorder->address_of(value));
+  for (const Tensor& x : written(op, given)) recorder->will_write(x);
+  const bool makes = written(op, given).empty();
+  run(op, stack);
+  const auto got = torch::jit::last(*stack, op.schema().returns().size());
+  torch::jit::Stack results;
+  for (const c10::IValue& value : got)
+    if (makes) results.push_back(recorder->address_of(value));
+  recorder->add([op, run, arguments, results] {
+    const Aside there;
+    torch::jit::Stack again = arguments;
+    run(op, &again);
+    for (size_t i = 0; i < results.size(); ++i)
+      if (results[i].isTensor() && results[i].toTensor().defined())
+        on_host(results[i].toTensor()).copy_(on_host(again[i].toTensor()));
+  });
+}
+
+/// The kernel of all devices, which here is the reference.
+void attention(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  run_and_record(op, stack, [](const c10::OperatorHandle& reference, torch::jit::Stack* values) {
+    reference.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), values);
+  });
+}
+
 void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
   for (const c10::IValue& argument : arguments) require_here(op, argument);
   if (shape_follows_from_data(op, arguments)) count_read();
-  const Aside here;
-  at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
+  run_and_record(op, stack, [](const c10::OperatorHandle& any, torch::jit::Stack* values) {
+    at::native::cpu_fallback(any, values, /*error_on_views=*/true);
+  });
 }
 
 }  // namespace

@@ -10,6 +10,8 @@ namespace lapse {
 /// libtorch's PrivateUse1, over the host's memory; every operator that has no kernel of its own for it runs on the CPU.
 /// An operator that gets tensors of both devices is a c10::Error, unless the CPU's are scalars (0-dim); so is one that
 /// draws by a generator of the CPU. A pointer to its memory, read on the host, is a segmentation fault.
+/// It has graphs (lapse/ops/graph.h): a replay calls the recorded operators again, on the same memory. While one is
+/// recorded nothing that was there before changes, what is made holds NaN, and waiting is a c10::Error, as on a GPU.
 at::Device second_device();
 
 /// How often the host would have waited for a GPU: numbers read, tensors copied to the CPU, and to the device unless

@@ -1,6 +1,7 @@
 #include "lapse/ops/waiting.h"
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/graph.h"
 
 namespace lapse {
 
@@ -9,6 +10,7 @@ using at::Tensor;
 Tensor sent(const Tensor& x, at::Device device) {
   if (x.device() == device) return x;
   const Tensor from = x.device().is_cpu() && device.is_cuda() ? x.contiguous().pin_memory() : x;
+  if (x.device().is_cpu()) keep_for_replay(from);
   return from.to(device, x.scalar_type(), /*non_blocking=*/x.device().is_cpu());
 }
 

@@ -13,7 +13,11 @@ namespace lapse {
 using at::Tensor;
 
 Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
-    : model_(model), options_(options), random_(seed, "sampling"), memory_(model.begin(1, Stored::projections)) {}
+    : model_(model),
+      options_(options),
+      random_(seed, "sampling"),
+      memory_(model.begin(1, Stored::projections)),
+      steps_(model) {}
 
 void Generator::read_source(const std::vector<int32_t>& tokens) {
   source_ = sent(at::tensor(tokens, at::kLong), model_.device()).unsqueeze(0);
@@ -21,6 +25,11 @@ void Generator::read_source(const std::vector<int32_t>& tokens) {
 
 void Generator::feed(const std::vector<int32_t>& tokens) {
   at::NoGradGuard no_grad;
+  if (tokens.size() == 1 && !source_.defined()) {
+    logits_ = steps_(at::tensor(tokens, at::kLong), memory_)[0];
+    ++seen_;
+    return;
+  }
   const Tensor all = sent(at::tensor(tokens, at::kLong), model_.device()).unsqueeze(0);
   const int64_t block = std::max<int64_t>(model_.shape().block, 1);
   for (int64_t i = 0; i < all.size(1); i += block) {

@@ -5,6 +5,7 @@
 
 #include "lapse/model/transformer.h"
 #include "lapse/read/sampler.h"
+#include "lapse/read/steps.h"
 
 namespace lapse {
 
@@ -40,6 +41,7 @@ class Generator {
   SamplingOptions options_;
   Random random_;
   ModelMemory memory_;
+  Steps steps_;
   at::Tensor source_;  // yet to be read; undefined: nothing
   at::Tensor logits_;  // of the token after the last one read; [V]
   int64_t seen_ = 0;

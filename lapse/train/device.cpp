@@ -1,5 +1,6 @@
 #include "lapse/train/device.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
@@ -48,6 +49,9 @@ void load_cuda_operators() {
         "a GPU needs {}, which is not there; make it with scripts/build.sh release cuda_kernels, or use cpu",
         kernels.string()));
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
+  const fs::path graphs = folder / "liblapse_graphs.so";  // not everywhere (CMakeLists.txt); lapse/ops/graph.h
+  if (fs::exists(graphs) && dlopen(graphs.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
+    fail(fmt::format("cannot load {}", dlerror()));
 }
 
 }  // namespace
@@ -83,6 +87,14 @@ int64_t free_memory(at::Device device, int64_t processes) {
 
 int64_t usable_memory(at::Device device, int64_t processes) {
   return (device.is_cuda() ? 0 : resident_memory()) + free_memory(device, processes);
+}
+
+int64_t peak_memory_on(at::Device device) {
+  if (device.is_cpu()) return 0;
+  auto* counting = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  if (counting == nullptr) return 0;
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return counting->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
 }
 
 }  // namespace lapse

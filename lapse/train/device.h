@@ -17,4 +17,7 @@ int64_t free_memory(at::Device device, int64_t processes = 1);
 /// The same with what the process has there already, before its model is on a GPU.
 int64_t usable_memory(at::Device device, int64_t processes = 1);
 
+/// The most bytes that tensors had on a GPU so far; 0 on the CPU, or where libtorch does not count them.
+int64_t peak_memory_on(at::Device device);
+
 }  // namespace lapse

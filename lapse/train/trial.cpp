@@ -83,6 +83,7 @@ void measure(Trial& trial, const Config& whole, std::unique_ptr<Problem> problem
   std::ranges::nth_element(times, times.begin() + std::ssize(times) / 2);
   trial.seconds_per_update = static_cast<double>(trial.parts) * times.at(times.size() / 2);
   trial.peak_memory = peak_memory();
+  trial.peak_on_device = peak_memory_on(find_device(config.train.device));
   trial.rows = rows_of(*learner, config);
 }
 

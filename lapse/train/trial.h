@@ -20,6 +20,7 @@ struct Trial {
   double steps_per_update = 0;    ///< mean of Update::steps
   double rows = 0;                ///< of a stream's memory after them, mean of the layers
   int64_t peak_memory = 0;        ///< bytes, of this process
+  int64_t peak_on_device = 0;     ///< bytes of tensors on a GPU; 0: none
 
   bool fits() const { return memory.least <= static_cast<double>(available_memory); }
 };
