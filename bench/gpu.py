@@ -107,12 +107,17 @@ def measure_sdpa(case, args):
 
 
 def surviving():
-    """Time by pair that is seen, against that where nothing has expired: 1 where it follows the rows that survive."""
+    """Whether time follows the rows that survive. time_by_pair: by pair that is seen, against that where nothing has
+    expired. time_by_line: against the straight line from nothing expired to 99 %, for a call also has what the block's
+    own rows and the plan cost."""
     for line in [x for x in table if x["what"] in ("ramp forward", "ramp both") and x.get("expired") and "tflops" in x]:
         same = {n: line[n] for n in ("what", "B", "K", "rows", "H", "D")}
-        full = next((x for x in table if x.get("expired") == 0 and same.items() <= x.items() and "tflops" in x), None)
-        if full:
-            line["time_by_pair"] = full["tflops"] / line["tflops"]
+        of = {x["expired"]: x for x in table if same.items() <= x.items() and "tflops" in x and not x.get("ragged")}
+        if 0 in of:
+            line["time_by_pair"] = of[0]["tflops"] / line["tflops"]
+        if 0 in of and 0.99 in of and not line.get("ragged"):
+            least, share = of[0.99]["ms"], 1 - line["expired"] / 0.99
+            line["time_by_line"] = line["ms"] / (least + share * (of[0]["ms"] - least))
 
 
 def eager_calls(args, spans):

@@ -177,8 +177,9 @@ def gpu(data: dict) -> str:
     for case in [x for x in lines if x["what"] == "ramp both" and x["rows"] in (8192, 65536)]:
         key = {n: case[n] for n in ("B", "K", "rows", "H", "D", "expired")}
         columns = [ms(find(what, **key)) for what in ("ramp forward", "ramp both", "sdpa both", "eager both", "flex both")]
-        rows.append([f"{key['rows']:,}", str(key["D"]), f"{key['expired'] * 100:.0f} %", *columns, times(find("ramp both over flex", **key))])
-    text = table(["rows", "D", "expired", "forward", "both passes", "`sdpa`", "eager", "FlexAttention", "times"], rows)
+        by_line = f"{case['time_by_line']:.2f}" if 0 < case["expired"] < 0.99 and "time_by_line" in case else ""
+        rows.append([f"{key['rows']:,}", str(key["D"]), f"{key['expired'] * 100:.0f} %", *columns[:2], by_line, *columns[2:], times(find("ramp both over flex", **key))])
+    text = table(["rows", "D", "expired", "forward", "both passes", "of the line", "`sdpa`", "eager", "FlexAttention", "times"], rows)
     rows = []
     for case in sorted((x for x in lines if x["what"] == "selective both"), key=lambda x: x["N"]):
         key = {n: case[n] for n in ("B", "N", "H", "D")}

@@ -50,8 +50,7 @@ void load_cuda_operators() {
         kernels.string()));
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
   const fs::path graphs = folder / "liblapse_graphs.so";  // not everywhere (CMakeLists.txt); lapse/ops/graph.h
-  if (fs::exists(graphs) && dlopen(graphs.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
-    fail(fmt::format("cannot load {}", dlerror()));
+  if (fs::exists(graphs) && dlopen(graphs.c_str(), RTLD_NOW) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
 }
 
 }  // namespace

@@ -71,27 +71,29 @@ _TILES = {
 _SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _single(16, 16, 4, 1))
 
 
-# The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune); those of dropout and extras not
-# yet.
+# The same in half precision for sm_90, by the clock of an H100 (bench/gpu.py --tune, and that of
+# decode by hand); those of extras, and of decode at 128 features, not yet.
 _HOPPER = {
     "ramp_forward": {
         "": (Tile(128, 64, 4, 3), Tile(128, 128, 8, 3)),
-        "positions": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "positions": (Tile(64, 64, 4, 2), Tile(64, 32, 4, 3)),
         "dropout": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 3)),
         "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_queries": {
         "": (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
         "positions": (Tile(32, 64, 4, 3), Tile(32, 64, 4, 3)),
-        "dropout": (Tile(64, 32, 4, 2), Tile(32, 64, 4, 2)),
+        "dropout": (Tile(32, 64, 4, 3), Tile(32, 64, 4, 3)),
         "extras": (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_rows": {
         "": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
         "positions": (Tile(64, 64, 4, 3), Tile(32, 64, 4, 3)),
-        "dropout": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
+        "dropout": (Tile(32, 64, 4, 3), Tile(32, 64, 8, 2)),
         "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
     },
+    "ramp_decode.1": dict.fromkeys(("", "extras"), (Tile(1, 64, 4, 3), Tile(1, 64, 8, 3))),
+    "selective_decode.1": dict.fromkeys(("", "extras"), (Tile(1, 128, 4, 3), Tile(1, 32, 8, 3))),
     "selective": {"": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2))},  # of all that share their blocks; these beside it:
     "selective_choice_queries": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},
     "selective_choice_rows": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},

@@ -20,21 +20,21 @@ def _facts(rows, end, time, until, spans, has_until, span_row):
 
 @triton.jit
 def _seen(facts, rows, end, begin, ramp, min_age, max_age, has_until, row_spans):
-    """Which rows are seen; their ages; what is left of their spans; and the sum of r on the ramp."""
+    """Which rows are seen; their ages; what is left of their spans; and r of those on the ramp."""
     stamp, last, span = facts
     age = begin - stamp
     left = span - age.to(tl.float32)
     seen = (rows < end) & (age >= min_age) & (age <= max_age) & ((has_until == 0) | (last > begin))
     seen = seen & ((row_spans == 0) | ((left == left) & ((has_until != 0) | (left > -ramp))))
     fading = seen & (row_spans != 0) & (left > -ramp) & (left < 0)
-    return seen, age, left, tl.sum(tl.where(fading, left, 0.0), 0)
+    return seen, age, left, tl.where(fading, left, 0.0)
 
 
 @triton.jit
 def _step(q_block, facts, rows, end, begin, k, v, spans, position, logit, bias, h, heads, g, H, G, scale, ramp, min_age,
           max_age, has_until, row_spans, span_head, P, has_logit, A, bias_age, D: tl.constexpr, HEADS: tl.constexpr,
           EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """Logits, -inf where a row is not seen; m; values; and the sum of r on the ramp. One head: [rows], else [heads, rows]."""
+    """Logits, -inf where a row is not seen; m; values; and r on the ramp. One head: [rows], else [heads, rows]."""
     seen, age, left, on_ramp = _seen(facts, rows, end, begin, ramp, min_age, max_age, has_until, row_spans)
     place = (rows * G + g)[:, None] * D + tl.arange(0, D)[None, :]
     keys = tl.load(k + place, mask=seen[:, None], other=0.0)
@@ -96,7 +96,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
     first, end = tl.load(offsets + b), tl.load(offsets + b + 1)
     begin = tl.load(start + b) + query % K
     acc, largest, total, masked = no_rows(D, ROWS if HEADS == 1 else HEADS)
-    ramp_sum = 0.0
+    ramp_sum = tl.zeros([ROWS], tl.float32)
     rows = first + part * part_rows + tl.arange(0, ROWS)
     facts = _facts(rows, end, time, until, spans, has_until, span_row)
     for i in tl.range(0, part_rows, ROWS, num_stages=STAGES):
@@ -114,6 +114,7 @@ def ramp_decode(q, k, v, offsets, start, time, until, spans, position, logit, bi
         acc, largest, total, masked = over_places(acc, largest, total, masked)
 
     line = query * G + g
+    ramp_sum = tl.sum(ramp_sum, 0)
     if leave_part(partial, line, parts, part, acc, largest, total, masked, ramp_sum, arrived, D, HEADS):
         acc, largest, total, masked, ramp_sum = join_parts(partial, line, parts, arrived, D, HEADS)
         weight = masked + epsilon * total

@@ -145,7 +145,9 @@ def decode(q, k, v, offsets, start, time, o):
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     wide = lambda x: widened(x.to(q.dtype), D)
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
-    out, memory, received, stats = torch.empty_like(wide(q)), new(B, K), new(N), new(B, K, H)
+    empty = lambda *shape: torch.empty(shape, dtype=torch.float32, device=q.device)
+    out, memory, stats = torch.empty_like(wide(q)), empty(B, K), empty(B, K, H)
+    received = new(N)  # of rows that are no sample's it stays 0
     arrived, scale = new(B, K, G, dtype=torch.int32), o.scale or 1 / math.sqrt(width)
     masks = o.first is not None and not o.mask_first
     select_scale = 1 / math.sqrt(o.select_q.shape[2]) if own else scale
@@ -157,7 +159,7 @@ def decode(q, k, v, offsets, start, time, o):
         wide(q), wide(k), wide(v), wide(selects[0]), wide(selects[1]), offsets.to(q.device, non_blocking=True),
         start.contiguous(), time.contiguous(), time if o.until is None else o.until.contiguous(),
         o.first.contiguous().view(torch.uint8) if masks else new(1, dtype=torch.uint8), of(o.masking),
-        q if P == 0 else wide(o.position), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out,
+        q if P == 0 else wide(o.position), of(o.age_bias), empty(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out,
         memory, received, stats, K, H, G, part_rows, *selects[2:], select_scale * LOG2E, int(own), int(o.mask_self),
         int(o.relu), int(o.shift), scale * LOG2E, o.cap * LOG2E, min(o.max_age, FOREVER), int(o.until is not None),
         int(masks), int(o.masking is not None), P, A, o.bias_age, D=D, HEADS=heads, ROWS=settings.rows,

@@ -29,14 +29,16 @@ def _one_query(q_line, chooser, facts, rows, end, begin, k, v, select_k, positio
                select_stride_k, select_scale, own, mask_self, relu, shift, scale, cap, max_age, has_until, P, A, bias_age,
                D: tl.constexpr, EXTRAS: tl.constexpr):  # fmt: skip
     """One query of one head that has keys of its own, before one more tile of rows: no product, and a running softmax at
-    each place (attention/cuda/parts.py). sums: those of add_row, and M."""
+    each place (attention/cuda/parts.py). sums: those of add_row, and each place's share of M."""
     acc, largest, total, masked, M = sums
     stamp, last, kind, F = facts
     inner = tl.arange(0, D)[None, :]
     valid = rows < end
     age = begin - stamp
     seen = valid & (age >= 0) & (age <= max_age) & ((has_until == 0) | (last > begin))
-    chooser_key = tl.load(select_k + rows[:, None] * select_stride_k + inner, mask=valid[:, None], other=0.0).to(tl.float32)
+    # Where F is of the queries before, S is for the next query, and one head's program is enough to make it.
+    makes = valid & ((g == 0) | (shift == 0))
+    chooser_key = tl.load(select_k + rows[:, None] * select_stride_k + inner, mask=makes[:, None], other=0.0).to(tl.float32)
     place = (rows * G + g)[:, None] * D + inner
     key = tl.load(k + place, mask=seen[:, None], other=0.0).to(tl.float32)
     values = tl.load(v + place, mask=seen[:, None], other=0.0)
@@ -51,10 +53,10 @@ def _one_query(q_line, chooser, facts, rows, end, begin, k, v, select_k, positio
         choice += tl.load(bias + column, mask=valid & (own == 0) & (A > 0), other=0.0) * LOG2E
         s += tl.load(bias + g * A + column, mask=valid & (A > 0), other=0.0) * LOG2E
     opens = seen & (kind == 0) & ((age > 0) | (mask_self != 0)) & ((relu == 0) | ((choice <= 0) == 0))
-    S = tl.where(opens, choice, 0.0)
+    S = tl.where(opens & makes, choice, 0.0)
     tl.store(received + rows, (F + S) / LOG2E, mask=valid & (g == 0))
     F += tl.where(shift != 0, 0.0, S)
-    M += tl.sum(tl.where(seen, 1 - tl.minimum(F, cap) / cap, 0.0), 0)
+    M += tl.where(seen, 1 - tl.minimum(F, cap) / cap, 0.0)
     s = tl.where(seen, s - F, float("-inf"))
     acc, largest, total, masked = add_row(s, 1.0, values, acc, largest, total, masked)
     return acc, largest, total, masked, M
@@ -82,7 +84,7 @@ def selective_decode(q, k, v, select_q, select_k, offsets, start, time, until, f
     from_row, end = tl.load(offsets + b), tl.load(offsets + b + 1)
     begin = tl.load(start + b)
     acc, largest, total, masked = no_rows(D, ROWS if HEADS == 1 else HEADS)
-    M = 0.0
+    M = tl.zeros([ROWS], tl.float32)
     begin_row = from_row + part * part_rows + tl.arange(0, ROWS)
     if HEADS == 1:
         q_line = tl.sum(q_block.to(tl.float32), 0)[None, :]
@@ -128,7 +130,7 @@ def selective_decode(q, k, v, select_q, select_k, offsets, start, time, until, f
 
             age = begin + t - stamp
             seen = valid & (age >= 0) & (age <= max_age) & ((has_until == 0) | (last > begin + t))
-            M += tl.sum(tl.where(seen, 1 - tl.minimum(F, cap) / cap, 0.0), 0)
+            M += tl.where(seen, 1 - tl.minimum(F, cap) / cap, 0.0)
             keys = tl.load(k + (rows * G + g)[:, None] * D + inner[None, :], mask=seen[:, None], other=0.0)
             s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
             if EXTRAS:
@@ -145,6 +147,7 @@ def selective_decode(q, k, v, select_q, select_k, offsets, start, time, until, f
             acc, largest, total, masked = add_rows(s, 1.0, values, acc, largest, total, masked, PRECISION)
 
     line = query * G + g
+    M = tl.sum(M, 0)
     if leave_part(partial, line, parts, part, acc, largest, total, masked, M, arrived, D, HEADS):
         acc, largest, total, masked, M = join_parts(partial, line, parts, arrived, D, HEADS)
         sees = total != 0
