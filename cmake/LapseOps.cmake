@@ -44,15 +44,19 @@ endif()
 
 file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
 list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
-# The references alone, which need no Highway.
-set(REFERENCE_SOURCES attention/references_only.cpp attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp
-  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp graph.cpp waiting.cpp)
+# The references alone, which need no Highway: compiled once, for the library and for tests/CMakeLists.txt.
+set(REFERENCE_SOURCES attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp attention/selective/schema.cpp
+  attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp graph.cpp waiting.cpp)
 list(TRANSFORM REFERENCE_SOURCES PREPEND ${lapse_root}/lapse/ops/)
+list(REMOVE_ITEM OPS_SOURCES ${REFERENCE_SOURCES})
 if(NOT TARGET hwy::hwy)
-  set(OPS_SOURCES ${REFERENCE_SOURCES})
+  set(OPS_SOURCES ${lapse_root}/lapse/ops/attention/references_only.cpp)
 endif()
-add_library(lapse_ops SHARED ${OPS_SOURCES})
-set_target_properties(lapse_ops PROPERTIES DEFINE_SYMBOL "")  # else others could not share its precompiled header
+add_library(lapse_reference_objects OBJECT ${REFERENCE_SOURCES})
+target_link_libraries(lapse_reference_objects PRIVATE lapse_options lapse_torch::openmp lapse_torch::torch_cpu lapse_torch::c10)
+target_precompile_headers(lapse_reference_objects PRIVATE ${lapse_root}/lapse/ops/aten.h)  # of all that see libtorch
+add_library(lapse_ops SHARED ${OPS_SOURCES} $<TARGET_OBJECTS:lapse_reference_objects>)
+set_target_properties(lapse_ops PROPERTIES DEFINE_SYMBOL "")  # else it could not share the precompiled header
 target_link_libraries(lapse_ops PRIVATE lapse_options lapse_torch::openmp $<TARGET_NAME_IF_EXISTS:hwy::hwy> PUBLIC lapse_torch::torch_cpu lapse_torch::c10)
 target_include_directories(lapse_ops PUBLIC $<BUILD_INTERFACE:${lapse_root}> $<INSTALL_INTERFACE:include>)
-target_precompile_headers(lapse_ops PRIVATE ${lapse_root}/lapse/ops/aten.h)
+target_precompile_headers(lapse_ops REUSE_FROM lapse_reference_objects)

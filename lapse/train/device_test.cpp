@@ -31,5 +31,10 @@ TEST(Device, ThatIsNotThereIsNamedWithThoseThatAre) {
                                testing::HasSubstr("second:0")));
 }
 
+TEST(Device, WhereNothingIsCountedHasNoPeak) {
+  EXPECT_EQ(peak_memory_on(at::kCPU), 0);
+  EXPECT_EQ(peak_memory_on(second_device()), 0);
+}
+
 }  // namespace
 }  // namespace lapse

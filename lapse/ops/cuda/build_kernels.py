@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Compiles the attention kernels for NVIDIA GPUs ahead of time, on any machine; no GPU and no CUDA toolkit are needed.
 
-  build_kernels.py OUT [--archs 80 90] [--jobs 2] [--only TEXT ...]
+  build_kernels.py OUT [--archs 80 90] [--jobs 2] [--only TEXT ...] [--share I/N]
 
 Writes OUT, which liblapse_cuda.so reads: "LAPSEGPU", what it was compiled of (fingerprint.py), the length
 of the index as 8 bytes, the index, one line a kernel, and the code it points into. Beside it OUT.json, the index for people: registers, bytes spilled and shared memory of
 each kernel, and a digest of their sources. sm_80's code also runs on sm_86 and sm_89; its PTX is what later GPUs compile when they load it. --only
-keeps the kernels whose names contain one of these.
+keeps the kernels whose names contain one of these, --share every N-th of them, from number I (0 to N - 1) on.
 """
 
 import argparse
@@ -122,8 +122,10 @@ def main():
     parser.add_argument("--archs", type=int, nargs="+", default=[80, 90])
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", nargs="+", default=[""])
+    parser.add_argument("--share", default="0/1")
     args = parser.parse_args()
-    names = [v.name for v in variants(args.archs[0]) if any(part in v.name for part in args.only)]
+    first, every = map(int, args.share.split("/"))
+    names = [v.name for v in variants(args.archs[0]) if any(part in v.name for part in args.only)][first::every]
     work = [(name, arch) for arch in args.archs for name in names]
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
         built = []
