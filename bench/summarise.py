@@ -201,7 +201,15 @@ def gpu(data: dict) -> str:
     return text + "\n" + table(["enwik8's model, batch", "step", "eager", "times", "memory", "of eager's"], rows)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu}
+def gpu_generation(data: dict) -> str:
+    rows = []
+    for line in data["results"]:
+        method = line["method"] if line["graphs"] else ""
+        rows.append([f"`{method}`" if method else "", "yes" if line["graphs"] else "no", f"{line['tokens']:,}", f"{line['rows_in_a_layer']:,}", f"{line['ms_per_token']:.2f}"])
+    return table(["method", "graphs", "tokens", "rows in a layer at the end", "ms a token"], rows)
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_generation": gpu_generation}
 
 
 def main() -> int:

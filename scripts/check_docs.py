@@ -218,8 +218,10 @@ def missing_tables(root: pathlib.Path, docs: dict[str, str]):
     """Lines of tables that a program made and no document shows."""
     summary = root / "bench" / "summarise.py"
     if summary.is_file():
-        printed = subprocess.run([sys.executable, summary], capture_output=True, text=True, check=False).stdout
-        yield from absent(printed, "bench/README.md", docs.get("bench/README.md", ""), "bench/summarise.py prints")
+        done = subprocess.run([sys.executable, summary], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            yield f"bench/summarise.py:1: it fails: {done.stderr.strip().splitlines()[-1]}"
+        yield from absent(done.stdout, "bench/README.md", docs.get("bench/README.md", ""), "bench/summarise.py prints")
     shown = "\n".join(text for path, text in docs.items() if path.startswith("docs/"))
     for table in sorted((root / "experiments").rglob("table.md")):
         yield from absent(table.read_text(encoding="utf-8"), "docs", shown, f"{table.relative_to(root)} has")

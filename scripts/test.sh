@@ -64,12 +64,12 @@ run_ctest() { # PRESET [what ctest takes]
 # The closing lines of all tests, again: what ran after them must not hide how they ended.
 repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest-release.log"; }
 
-# Minutes for all: where the whole run would exceed its half hour a share, which moves on with each commit. Some of each
+# Minutes for all: where the whole run would exceed its half hour a share, another one with each commit. Some of each
 # kind are among the tests.
 compile_kernels() {
   local share=0/1
   if ((SECONDS > 1450)); then
-    share=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 5))/5
+    share=$((16#$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 5))/5
     echo "   share $share: this machine has taken $((SECONDS / 60)) minutes already"
   fi
   if .venv/bin/python -c 'import triton' 2>/dev/null; then

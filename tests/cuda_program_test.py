@@ -84,6 +84,7 @@ class OnTheDevice(ProgramTest):
 
     def test_graphs_change_nothing(self):
         """Of the text that follows, over several of them; positions and none, and rows that go."""
+        self.addCleanup(os.environ.pop, "LAPSE_GRAPHS", None)
         for method in ("expire_span", "selective_attention", "fixed_span"):
             run = self.trained(method, merged({"forgetting": {"method": method}}, METHODS[method]), DEVICE, 20)
             texts = []
@@ -91,7 +92,6 @@ class OnTheDevice(ProgramTest):
                 os.environ["LAPSE_GRAPHS"] = graphs
                 texts.append(self.succeed("generate", run, "--device", DEVICE, "--prompt", "The ", "--tokens", 700,
                                           "--temperature", "0").stdout)  # fmt: skip
-            os.environ.pop("LAPSE_GRAPHS")
             self.assertEqual(*texts, method)
 
     def test_bfloat16_trains(self):

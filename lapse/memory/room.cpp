@@ -78,13 +78,16 @@ void MemoryTable::lay_out(const Tensor& numbers, std::vector<int64_t> held) {
   find_places();
 }
 
-/// places_ anew, after the host has changed where rows are.
+void MemoryTable::forget_places() { places_.reset(), pinned_offsets_.reset(); }
+
+/// What the device knows of where rows are, anew after the host has changed it.
 void MemoryTable::find_places() {
-  places_.reset();
+  forget_places();
   if (rows() == 0 || time().device().is_cpu()) return;
   Tensor next = at::empty({samples()}, at::kLong);
   for (int64_t b = 0; b < samples(); ++b) next.mutable_data_ptr<int64_t>()[b] = offsets_[b] + held_[b];
   places_ = sent(next, time().device());
+  if (time().is_cuda()) pinned_offsets_ = offsets().pin_memory();  // memory that a graph pins itself is never released
 }
 
 /// `append` where there is room, or room to be made.
@@ -93,6 +96,7 @@ void MemoryTable::fill(const Columns& block, int64_t K) {
     columns_.clear();
     for (const auto& [name, values] : block) columns_[name] = values.flatten(0, 1).narrow(0, 0, 0).detach();
   }
+  if (K == 0) return;
   if (room() < K) growth_ = std::max(growth_, K), lay_out(first_rows(offsets_, held_), held_);
   Tensor places = places_;
   if (places.defined() && K > 1) places = (places.unsqueeze(1) + at::arange(K, places.options())).flatten();
@@ -126,7 +130,6 @@ void MemoryTable::clear(int64_t sample) {
     values.narrow(0, offsets_[sample], held_[sample]).fill_(spare_value(name));
   }
   held_[sample] = 0;
-  find_places();
 }
 
 /// Leaves the spare rows out.
@@ -138,23 +141,26 @@ void MemoryTable::compact() {
   for (int64_t b = 0; b < samples(); ++b) offsets_[b + 1] = offsets_[b] + held_[b];
   held_.clear();
   growth_ = 0;
-  places_.reset();
+  forget_places();
 }
 
 std::vector<const void*> MemoryTable::addresses() const {
-  if (room() == 0 || !places_.defined() || places_.use_count() > 1) return {};
+  const auto shared = [](const Tensor& x) { return x.use_count() > 1 || x.storage().use_count() > 1; };
+  if (room() == 0 || !places_.defined() || shared(places_)) return {};
   std::vector<const void*> all = {places_.const_data_ptr()};
+  if (pinned_offsets_.defined()) all.push_back(pinned_offsets_.const_data_ptr());
   for (const auto& [name, values] : columns_) {
-    if (values.use_count() > 1 || values.storage().use_count() > 1) return {};
+    if (shared(values)) return {};
     all.push_back(values.const_data_ptr());
   }
   for (const int64_t row : offsets_) all.push_back(reinterpret_cast<const void*>(row));
   return all;
 }
 
-void MemoryTable::count_row() {
-  for (auto& held : held_) ++held;
-  unsifted_ += samples();
+void MemoryTable::count_row(bool taken_back) {
+  const int64_t more = taken_back ? -1 : 1;
+  for (auto& held : held_) held += more;
+  unsifted_ += more * samples();
 }
 
 }  // namespace lapse

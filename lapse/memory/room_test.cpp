@@ -6,6 +6,7 @@
 #include "lapse/core/random.h"
 #include "lapse/memory/table_testing.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/second_device_testing.h"
 
 namespace lapse {
 namespace {
@@ -27,7 +28,8 @@ Tensor held(const MemoryTable& table) {
   return at::logical_not(spare).nonzero().squeeze(1);
 }
 
-void expect_same(const MemoryTable& room, const MemoryTable& packed) {
+void expect_same(MemoryTable room, const MemoryTable& packed) {
+  room.to(at::kCPU);
   if (room.rows() == 0) {
     ASSERT_EQ(packed.rows(), 0);
     return;
@@ -46,16 +48,21 @@ void double_plain(MemoryTable& table) {
   if (table.rows() > 0) table.replace("plain", table.column("plain") * 2);
 }
 
-/// A table with room and one without, in the same random calls, and a copy of the first that must stay as it is.
+/// A table with room on a device and one without on the CPU, in the same random calls, and a copy of the first that
+/// must stay as it is.
 class Pair {
  public:
-  Pair(int64_t samples, uint64_t seed)
-      : random_(seed, "room"), room_(samples), packed_(samples), clock_(at::zeros({samples}, at::kLong)) {
+  Pair(int64_t samples, uint64_t seed, at::Device device)
+      : random_(seed, "room"),
+        device_(device),
+        room_(samples),
+        packed_(samples),
+        clock_(at::zeros({samples}, at::kLong)) {
     room_.reserve(below(5));
   }
 
   void step() {
-    switch (below(9)) {
+    switch (below(10)) {
       case 0:
         room_.reserve(below(9));
         break;
@@ -73,6 +80,9 @@ class Pair {
         break;
       case 5:
         copy_ = room_, copied_ = packed_;
+        break;
+      case 6:
+        room_.to(at::kCPU), room_.to(device_);
         break;
       default:
         append();
@@ -92,7 +102,7 @@ class Pair {
   void append() {
     const int64_t B = packed_.samples(), K = 1 + below(3);
     const Columns block = {{"plain", uniform({B, K})}, {"matrix", uniform({B, K, 2, 3})}};
-    for (MemoryTable* table : {&room_, &packed_}) append_at(*table, clock_, block);
+    append_at(room_, clock_.to(device_), there(block)), append_at(packed_, clock_, block);
     clock_ = clock_ + K;
   }
 
@@ -118,10 +128,16 @@ class Pair {
                          {"kind", at::full({1}, static_cast<int64_t>(RowKind::pooled), at::kByte)},
                          {"plain", uniform({1})},
                          {"matrix", uniform({1, 2, 3})}};
-    for (MemoryTable* table : {&room_, &packed_}) table->insert(sample, row);
+    room_.insert(sample, there(row)), packed_.insert(sample, row);
+  }
+
+  Columns there(Columns columns) const {
+    for (auto& [name, values] : columns) values = values.to(device_);
+    return columns;
   }
 
   Random random_;
+  at::Device device_;
   MemoryTable room_, packed_;
   std::optional<MemoryTable> copy_, copied_;
   Tensor clock_;
@@ -129,14 +145,15 @@ class Pair {
 };
 
 TEST(MemoryTableRoom, HoldsWhatATableWithoutHolds) {
-  for (const int64_t B : {1, 2, 5})
-    for (uint64_t seed = 0; seed < 6; ++seed) {
-      Pair pair(B, seed);
-      for (int i = 0; i < 100; ++i) {
-        pair.step();
-        if (testing::Test::HasFailure()) FAIL() << "B " << B << ", seed " << seed << ", step " << i;
+  for (const auto& device : {at::Device(at::kCPU), second_device()})
+    for (const int64_t B : {1, 2, 5})
+      for (uint64_t seed = 0; seed < 6; ++seed) {
+        Pair pair(B, seed, device);
+        for (int i = 0; i < 100; ++i) {
+          pair.step();
+          if (testing::Test::HasFailure()) FAIL() << device << ", B " << B << ", seed " << seed << ", step " << i;
+        }
       }
-    }
 }
 
 TEST(MemoryTableRoom, GrowsInPlace) {

@@ -65,6 +65,7 @@ Tensor chosen(const Tensor& values, const Tensor& numbers, bool room) {
 }  // namespace
 
 Tensor MemoryTable::offsets() const {
+  if (pinned_offsets_.defined()) return pinned_offsets_;
   Tensor copy = empty_rows({samples() + 1}, at::kLong);
   std::copy(offsets_.begin(), offsets_.end(), copy.mutable_data_ptr<int64_t>());
   return copy;
@@ -260,6 +261,7 @@ void MemoryTable::reset(c10::ArrayRef<int64_t> samples) {
   if (rows() == 0 || samples.empty()) return;
   if (!held_.empty()) {
     for (const int64_t b : samples) clear(b);
+    find_places();
     return;
   }
   Tensor mask = at::ones({rows()}, time().options().dtype(at::kBool));

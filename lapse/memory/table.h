@@ -34,7 +34,7 @@ class MemoryTable {
   int64_t rows_of(int64_t sample) const { return offsets_[sample + 1] - offsets_[sample]; }
   int64_t first_row(int64_t sample) const { return offsets_[sample]; }  ///< sample B: the number of rows
   int64_t last_row(int64_t sample) const;                               ///< that is not spare
-  at::Tensor offsets() const;                                           ///< [B + 1] int64 on the CPU, a copy
+  at::Tensor offsets() const;                                           ///< [B + 1] int64 on the CPU, to read
   at::Tensor sample() const;                                            ///< [N] int64: the sample of each row
   const at::Tensor& time() const { return column("time"); }             ///< [N] int64
   const at::Tensor& kind() const { return column("kind"); }             ///< [N] uint8: RowKind
@@ -60,8 +60,8 @@ class MemoryTable {
   /// What such a graph depends on, besides shapes: the addresses that it uses, and where samples begin. Empty if
   /// somebody else holds a column, or there is no room.
   std::vector<const void*> addresses() const;
-  /// A graph has appended a row to each sample: what is known of that on the host.
-  void count_row();
+  /// A graph has appended a row to each sample: what is known of that on the host. Taken back where it has not.
+  void count_row(bool taken_back = false);
 
   /// How many rows of samples 0 ... b - 1 have a mask ([N] bool) that is true, for each b: [B + 1] int64, where the
   /// rows are.
@@ -126,6 +126,7 @@ class MemoryTable {
   void lay_out(const at::Tensor& numbers, std::vector<int64_t> held);
   void fill(const Columns& block, int64_t K);
   void find_places();
+  void forget_places();
   void clear(int64_t sample);
   void compact();
 
@@ -133,7 +134,8 @@ class MemoryTable {
   int64_t growth_ = 0;         // with room: spare rows of each sample where it is made anew, at least; else 0
   std::vector<int64_t> held_;  // with room: each sample's rows without the spare ones; else empty
   int64_t unsifted_ = 0;
-  at::Tensor places_;          // with room, on a GPU: where each sample's next row goes, [B] int64; or undefined
+  // With room, not on the CPU: where each sample's next row goes, [B] int64, and on a GPU the offsets in pinned memory.
+  at::Tensor places_, pinned_offsets_;
   bool in_place_ = false;
   Ownership room_;
   Columns columns_;  // each a view of N rows; for one sample its storage may hold more

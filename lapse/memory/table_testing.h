@@ -20,8 +20,8 @@ inline std::vector<int64_t> integers(const at::Tensor& x) {
 /// Tokens at times start[b], start[b] + 1, ...
 inline void append_at(MemoryTable& table, const at::Tensor& start, Columns block) {
   const int64_t K = block.empty() ? 1 : block.begin()->second.size(1);
-  block["time"] = start.unsqueeze(1) + at::arange(K, at::kLong);
-  block["kind"] = at::zeros({start.size(0), K}, at::kByte);
+  block["time"] = start.unsqueeze(1) + at::arange(K, start.options());
+  block["kind"] = at::zeros({start.size(0), K}, start.options().dtype(at::kByte));
   table.append(std::move(block));
 }
 

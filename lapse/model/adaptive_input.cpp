@@ -11,7 +11,8 @@ namespace {
 
 using at::Tensor;
 
-// To count the words of each band the host would wait for a GPU: of so few, the vectors of all bands cost less.
+// How many words each band has, the host would have to ask a GPU. Up to so many words, it costs less to compute each
+// one's vector in every band.
 constexpr int64_t kFew = 64;
 
 class AdaptiveInput : public Input {

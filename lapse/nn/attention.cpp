@@ -202,7 +202,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   const BlockTimes& times = pass.times;
   const Projected own = stored ? project(h, /*query=*/true) : Projected();
   table.reset(times.begun);
-  if (stored && K == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.room() == 0)
+  if (stored && K == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.samples() > 1 &&
+      table.room() == 0)
     table.reserve(kRoom);
   table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
   pool(pass, K);

@@ -48,9 +48,9 @@ void register_graphs(at::DeviceType type, GraphFactory make) { factories()[type]
 
 bool has_graphs(at::Device device) { return factories().count(device.type()) > 0 && !switched_off(); }
 
-std::unique_ptr<Graph> make_graph(at::Device device, const Graph* before) {
+std::unique_ptr<Graph> make_graph(at::Device device) {
   TORCH_CHECK(has_graphs(device), "there are no graphs for ", device);
-  return factories().at(device.type())(device, before);
+  return factories().at(device.type())(device);
 }
 
 void keep_for_replay(const at::Tensor& source) {

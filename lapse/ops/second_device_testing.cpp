@@ -68,7 +68,7 @@ struct Hooks : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
 };
 
-std::unique_ptr<Graph> make_recorded_graph(at::Device, const Graph* before);
+std::unique_ptr<Graph> make_recorded_graph(at::Device);
 
 const bool registered = [] {
   c10::register_privateuse1_backend("second");
@@ -108,6 +108,7 @@ struct Aside {
 };
 
 class RecordedGraph;
+int64_t calls_to_fail = -1;                      // of the next recording; negative: none
 thread_local RecordedGraph* recorder = nullptr;  // of this thread, while it records
 
 void count_read() {
@@ -155,10 +156,13 @@ class RecordedGraph : public Graph {
     return view;
   }
   void was_made(const Tensor& x) { made_.push_back(x); }
-  void add(std::function<void()> call) { calls_.push_back(std::move(call)); }
+  void add(std::function<void()> call) {
+    TORCH_CHECK(std::ssize(calls_) != fails_after_, "as if there were no memory for this");
+    calls_.push_back(std::move(call));
+  }
 
  protected:
-  void begin() override { recorder = this; }
+  void begin() override { recorder = this, fails_after_ = std::exchange(calls_to_fail, -1); }
   void end() override {
     recorder = nullptr;
     for (const auto& [x, before] : saved_) bytes_of(x).copy_(before);
@@ -179,6 +183,7 @@ class RecordedGraph : public Graph {
     return at::from_blob(host(x.storage().mutable_data()), {static_cast<int64_t>(x.storage().nbytes())}, at::kByte);
   }
 
+  int64_t fails_after_ = -1;
   std::vector<std::function<void()>> calls_;
   std::vector<std::pair<Tensor, Tensor>> saved_;
   std::vector<Tensor> made_;
@@ -201,7 +206,7 @@ Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional
       size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(type)));
 }
 
-std::unique_ptr<Graph> make_recorded_graph(at::Device, const Graph*) { return std::make_unique<RecordedGraph>(); }
+std::unique_ptr<Graph> make_recorded_graph(at::Device) { return std::make_unique<RecordedGraph>(); }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
   if (to.device().is_cpu() || (from.device().is_cpu() && !non_blocking)) count_read();
@@ -312,6 +317,7 @@ void on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 at::Device second_device() { return {kType, 0}; }
 int64_t second_device_reads() { return reads; }
+void fail_next_recording_of_second_device(int64_t calls) { calls_to_fail = calls; }
 
 TORCH_LIBRARY_IMPL(lapse, PrivateUse1, m) {
   for (const char* name : {"ramp_attention", "ramp_attention_backward", "selective_attention",

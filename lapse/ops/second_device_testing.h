@@ -19,4 +19,8 @@ at::Device second_device();
 /// of the attention operators read, for which a GPU has kernels that read nothing.
 int64_t second_device_reads();
 
+/// In the next graph's recording the call after so many is a c10::Error, as if memory were short; none if there are
+/// fewer.
+void fail_next_recording_of_second_device(int64_t calls);
+
 }  // namespace lapse

@@ -45,7 +45,7 @@ Steps::~Steps() = default;
 
 /// All that a recorded step reads and writes, beside weights and its own; empty: somebody else holds a part of it.
 Steps::Addresses Steps::addresses(const ModelMemory& memory) const {
-  if (memory.clock.use_count() > 1) return {};
+  if (memory.clock.use_count() > 1 || memory.clock.storage().use_count() > 1) return {};
   Addresses all = {memory.clock.const_data_ptr()};
   for (const auto& table : memory.layers) {
     const auto own = table.addresses();
@@ -55,49 +55,66 @@ Steps::Addresses Steps::addresses(const ModelMemory& memory) const {
   return all;
 }
 
-void Steps::record(ModelMemory& memory) {
-  auto graph = make_graph(model_.device(), graph_.get());
+/// Whether it could be recorded; if not, no more will be. Either way the memory is as it was.
+bool Steps::record(ModelMemory& memory, Addresses now) {
+  std::vector<int64_t> rooms;
+  for (const auto& table : memory.layers) rooms.push_back(table.room());
+  const Tensor clock = memory.clock;
+  const int64_t latest = memory.latest;
   recorded_.clear();
-  tokens_ = at::zeros({memory.clock.size(0), 1}, memory.clock.options());
-  Addresses now = addresses(memory);
-  const InPlace here(memory);
-  graph->record([&] {
-    const Tensor clock = memory.clock;
-    logits_ = model_.forward(tokens_, memory, {}).logits.squeeze(1);
-    clock.copy_(memory.clock);
-    memory.clock = clock;
-  });
-  graph_ = std::move(graph);
-  recorded_ = std::move(now);
+  try {
+    tokens_ = at::zeros({clock.size(0), 1}, clock.options());
+    logits_ = at::empty_like(ordinary_);  // outside of the recording, whose memory other graphs write too
+    graph_ = make_graph(model_.device());
+    const InPlace here(memory);
+    graph_->record([&] {
+      logits_.copy_(model_.forward(tokens_, memory, {}).logits.squeeze(1));
+      clock.copy_(memory.clock);
+    });
+    recorded_ = std::move(now);
+  } catch (const c10::Error&) {  // such as too little memory: without a graph there may be enough
+    records_ = false;
+  }
+  memory.clock = clock, memory.latest = latest;
+  for (size_t l = 0; l < rooms.size(); ++l)  // the host has counted what the device has not done yet
+    if (memory.layers[l].room() < rooms[l]) memory.layers[l].count_row(/*taken_back=*/true);
+  return records_;
 }
 
-Tensor Steps::replay(const Tensor& tokens) {
+Tensor Steps::replay(const Tensor& tokens, ModelMemory& memory) {
   tokens_.copy_(sent(tokens, model_.device()).unsqueeze(1));
   graph_->replay();
+  for (auto& table : memory.layers) table.count_row();
+  if (memory.latest != kNever) ++memory.latest;
   ++replays_;
   return logits_;
 }
 
 Tensor Steps::operator()(const Tensor& tokens, ModelMemory& memory) {
   at::NoGradGuard no_grad;
+  const int64_t streams = memory.clock.size(0);
+  TORCH_CHECK(tokens.dim() == 1 && tokens.size(0) == streams, "one token for each of ", streams, " streams, got ",
+              tokens.sizes());
   // Where positions end, the host must know without asking that no stream is there yet.
-  const bool may = records_ && (model_.context() == 0 || memory.latest < model_.context());
+  const bool may =
+      records_ && memory.stored == Stored::projections && (model_.context() == 0 || memory.latest < model_.context());
   const int64_t room = may ? room_of(memory) : 0;
-  const Addresses now = room > 0 ? addresses(memory) : Addresses();
-  if (!now.empty() && now == recorded_) {
-    for (auto& table : memory.layers) table.count_row();
-    if (memory.latest != kNever) ++memory.latest;
-    return replay(tokens);
-  }
-  if (!now.empty() && room > 1) {  // a step that fills the last row deletes too
-    record(memory);
-    return replay(tokens);
+  Addresses now = room > 0 ? addresses(memory) : Addresses();
+  if (!now.empty()) {
+    if (now == recorded_) return replay(tokens, memory);
+    // In a step that takes the last room attention waits, to know which rows are left.
+    const bool can_record = room > 1 && ordinary_.defined() && ordinary_.size(0) == streams;
+    if (can_record && record(memory, std::move(now))) return replay(tokens, memory);
   }
   const bool makes_room = may && room == 0;
   const Tensor input = sent(tokens, model_.device()).unsqueeze(1);
-  const Tensor logits = model_.forward(input, memory, {.exact = makes_room}).logits.squeeze(1);
-  if (makes_room) memory.reserve(room_);
-  return logits;
+  ordinary_ = model_.forward(input, memory, {.exact = makes_room}).logits.squeeze(1);
+  if (makes_room) {
+    for (auto& table : memory.layers)
+      if (table.room() == 0) table.reserve(room_);
+    records_ = room_of(memory) > 0;  // not where a layer keeps no row at all
+  }
+  return ordinary_;
 }
 
 }  // namespace lapse

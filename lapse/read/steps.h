@@ -21,7 +21,8 @@ class Steps {
   ~Steps();
 
   /// The logits [B, V] after the next token of each stream, [B] int64; they last until the next call. As
-  /// Transformer::forward with no gradients, of a memory of projections; a model with an encoder has read its source.
+  /// Transformer::forward with no gradients; a model with an encoder has read its source. What cannot be recorded is
+  /// read without a graph.
   at::Tensor operator()(const at::Tensor& tokens, ModelMemory& memory);
 
   /// How many calls so far were replays.
@@ -31,15 +32,16 @@ class Steps {
   using Addresses = std::vector<const void*>;
 
   Addresses addresses(const ModelMemory& memory) const;
-  void record(ModelMemory& memory);
-  at::Tensor replay(const at::Tensor& tokens);
+  bool record(ModelMemory& memory, Addresses now);
+  at::Tensor replay(const at::Tensor& tokens, ModelMemory& memory);
 
   Transformer& model_;
   int64_t room_;
-  bool records_;                  // whether device and method allow it
+  bool records_;                  // whether device and method allow it, and it has not failed
   std::unique_ptr<Graph> graph_;  // the last one recorded, or null
   Addresses recorded_;            // what it depends on; empty: nothing is recorded
   at::Tensor tokens_, logits_;    // where it reads and writes
+  at::Tensor ordinary_;           // the last logits without a graph
   int64_t replays_ = 0;
 };
 

@@ -122,6 +122,52 @@ TEST(Steps, GoOnWithStreamsThatWereResetOrReplaced) {
   EXPECT_GE(both.steps.replays(), 30);
 }
 
+// Two streams by turns, as requests of a server, with graphs that share their memory.
+TEST(Steps, OfTwoMemoriesDoNotMeet) {
+  const Threads one(1);
+  const auto model = model_of("expire_span");
+  Both first(*model, 2), second(*model, 3);
+  for (int64_t i = 0; i < 30; ++i) first.read(1), second.read(1);
+  EXPECT_GE(first.steps.replays() + second.steps.replays(), 40);
+}
+
+// One that reads two memories by turns records at each turn.
+TEST(Steps, MayChangeTheMemory) {
+  const Threads one(1);
+  const auto model = model_of("selective_attention");
+  Both first(*model, 2), second(*model, 2);
+  for (int64_t i = 0; i < 12; ++i) {
+    const int64_t place = kPrompt + i;
+    for (Both* each : {&first, &second}) {
+      const Tensor got = first.steps(each->tokens.select(1, place).contiguous(), each->memory).to(at::kCPU);
+      ASSERT_LT(difference(got, each->read_plainly(each->plain, place)), 1e-12) << i;
+    }
+  }
+}
+
+TEST(Steps, GoOnWithoutGraphsWhereRecordingFails) {
+  const Threads one(1);
+  const auto model = model_of("expire_span");
+  for (const int64_t calls : {0, 1, 30, 80, 110}) {  // in the first layer, in the second, and behind
+    Both both(*model, 2);
+    fail_next_recording_of_second_device(calls);
+    both.read(30);
+    EXPECT_EQ(both.steps.replays(), 0) << calls;
+  }
+  Both again(*model, 2);
+  again.read(30);
+  EXPECT_GT(again.steps.replays(), 0);
+}
+
+TEST(Steps, RefuseAnotherNumberOfTokens) {
+  const Threads one(1);
+  const auto model = model_of("expire_span");
+  Both both(*model, 3);
+  both.read(4);
+  EXPECT_THROW(both.steps(at::ones({1}, at::kLong), both.memory), c10::Error);
+  both.read(4);
+}
+
 TEST(Steps, EndWherePositionsEnd) {
   const Threads one(1);
   ModelConfig config = tiny_config("pre");

@@ -49,8 +49,7 @@ void load_cuda_operators() {
         "a GPU needs {}, which is not there; make it with scripts/build.sh release cuda_kernels, or use cpu",
         kernels.string()));
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
-  const fs::path graphs = folder / "liblapse_graphs.so";  // not everywhere (CMakeLists.txt); lapse/ops/graph.h
-  if (fs::exists(graphs) && dlopen(graphs.c_str(), RTLD_NOW) == nullptr) fail(fmt::format("cannot load {}", dlerror()));
+  dlopen((folder / "liblapse_graphs.so").c_str(), RTLD_NOW);  // not everywhere: without it there are no graphs
 }
 
 }  // namespace
