@@ -74,6 +74,7 @@ bool Steps::record(ModelMemory& memory, Addresses now) {
     recorded_ = std::move(now);
   } catch (const c10::Error&) {  // such as too little memory: without a graph there may be enough
     records_ = false;
+    graph_.reset();
   }
   memory.clock = clock, memory.latest = latest;
   for (size_t l = 0; l < rooms.size(); ++l)  // the host has counted what the device has not done yet

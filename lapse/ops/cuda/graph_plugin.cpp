@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "lapse/ops/graph.h"
 
@@ -41,11 +42,18 @@ class CudaGraph : public Graph {
  protected:
   // Relaxed: other threads, and what libtorch does to find memory, are none of the graph's business.
   void begin() override {
-    recording_ = std::unique_lock(shared_.recording);
+    std::unique_lock mine(shared_.recording);
     TORCH_CHECK(!shared_.broken, "a recording on ", device_, " failed before");
     if (!shared_.stream) shared_.stream = c10::cuda::getStreamFromPool(false, device_.index());
     there_.emplace(*shared_.stream);
-    graph_->capture_begin(shared_.first ? shared_.first->pool() : c10::MempoolId_t{0, 0}, cudaStreamCaptureModeRelaxed);
+    try {
+      graph_->capture_begin(shared_.first ? shared_.first->pool() : c10::MempoolId_t{0, 0},
+                            cudaStreamCaptureModeRelaxed);
+    } catch (...) {
+      there_.reset();
+      throw;
+    }
+    recording_ = std::move(mine);
   }
   void end() override {
     struct Leave {
