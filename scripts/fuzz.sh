@@ -42,7 +42,7 @@ done
 ((${#length[@]} > 0)) || length=(-max_total_time=60)
 ((${#targets[@]} > 0)) || targets=("${all[@]}")
 
-[[ " ${targets[*]} " != *" command "* ]] || scripts/build.sh release lapse lapse_serve
+[[ " ${targets[*]} " != *" command "* ]] || scripts/build.sh release lapse lapse_serve lapse_verbs
 scripts/build.sh fuzz "${targets[@]/#/fuzz_}" lapse_sentencepiece
 
 commit=$(git describe --always --exclude='*' --abbrev=10 --dirty=+changes 2>/dev/null || echo unknown)
