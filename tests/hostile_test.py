@@ -236,7 +236,8 @@ class Paths(HostileTest):
         (self.run_folder / "metrics.jsonl").rmdir()
         (self.run_folder / "metrics.jsonl").write_text('{"update": 1, "split": %s}\n[]\n{"update": 1e999}\n' % DEEP)
         self.succeed(*self.resume())
-        self.assertEqual([line["update"] for line in metrics(self.run_folder)], [22])  # its validation
+        lines = [(line["update"], line["split"]) for line in metrics(self.run_folder)]
+        self.assertEqual(lines, [(22, "train"), (22, "valid")])
 
     def test_metrics_that_nobody_can_draw(self):
         for line in ('{"update": 1, "split": "train", "loss": [1]}', '{"update": 1, "split": "train", "layers": 7}', "[]"):

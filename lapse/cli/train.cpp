@@ -6,6 +6,7 @@
 #include "lapse/core/group.h"
 #include "lapse/core/process.h"
 #include "lapse/forgetting/registry.h"
+#include "lapse/train/checkpoint_files.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -72,6 +73,16 @@ void tell_other_texts(const std::vector<std::string>& set) {
       fmt::print(stderr, "lapse: note: --set {} has no effect: --data names the whole text\n", assignment);
 }
 
+/// A dry run writes nothing into --out, but says what the run itself would meet there.
+void tell_other_run(const std::string& out) {
+  if (!out.empty() && !checkpoints_of(out).empty())
+    fmt::print(
+        stderr,
+        "lapse: warning: training would refuse this: {}: there is a run in this folder; --resume continues it, or "
+        "give another folder\n",
+        out);
+}
+
 int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}});
   if (is_folder(arguments.config))
@@ -91,7 +102,10 @@ int run(const Command& verb, const Arguments& arguments) {
   if (group.first()) tell_unused(config, arguments.set);
   if (group.first() && !arguments.data.empty()) tell_other_texts(arguments.set);
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
-  if (arguments.dry_run) return dry_run(config, arguments.seconds, arguments.json);
+  if (arguments.dry_run) {
+    tell_other_run(arguments.out);
+    return dry_run(config, arguments.seconds, arguments.json);
+  }
   const auto outcome =
       train(config, arguments.out, {.resume = arguments.resume, .quiet = arguments.quiet, .group = group});
   return outcome == Outcome::kFinished ? 0 : kInterruptedStatus;

@@ -11,7 +11,7 @@
 namespace lapse {
 namespace {
 
-bool is_kept(const std::string& line, int64_t update, bool validates) {
+bool is_kept(const std::string& line, int64_t update, Repeated repeated) {
   Json values;
   try {
     values = parse_json(line, "a line");
@@ -20,13 +20,14 @@ bool is_kept(const std::string& line, int64_t update, bool validates) {
   }
   if (!values.is_object() || !values.contains("update") || !values["update"].is_number_integer()) return false;
   const int64_t n = values["update"];
-  const bool repeated = n == update && validates && values.contains("split") && values["split"] == "valid";
-  return n <= update && !repeated;
+  if (n != update) return n < update;
+  const Json split = values.contains("split") ? values["split"] : Json();
+  return !(repeated.training && split == "train") && !(repeated.validation && split == "valid");
 }
 
 /// The path of the lines, cut after `update`. A line that a killed process left half written is later than its
 /// checkpoint.
-fs::path cut(const fs::path& run, int64_t update, bool validates) {
+fs::path cut(const fs::path& run, int64_t update, Repeated repeated) {
   make_folder(run);
   const fs::path path = run / "metrics.jsonl";
   std::string kept;
@@ -34,7 +35,7 @@ fs::path cut(const fs::path& run, int64_t update, bool validates) {
   if (update > 0 && is_there(path)) {
     std::istringstream lines(read_file(path));
     for (std::string line; std::getline(lines, line);)
-      if (is_kept(line, update, validates)) kept += line + "\n";
+      if (is_kept(line, update, repeated)) kept += line + "\n";
   }
   write_file(path, kept);
   return path;
@@ -50,8 +51,8 @@ void add_scalars(TensorBoard& board, const std::string& tag, int64_t update, con
 
 }  // namespace
 
-Metrics::Metrics(const fs::path& run, int64_t update, bool validates)
-    : path_(cut(run, update, validates)), board_((make_folder(run / "tensorboard"), run / "tensorboard"), update + 1) {}
+Metrics::Metrics(const fs::path& run, int64_t update, Repeated repeated)
+    : path_(cut(run, update, repeated)), board_((make_folder(run / "tensorboard"), run / "tensorboard"), update + 1) {}
 
 void Metrics::record(int64_t update, const std::string& split, const Json& values) {
   Json line = {{"update", update}, {"split", split}};
@@ -67,7 +68,7 @@ Json newest_of_training(const fs::path& run, int64_t update) {
   if (!is_file(path)) return newest;
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);)
-    if (is_kept(line, update, /*validates=*/false))
+    if (is_kept(line, update, {}))
       if (Json values = parse_json(line, "a line"); values.value("split", "") == "train") newest = std::move(values);
   return newest;
 }

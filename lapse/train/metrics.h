@@ -10,11 +10,16 @@
 
 namespace lapse {
 
+/// Lines of the checkpoint's own update that a resumed run writes again.
+struct Repeated {
+  bool training = false, validation = false;
+};
+
 class Metrics {
  public:
-  /// `update`: what is recorded of later updates is cut away first, so that a resumed run repeats it (0: everything);
-  /// with `validates` also the validation of that update, which is to come.
-  Metrics(const fs::path& run, int64_t update, bool validates = false);
+  /// `update`: what is recorded of later updates is cut away first, so that a resumed run repeats it (0: everything),
+  /// and of that update what is `repeated`.
+  Metrics(const fs::path& run, int64_t update, Repeated repeated = {});
 
   /// A line of one update and split ("train", "valid"). Numbers nested as {"layers": [{"span_mean": ..}]} become
   /// TensorBoard tags "train/layers/0/span_mean".

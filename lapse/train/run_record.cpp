@@ -46,7 +46,7 @@ Json RunRecord::memory_of_processes() const {
   return all;
 }
 
-void RunRecord::training(int64_t update, const Update& newest) {
+void RunRecord::training(int64_t update, const Update& newest, bool whole) {
   const Json layers = layers_of(newest.reports);
   const auto n = static_cast<double>(sums_.updates);
   const double seconds = sums_.seconds / static_cast<double>(sums_.timed);
@@ -71,7 +71,7 @@ void RunRecord::training(int64_t update, const Update& newest) {
   double memory = 0;
   for (const auto& layer : layers) memory += layer["memory_mean"].get<double>() / static_cast<double>(layers.size());
   if (!layers.empty()) pace_ += fmt::format("  memory {:.1f}", memory);
-  sums_ = {};
+  if (whole) sums_ = {};
 }
 
 void RunRecord::validation(int64_t update, const EvaluationResult& result) {

@@ -17,12 +17,16 @@ class RunRecord {
   RunRecord(const Problem& problem, Group& group) : problem_(problem), group_(group) {}
 
   /// From now on lines are written, as Metrics says. Of rank 0 alone.
-  void write_to(const fs::path& run, int64_t update, bool validates) { metrics_.emplace(run, update, validates); }
+  void write_to(const fs::path& run, int64_t update, bool validates) {
+    metrics_.emplace(run, update, Repeated{.training = sums_.updates > 0, .validation = validates});
+  }
 
   /// One update, which took so many seconds.
   void add(const Update& made, double seconds);
-  /// A line of training: means over the updates since the last one, and the memory that the newest left.
-  void training(int64_t update, const Update& newest);
+  /// A line of training: means over the updates since the last one, and the memory that the newest left. Not `whole`:
+  /// the run's end came before train.log_every updates. A run that goes on writes it again, with the updates that
+  /// follow.
+  void training(int64_t update, const Update& newest, bool whole);
   /// A line of validation, which is remembered too.
   void validation(int64_t update, const EvaluationResult& result);
 

@@ -59,9 +59,9 @@ TEST(RunRecord, ALineHasTheMeansSinceTheLastOne) {
   record.add(update(8, 4), 0.5);
   EXPECT_EQ(record.note(), "2.000 nats");
   record.add(update(0, 0), 1.5);  // nothing scored: no loss, but an update
-  record.training(2, update(0, 0));
+  record.training(2, update(0, 0), true);
   record.add(update(6, 1), 2);
-  record.training(3, update(6, 1));
+  record.training(3, update(6, 1), true);
   const auto lines = lines_of(folder);
   ASSERT_EQ(lines.size(), 2);
   EXPECT_EQ(lines[0]["update"], 2);
@@ -86,8 +86,28 @@ TEST(RunRecord, OfUpdatesWithoutAScoreThereIsNoLoss) {
   record.write_to(folder.path(), 0, false);
   record.add(update(0, 0), 1);
   EXPECT_EQ(record.note(), "nothing scored");
-  record.training(1, update(0, 0));
+  record.training(1, update(0, 0), true);
   EXPECT_FALSE(lines_of(folder)[0].contains("loss"));
+}
+
+TEST(RunRecord, TheLastLineOfARunIsWrittenAgainWhenItGoesOn) {
+  const TestFolder folder;
+  const Scored problem;
+  RunRecord record(problem, solo()), after(problem, solo());
+  record.write_to(folder.path(), 0, false);
+  record.add(update(8, 4), 1);
+  record.training(1, update(8, 4), /*whole=*/false);
+  EXPECT_EQ(lines_of(folder).at(0)["nats"], 2.0);
+  const Json state = {{"sums", record.sums()}};
+  after.restore(JsonObject(state, "a test").object("sums"), Json::array());
+  after.write_to(folder.path(), 1, false);
+  EXPECT_TRUE(lines_of(folder).empty());
+  after.add(update(4, 2), 1);
+  after.training(2, update(4, 2), /*whole=*/true);
+  const auto lines = lines_of(folder);
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_EQ(lines[0]["update"], 2);
+  EXPECT_EQ(lines[0]["gradient_norm"], 6.0);  // the mean of both
 }
 
 TEST(RunRecord, WhatACheckpointHeldMakesTheSameLine) {
@@ -99,7 +119,7 @@ TEST(RunRecord, WhatACheckpointHeldMakesTheSameLine) {
   const Json state = {{"sums", before.sums()}};
   after.restore(JsonObject(state, "a test").object("sums"), Json::array());
   EXPECT_EQ(after.sums(), before.sums());
-  for (RunRecord* record : {&one, &after}) record->add(update(5, 2), 1), record->training(2, update(5, 2));
+  for (RunRecord* record : {&one, &after}) record->add(update(5, 2), 1), record->training(2, update(5, 2), true);
   Json a = lines_of(whole)[0], b = lines_of(broken)[0];
   for (const char* measured : {"ms_per_update", "steps_per_second", "resident_memory", "peak_memory"})
     a.erase(measured), b.erase(measured);

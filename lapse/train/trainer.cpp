@@ -111,12 +111,13 @@ class Run {
   /// One update, and what is recorded of it.
   void step() {
     const auto start = Clock::now();
-    const bool log = (update() + 1) % config_.train.log_every == 0;
+    const bool due = (update() + 1) % config_.train.log_every == 0;
+    const bool log = due || update() + 1 == config_.train.updates;
     const Update made = feed_->update(*learner_, log);
     if (!std::isfinite(made.loss)) diverged(update() + 1, "loss", made.loss, update());
     if (!std::isfinite(made.gradient_norm)) diverged(update() + 1, "gradient norm", made.gradient_norm, update() + 1);
     record_.add(made, std::chrono::duration<double>(Clock::now() - start).count());
-    if (log) record_.training(update(), made);
+    if (log) record_.training(update(), made, /*whole=*/due);
   }
 
   /// `bad`: the first update whose weights are suspect; a checkpoint from before it is good.

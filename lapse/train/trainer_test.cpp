@@ -7,6 +7,7 @@
 #include <csignal>
 #include <sstream>
 
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/testing.h"
 #include "lapse/ops/aten.h"
@@ -45,6 +46,16 @@ class Trainer : public testing::Test {
     return updates;
   }
 
+  /// (update, gradient norm) of each line of training.
+  std::vector<std::pair<int64_t, double>> norms(const std::string& run) const {
+    std::vector<std::pair<int64_t, double>> found;
+    std::istringstream text(read_file(folder_ / run / "metrics.jsonl"));
+    for (std::string line; std::getline(text, line);)
+      if (const Json values = parse_json(line, "a line"); values["split"] == "train")
+        found.emplace_back(values["update"], values["gradient_norm"]);
+    return found;
+  }
+
   std::string newest(const std::string& run) const { return read_file(checkpoints_of(folder_ / run).front()); }
 
   TestFolder folder_;
@@ -68,7 +79,9 @@ TEST_F(Trainer, WritesARunsFolder) {
 TEST_F(Trainer, ARunThatWasLengthenedEqualsOneInOnePiece) {
   train("whole", config(12));
   EXPECT_EQ(train("parts", config(7)), Outcome::kFinished);
+  EXPECT_EQ(norms("parts").back().first, 7);  // the last update has a line, though log_every is 2
   EXPECT_EQ(train("parts", config(12), /*resume=*/true), Outcome::kFinished);
+  EXPECT_EQ(norms("parts"), norms("whole"));
   EXPECT_EQ(checkpoints("parts").back(), 12);
   // The run of 7 updates validated at its end, which its checkpoints remember. Weights, moments and memory are the
   // same.

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/waiting.h"
@@ -12,9 +13,10 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
-constexpr int64_t kChunk = 1024;                // CHUNK of rows.py
-constexpr int64_t kLines = 7;                   // LINES
+constexpr int64_t kForEver = int64_t{1} << 62;                               // beyond every age
+constexpr int64_t kChunk = 1024;                                             // CHUNK of rows.py
+constexpr int64_t kLines = 7;                                                // LINES
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max() / kLines;  // kernels find a place in them by 32 bits
 
 }  // namespace
 
@@ -51,6 +53,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   Kernels& kernels = Kernels::get();
   const int64_t B = x.q.size(0), K = x.q.size(1), N = std::max<int64_t>(1, x.time.numel());
   const auto floats = x.time.options().dtype(at::kFloat), ints = floats.dtype(at::kInt);
+  TORCH_CHECK(N <= kMostRows, "CUDA: ", N, " rows in one call; the kernels take no more than ", kMostRows);
   SeenRows seen;
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
