@@ -92,6 +92,14 @@ class Compiled(unittest.TestCase):
             got = torch.ops.lapse.selective_prune(**selective.there(args), budget=7).cpu()
             self.assertTrue(torch.equal(got, expected), name)
 
+    def test_rows_expire_at_the_same_times(self):
+        for size in (3.3, 65536.0):
+            for dtype in (*ramp.TOLERANCE, torch.float64):
+                span = ramp.awkward_spans(size).to(dtype)
+                time = torch.arange(span.numel()) * 11 - 100
+                got = torch.ops.lapse.ramp_until(time.cuda(), span.cuda(), size).cpu()
+                self.assertTrue(torch.equal(got, torch.ops.lapse.ramp_until(time, span, size)), (size, dtype))
+
     def test_a_call_in_a_cuda_graph_gives_the_same_bits(self):
         """Shapes stay, so a graph can hold both passes: nothing in them asks the device for a number."""
         for operator, args in ((torch.ops.lapse.ramp_attention, ramp.make("row spans, positions", torch.float32)),

@@ -186,6 +186,21 @@ class Library(unittest.TestCase):
         got = on_cuda("selective_prune", args | {"budget": 11})
         self.assertTrue(torch.equal(got, torch.ops.lapse.selective_prune(**ramp.doubled(args), budget=11)))
 
+    def test_ramp_until_is_one_launch(self):
+        span = ramp.awkward_spans(3.3)
+        args = dict(time=torch.arange(span.numel()) * 11 - 100, span=span, ramp=3.3)
+        expected = torch.ops.lapse.ramp_until(**args)
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            given = args | dict(span=span.to(dtype))
+            self.assertTrue(torch.equal(on_cuda("ramp_until", given), torch.ops.lapse.ramp_until(**given)), dtype)
+            self.assertEqual([name for name, _, _ in launches], [] if dtype == torch.float64 else ["rows_until"])
+        strided = {n: x[:1000].view(-1, 2)[::3] if torch.is_tensor(x) else x for n, x in args.items()}
+        self.assertTrue(torch.equal(on_cuda("ramp_until", strided), expected[:1000].view(-1, 2)[::3]))
+        empty = dict(time=args["time"][:0], span=span[:0], ramp=3.3)
+        self.assertEqual(on_cuda("ramp_until", empty).shape, (0,))
+        with self.assertRaisesRegex(RuntimeError, "time must be int64 of span's shape"):
+            on_cuda("ramp_until", args | dict(time=args["time"][1:]))
+
     def test_kernels_are_loaded_once(self):
         args = ramp.make("no spans", torch.float32)
         on_cuda("ramp_attention", args)

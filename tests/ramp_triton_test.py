@@ -176,6 +176,18 @@ def there(args):
     return {n: x.to(DEVICE) if torch.is_tensor(x) and n != "offsets" else x for n, x in args.items()}
 
 
+def awkward_spans(ramp):
+    """Of expiry_test.cpp: at and beside the corners of the ramp, huge, negative, infinite and NaN; then drawn ones."""
+    spans = [0.0, -0.0, 1e-8, 16777217, 1e7, -1e7, 2e9, -2e9, 1e30, -1e30, math.inf, -math.inf, math.nan, 0.3, 2.0**30 - ramp, -(2.0**30) - ramp]
+    corners = torch.tensor([-3, 0, 1, 7, 40, 1000, 65536, 2.0**30, -(2.0**30)]) - ramp
+    for off in (-1, -1e-3, -1e-6, 0, 1e-6, 1e-3, 1):
+        spans += (corners + off).tolist()
+    near = [torch.nextafter(corners, torch.full_like(corners, end)) for end in (-1e9, 1e9)]
+    draw = torch.Generator().manual_seed(1)
+    uniform = lambda n, size: (torch.rand(n, generator=draw) * 2 - 1) * size
+    return torch.cat([torch.tensor(spans), *near, uniform(600, 2e9), uniform(600, 4e3)])
+
+
 class Kernels(unittest.TestCase):
     def assert_near(self, got, expected, tolerance, what, least=1.0):
         self.assertEqual(tuple(got.shape), tuple(expected.shape), what)
@@ -250,6 +262,17 @@ class Kernels(unittest.TestCase):
                 got = call.ramp_attention(**there(args))[0].cpu().isnan()
                 self.assertTrue(torch.equal(got, expected), (name, few))
                 self.assertEqual(bool(expected[:, -1, 1].all()), name == "head spans")
+
+    def test_until(self):
+        for ramp in (1.0, 0.1, 3.3, 32.0, 1000.7, 65536.0):
+            spans = awkward_spans(ramp)
+            for dtype in TOLERANCE:
+                for n in (1, 1024, spans.numel()):
+                    span, time = spans.to(dtype)[-n:], torch.arange(n) * 11 - 100
+                    expected = torch.ops.lapse.ramp_until(time, span, ramp)
+                    got = call.ramp_until(time.to(DEVICE), span.to(DEVICE), ramp).cpu()
+                    self.assertTrue(torch.equal(got, expected), (ramp, dtype, n))
+            self.assertEqual({-(2**63), NEVER} - set(expected.tolist()), set())
 
     def test_half_precision(self):
         halves = (torch.bfloat16, torch.float16)

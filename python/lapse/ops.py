@@ -215,15 +215,10 @@ def ramp_attention(
 
 
 def ramp_until(time: Tensor, span: Tensor, ramp: float) -> Tensor:
-    """The time of the first query for which a row of this time and span has m = 0 (Eq. 5), int64, shaped as `time`: the
-    least whole age a with not (span - a > -ramp), in the span's precision; NEVER for spans beyond 2**30."""
-    wide = span.detach().to(torch.float64 if span.dtype == torch.float64 else torch.float32)
-    age = torch.ceil(wide.double() + ramp).clamp(-(2.0**31), 2.0**31).long()
-    for _ in range(2):  # rounding of the sum above may be off by one, either way
-        age = torch.where(wide - age.to(wide.dtype) > -ramp, age + 1, age)
-        age = torch.where(wide - (age - 1).to(wide.dtype) > -ramp, age, age - 1)
-    until = torch.where(wide > 2.0**30, NEVER, time + age)
-    return torch.where(wide.isnan(), -NEVER - 1, until)
+    """The time of the first query for which a row of this time and span has m = 0 (Eq. 5), int64: the least whole age a with
+    not (span - a > -ramp), in float64 for float64 spans, else in float32; NEVER for spans beyond 2**30. On a GPU one
+    kernel."""
+    return torch.ops.lapse.ramp_until(*torch.broadcast_tensors(time, span.detach()), ramp)
 
 
 def selective_attention(

@@ -1,5 +1,6 @@
 """lapse.ops as users call it: against plain formulas in float64, packed against sample by sample, and PyTorch's tools."""
 
+import math
 import unittest
 
 import torch
@@ -120,6 +121,16 @@ class Ramp(unittest.TestCase):
             ages = until.float()
             self.assertTrue(torch.all(~(span - ages > -ramp)) and torch.all(span - (ages - 1) > -ramp))
 
+    def test_until_of_other_shapes(self):
+        span, time = torch.randn(3, 5) * 100, torch.arange(5)
+        expected = torch.stack([ops.ramp_until(time, row, 7.0) for row in span])
+        self.assertTrue(torch.equal(ops.ramp_until(time, span, 7.0), expected))
+        self.assertTrue(torch.equal(ops.ramp_until(time.expand(3, 5).t(), span.t(), 7.0), expected.t()))
+        ends = ops.ramp_until(torch.zeros(3, dtype=torch.long), torch.tensor([math.inf, -math.inf, math.nan]), 7.0)
+        self.assertEqual(ends.tolist(), [ops.NEVER, -ops.NEVER - 1, -ops.NEVER - 1])
+        needed = torch.zeros(5, requires_grad=True)
+        self.assertFalse(ops.ramp_until(time, needed, 7.0).requires_grad)
+
     def test_dropout_draws_anew_and_with_a_seed_the_same(self):
         q, k, v = inputs()
         run = lambda **named: ops.ramp_attention(q, k, v, dropout=0.5, **named).out
@@ -231,6 +242,7 @@ class Tools(unittest.TestCase):
         )
         torch.library.opcheck(torch.ops.lapse.selective_attention.default, rows)
         torch.library.opcheck(torch.ops.lapse.selective_prune.default, rows, {"budget": 3})
+        torch.library.opcheck(torch.ops.lapse.ramp_until.default, (torch.arange(5), torch.randn(5), 7.0))
 
     def check_compiled(self, function, *leaves):
         torch.compiler.reset()

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/attention/ramp/until.h"
 #include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {
@@ -36,37 +37,16 @@ at::Tensor until_of(const at::Tensor& time, const at::Tensor& span, double ramp)
   return until;
 }
 
-/// The same by operators, on any device: nothing is asked of it. Around the estimate the greatest age at which the row
-/// is seen is counted out, in steps of 32 and then of 1; numbers near 2^30 are 64 apart in float32.
-at::Tensor until_there(const at::Tensor& time, const at::Tensor& span, double ramp) {
-  constexpr int64_t kStep = 32, kSteps = 9;
-  const auto R = span.scalar_type() == at::kFloat ? static_cast<double>(static_cast<float>(ramp)) : ramp;
-  const at::Tensor estimate = (span.to(at::kDouble) + R).ceil() - 1;
-  const at::Tensor number = estimate.eq(estimate);
-  const at::Tensor age = at::where(number, estimate, 0).clamp(-kFar, kFar).to(at::kLong);
-  const auto seen_from = [&](const at::Tensor& from, int64_t step, int64_t count) {
-    const at::Tensor ages = from.unsqueeze(1) + at::arange(0, step * count, step, from.options());
-    return ((span.unsqueeze(1) - ages.to(span.scalar_type())) > -R).sum(1);
-  };
-  const at::Tensor base = age - kStep * (kSteps - 1) / 2, steps = seen_from(base, kStep, kSteps);
-  const at::Tensor first = base + (steps - 1) * kStep, last = first + seen_from(first, 1, kStep) - 1;
-  constexpr int64_t never = std::numeric_limits<int64_t>::max(), always = std::numeric_limits<int64_t>::min();
-  const at::Tensor some = at::logical_and(at::logical_and(number, steps > 0), last >= -kFar);
-  return at::where(at::logical_and(some, last >= kFar), never, at::where(some, time + last + 1, always));
-}
-
 }  // namespace
 
 int64_t ramp_until(int64_t time, float span, float ramp) { return until_of(time, span, ramp); }
 int64_t ramp_until(int64_t time, double span, double ramp) { return until_of(time, span, ramp); }
 
 at::Tensor ramp_until(const at::Tensor& time, const at::Tensor& span, double ramp) {
-  TORCH_CHECK(time.scalar_type() == at::kLong && time.sizes() == span.sizes(),
-              "ramp_until: time must be int64 of span's shape ", span.sizes(), ", got ", time.scalar_type(), " ",
-              time.sizes());
+  if (!time.device().is_cpu()) return ramp_until_there(time, span, ramp);
+  check_ramp_until(time, span);
   const bool narrow = span.scalar_type() != at::kFloat && span.scalar_type() != at::kDouble;
   const at::Tensor spans = narrow ? span.to(at::kFloat) : span;
-  if (!time.device().is_cpu()) return until_there(time.flatten(), spans.detach().flatten(), ramp).view(time.sizes());
   const at::Tensor times = time.contiguous();
   if (spans.scalar_type() == at::kDouble) return until_of<double>(times, spans.contiguous(), ramp);
   return until_of<float>(times, spans.contiguous(), ramp);

@@ -70,6 +70,7 @@ def _plans():
     one = lambda kernel, name, **constants: Variant(kernel, name, "fp32", tuple(constants.items()), 4, 1)
     yield one(rows.rows_count, "rows_count", CHUNK=rows.CHUNK)
     yield one(rows.rows_pack, "rows_pack", CHUNK=rows.CHUNK)
+    yield one(rows.rows_until, "rows_until", CHUNK=rows.CHUNK)
     for size in ROWS:
         yield one(rows.block_ranges, f"block_ranges.{size}", ROWS=size)
         yield one(rows.block_lists, f"block_lists.{size}", QUERIES=size, CHUNK=LIST_CHUNK)

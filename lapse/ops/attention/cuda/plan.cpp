@@ -14,7 +14,6 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t kForEver = int64_t{1} << 62;                               // beyond every age
-constexpr int64_t kChunk = 1024;                                             // CHUNK of rows.py
 constexpr int64_t kLines = 7;                                                // LINES
 constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max() / kLines;  // kernels find a place in them by 32 bits
 

@@ -6,6 +6,8 @@
 
 namespace lapse::cuda {
 
+constexpr int64_t kChunk = 1024;  ///< CHUNK of rows.py
+
 /// The rows that some query sees.
 struct SeenRows {
   at::Tensor packed, spans, offsets, count, ramp_sum;  ///< as plan.py says

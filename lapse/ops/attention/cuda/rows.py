@@ -13,6 +13,7 @@ import triton.language as tl
 from lapse.ops.attention.cuda.tiles import entry
 
 FAR = tl.constexpr(1 << 30)  # beyond every block; sums of two fit 32 bits
+FIRST_TIME, LAST_TIME = tl.constexpr(-(1 << 63)), tl.constexpr((1 << 63) - 1)
 CHUNK = 1024  # rows that one program packs
 
 # Lines of the packed rows, [LINES, N] int32; sample b's are at offsets[b] ... offsets[b] + count[b] - 1 of each line.
@@ -81,6 +82,25 @@ def rows_count(offsets, start, time, until, span, counts, ramp_sums, K, steps, c
     tl.store(to, lasting)
     tl.store(to + chunks, tl.sum(seen.to(tl.int32), 0) - lasting)
     tl.store(ramp_sums + b * chunks + c, tl.sum(ramp_sum, 0))
+
+
+@entry
+def rows_until(time, span, until, N, ramp, CHUNK: tl.constexpr):
+    """ramp_until (expiry.h) of N rows: the greatest age at which a row is seen, by a search that agrees with ramp_sees()
+    to the bit, since e - a > -R holds up to some age and not beyond. Grid: chunks."""
+    rows = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    valid = rows < N
+    e = tl.load(span + rows, mask=valid, other=0.0)
+    old = e > -ramp  # seen at age 0
+    sees, gone = tl.where(old, 0, -FAR), tl.where(old, FAR, 0)
+    for _ in range(30):
+        middle = (sees + gone) // 2
+        seen = e - middle.to(tl.float32) > -ramp
+        sees, gone = tl.where(seen, middle, sees), tl.where(seen, gone, middle)
+    end = tl.load(time + rows, mask=valid, other=0) + sees + 1
+    end = tl.where(e - FAR > -ramp, tl.full(rows.shape, LAST_TIME, tl.int64), end)  # seen at every age
+    end = tl.where(e + FAR > -ramp, end, tl.full(rows.shape, FIRST_TIME, tl.int64))  # at none, as where e is NaN
+    tl.store(until + rows, end, mask=valid)
 
 
 @entry

@@ -2,6 +2,7 @@
 #include <torch/library.h>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/attention/work.h"
@@ -71,6 +72,10 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
 TORCH_LIBRARY_IMPL(lapse, CompositeExplicitAutograd, m) {
   m.impl("ramp_attention", forward);
   m.impl("ramp_attention_backward", backward);
+}
+
+TORCH_LIBRARY_IMPL(lapse, CPU, m) {
+  m.impl("ramp_until", static_cast<Tensor (*)(const Tensor&, const Tensor&, double)>(ramp_until));
 }
 
 }  // namespace lapse

@@ -8,6 +8,7 @@ import math
 import torch
 import triton
 
+from lapse.ops.attention.cuda import rows
 from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, widened
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda.backward import ramp_backward_queries, ramp_backward_rows
@@ -199,3 +200,10 @@ def ramp_attention_backward(grad_out, grad_ramp_sum, out, stats, q, k, v, offset
     head_span = None if o.head_span is None else grad_span.sum(0).to(o.head_span.dtype)
     logit = None if o.logit is None else grad_logit.to(o.logit.dtype)
     return (c.narrowed(grad_q), c.narrowed(grad_k), c.narrowed(grad_v), row_span, head_span, position, logit, bias)
+
+
+def ramp_until(time, span, ramp):
+    until = torch.empty(time.shape, dtype=torch.int64, device=time.device)
+    grid = (triton.cdiv(time.numel(), rows.CHUNK),)
+    rows.rows_until[grid](time.contiguous(), span.float().contiguous(), until, time.numel(), ramp, CHUNK=rows.CHUNK)
+    return until

@@ -178,4 +178,12 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
           as(o.age_bias, dbias.view({c.B * c.K, c.H, c.A}).sum(0))};
 }
 
+Tensor ramp_until(const Tensor& time, const Tensor& span, double ramp) {
+  const Tensor times = aligned(time), spans = as_floats(span), until = at::empty(time.sizes(), time.options());
+  Arguments a;
+  a.set("time", times).set("span", spans).set("until", until).set("N", time.numel()).set("ramp", ramp);
+  Kernels::get().find("rows_until").launch({blocks_of(time.numel(), kChunk)}, a, time);
+  return until;
+}
+
 }  // namespace lapse::cuda

@@ -14,4 +14,7 @@ RampGradients ramp_attention_backward(const at::Tensor& grad_out, const at::Tens
                                       const AttentionInputs& inputs, const RampOptions& options,
                                       const RampOutputs& outputs, const at::Tensor& grad_lse);
 
+/// In one launch; spans are read as float32.
+at::Tensor ramp_until(const at::Tensor& time, const at::Tensor& span, double ramp);
+
 }  // namespace lapse::cuda

@@ -4,6 +4,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cuda/ramp.h"
+#include "lapse/ops/attention/ramp/until.h"
 
 namespace lapse {
 namespace {
@@ -36,10 +37,18 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
   return {g.q, g.k, g.v, g.row_span, g.head_span, g.position, g.logit, g.age_bias};
 }
 
+Tensor until(const Tensor& time, const Tensor& span, double ramp) {
+  if (span.scalar_type() == at::kDouble || span.numel() == 0) return ramp_until_reference(time, span, ramp);
+  check_ramp_until(time, span);
+  const c10::OptionalDeviceGuard guard(span.device());
+  return cuda::ramp_until(time, span, ramp);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lapse, CUDA, m) {
   m.impl("ramp_attention", forward);
+  m.impl("ramp_until", until);
   m.impl("ramp_attention_backward", backward);
 }
 
