@@ -59,6 +59,13 @@ class Matrix(ProgramTest):
         self.assertNotIn("no more than", done.stderr)
         self.assertEqual(json.loads(out.read_text())["documents"], 5)
 
+    def test_bytes_that_are_no_characters_are_named(self):
+        text = self.write("some.txt", "é" + english(200))
+        out = self.folder / "some.json"
+        where = ("--data", text, "--split", "all", "--matrix", "kept", "--tokens", 24)
+        self.succeed("inspect", shared / "streams", *where, "-o", out)
+        self.assertEqual(json.loads(out.read_text())["tokens"][:2], ["\\xC3", "\\xA9"])
+
     def test_the_default_file_is_the_one_that_is_checked(self):
         (self.folder / "report.html").mkdir()
         self.assertEqual(self.succeed("inspect", shared / "streams", "--matrix", "kept", cwd=self.folder).stdout, "matrix.json\n")

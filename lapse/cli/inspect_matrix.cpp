@@ -70,7 +70,7 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
     std::cerr << fmt::format("lapse: the part has no more than {}; the means are over these\n", record.documents);
   std::vector<std::string> texts;
   for (const int32_t token : record.tokens)
-    texts.push_back(token == reader.vocabulary().bos() ? "BOS" : reader.vocabulary().decode(token));
+    texts.push_back(token == reader.vocabulary().bos() ? "BOS" : readable(reader.vocabulary().decode(token)));
   return matrix_json(record, options, reader.checkpoint.path().string(), texts);
 }
 

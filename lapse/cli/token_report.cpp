@@ -16,13 +16,6 @@ namespace {
 constexpr size_t kListed = 20;
 constexpr size_t kBefore = 40, kAfter = 20;  // bytes of context
 
-/// Bytes as UTF-8; those that are none as \xNN.
-std::string readable(const std::string& bytes) {
-  std::string text;
-  for (const auto& cell : cells_of({bytes})) text += cell.text;
-  return text;
-}
-
 /// On one line, and harmless to a terminal.
 std::string on_a_line(const std::string& text) {
   std::string line;

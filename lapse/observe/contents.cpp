@@ -31,6 +31,12 @@ std::vector<Cell> cells_of(const std::vector<std::string>& pieces) {
   return cells;
 }
 
+std::string readable(const std::string& bytes) {
+  std::string text;
+  for (const Cell& cell : cells_of({bytes})) text += cell.text;
+  return text;
+}
+
 Contents contents_of(const TextRecord& record, const Vocabulary& vocabulary) {
   const bool predicts_tokens = vocabulary.outputs() == vocabulary.size();
   Contents contents{.bos = vocabulary.bos() >= 0, .nats = record.nats, .answers = !predicts_tokens};

@@ -35,5 +35,7 @@ Contents contents_of(const EpisodesRecord& record, const EnvironmentOptions& env
 
 /// The cells of tokens that are read one after the other; `pieces`: the bytes of each.
 std::vector<Cell> cells_of(const std::vector<std::string>& pieces);
+/// Bytes as UTF-8; those that are none as \xNN.
+std::string readable(const std::string& bytes);
 
 }  // namespace lapse
