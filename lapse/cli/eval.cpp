@@ -246,7 +246,8 @@ void add_eval(const Command& program, Action& action) {
   add_task_options(verb, arguments->reading);
   verb.footer(
       "Printed of each layer: memory, the rows that a query reads; and what the method tells of the rows that a block\n"
-      "makes, at the end of the block. A span stays the same; masking and scores grow while more tokens are read, and so\n"
+      "makes, at the end of the block. A span stays the same; masking and scores grow while more tokens are read, and "
+      "so\n"
       "with --block.\n\n"
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
