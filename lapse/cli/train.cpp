@@ -6,7 +6,7 @@
 #include "lapse/core/group.h"
 #include "lapse/core/process.h"
 #include "lapse/forgetting/registry.h"
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/resume.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -75,12 +75,12 @@ void tell_other_texts(const std::vector<std::string>& set) {
 
 /// A dry run writes nothing into --out, but says what the run itself would meet there.
 void tell_other_run(const std::string& out) {
-  if (!out.empty() && !checkpoints_of(out).empty())
-    fmt::print(
-        stderr,
-        "lapse: warning: training would refuse this: {}: there is a run in this folder; --resume continues it, or "
-        "give another folder\n",
-        out);
+  if (out.empty()) return;
+  try {
+    require_no_run(out);
+  } catch (const Error& error) {
+    fmt::print(stderr, "lapse: warning: training would refuse this: {}\n", error.what());
+  }
 }
 
 int run(const Command& verb, const Arguments& arguments) {

@@ -38,4 +38,10 @@ void require_no_history(const fs::path& run) {
                   run.string(), metrics.string()));
 }
 
+void require_no_run(const fs::path& run) {
+  if (!checkpoints_of(run).empty())
+    fail(run.string() + ": there is a run in this folder; --resume continues it, or give another folder");
+  require_no_history(run);
+}
+
 }  // namespace lapse

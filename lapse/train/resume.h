@@ -12,4 +12,7 @@ void require_same_run(const Checkpoint& checkpoint, const Config& config);
 /// Error if the folder, which has no checkpoints, has metrics of a run: to begin there would destroy them.
 void require_no_history(const fs::path& run);
 
+/// Error if a run cannot be begun in the folder: there is one, or its metrics.
+void require_no_run(const fs::path& run);
+
 }  // namespace lapse

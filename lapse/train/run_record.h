@@ -16,9 +16,10 @@ class RunRecord {
   /// Both must outlive the record. Every rank has one, and calls the same functions.
   RunRecord(const Problem& problem, Group& group) : problem_(problem), group_(group) {}
 
-  /// From now on lines are written, as Metrics says. Of rank 0 alone.
-  void write_to(const fs::path& run, int64_t update, bool validates) {
-    metrics_.emplace(run, update, Repeated{.training = sums_.updates > 0, .validation = validates});
+  /// From now on lines are written, as Metrics says; with `trains` updates will follow, with `validates` a validation
+  /// of this one. Of rank 0 alone.
+  void write_to(const fs::path& run, int64_t update, bool trains, bool validates) {
+    metrics_.emplace(run, update, Repeated{.training = trains && sums_.updates > 0, .validation = validates});
   }
 
   /// One update, which took so many seconds.

@@ -55,7 +55,7 @@ TEST(RunRecord, ALineHasTheMeansSinceTheLastOne) {
   const TestFolder folder;
   const Scored problem;
   RunRecord record(problem, solo());
-  record.write_to(folder.path(), 0, false);
+  record.write_to(folder.path(), 0, true, false);
   record.add(update(8, 4), 0.5);
   EXPECT_EQ(record.note(), "2.000 nats");
   record.add(update(0, 0), 1.5);  // nothing scored: no loss, but an update
@@ -83,7 +83,7 @@ TEST(RunRecord, OfUpdatesWithoutAScoreThereIsNoLoss) {
   const TestFolder folder;
   const Scored problem;
   RunRecord record(problem, solo());
-  record.write_to(folder.path(), 0, false);
+  record.write_to(folder.path(), 0, true, false);
   record.add(update(0, 0), 1);
   EXPECT_EQ(record.note(), "nothing scored");
   record.training(1, update(0, 0), true);
@@ -94,13 +94,13 @@ TEST(RunRecord, TheLastLineOfARunIsWrittenAgainWhenItGoesOn) {
   const TestFolder folder;
   const Scored problem;
   RunRecord record(problem, solo()), after(problem, solo());
-  record.write_to(folder.path(), 0, false);
+  record.write_to(folder.path(), 0, true, false);
   record.add(update(8, 4), 1);
   record.training(1, update(8, 4), /*whole=*/false);
   EXPECT_EQ(lines_of(folder).at(0)["nats"], 2.0);
   const Json state = {{"sums", record.sums()}};
   after.restore(JsonObject(state, "a test").object("sums"), Json::array());
-  after.write_to(folder.path(), 1, false);
+  after.write_to(folder.path(), 1, true, false);
   EXPECT_TRUE(lines_of(folder).empty());
   after.add(update(4, 2), 1);
   after.training(2, update(4, 2), /*whole=*/true);
@@ -114,7 +114,7 @@ TEST(RunRecord, WhatACheckpointHeldMakesTheSameLine) {
   const TestFolder whole, broken;
   const Scored problem;
   RunRecord one(problem, solo()), before(problem, solo()), after(problem, solo());
-  one.write_to(whole.path(), 0, false), after.write_to(broken.path(), 0, false);
+  one.write_to(whole.path(), 0, true, false), after.write_to(broken.path(), 0, true, false);
   for (RunRecord* record : {&one, &before}) record->add(update(8, 4), 1);
   const Json state = {{"sums", before.sums()}};
   after.restore(JsonObject(state, "a test").object("sums"), Json::array());
@@ -130,7 +130,7 @@ TEST(RunRecord, ValidationsAreRememberedAndSaid) {
   const TestFolder folder;
   const Scored problem({"nats", "sum"});
   RunRecord record(problem, solo());
-  record.write_to(folder.path(), 0, false);
+  record.write_to(folder.path(), 0, true, false);
   EvaluationResult result{.nats = 1.5, .tokens = 30, .seconds = 2};
   result.score.nats = 3, result.score.scored = 2;
   result.layers = {{7, 9, 0, 0}};

@@ -49,7 +49,7 @@ class Run {
     // Of a run that is complete already nothing changes.
     const bool complete = resumed_ && update() >= config_.train.updates && !validation_due_;
     if (group_.first()) {
-      if (!complete) record_.write_to(folder, update(), validation_due_);
+      if (!complete) record_.write_to(folder, update(), update() < config_.train.updates, validation_due_);
       if (!resumed_ || update() < config_.train.updates) write_file(folder / "config.toml", config_.to_toml());
       // What a process left that was killed between writing one checkpoint and removing another.
       if (resumed_) remove_older_checkpoints(folder, update(), config_.train.keep);
@@ -220,11 +220,9 @@ Outcome train(const Config& wanted, const fs::path& folder, const TrainerOptions
   // Which checkpoint to go on from is decided by one rank: the others might already see the first that it writes.
   const std::string newest = found_by_first(options.group, [&]() -> std::string {
     lock.emplace(folder);
-    const bool begun = !checkpoints_of(folder).empty();
-    if (begun && !options.resume)
-      fail(folder.string() + ": there is a run in this folder; --resume continues it, or give another folder");
-    if (!begun) require_no_history(folder);
-    return begun ? Checkpoint::open(folder).path().string() : "";
+    if (options.resume && !checkpoints_of(folder).empty()) return Checkpoint::open(folder).path().string();
+    require_no_run(folder);
+    return "";
   });
   if (!newest.empty()) {
     resumed.emplace(fs::path(newest));

@@ -103,6 +103,18 @@ TEST_F(Trainer, CtrlCLeavesACheckpointThatGoesOnToTheBit) {
   EXPECT_EQ(newest("run"), newest("whole"));
 }
 
+TEST_F(Trainer, AValidationThatWasInterruptedLeavesTheLastLineOfTraining) {
+  {
+    const Interruptible scope;
+    std::raise(SIGINT);
+    EXPECT_EQ(train("run", config(1)), Outcome::kInterrupted);  // after the last update, before its validation
+  }
+  const auto before = norms("run");
+  ASSERT_EQ(before.size(), 1);
+  EXPECT_EQ(train("run", config(1), /*resume=*/true), Outcome::kFinished);
+  EXPECT_EQ(norms("run"), before);
+}
+
 TEST_F(Trainer, ARunIsNotBegunTwice) {
   train("run", config(2));
   const std::string before = newest("run");

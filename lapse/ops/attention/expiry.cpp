@@ -11,8 +11,6 @@
 namespace lapse {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 30;  // beyond every age
-
 /// The time after the greatest age at which the row is seen.
 template <class T>
 int64_t until_of(int64_t time, T span, T ramp) {

@@ -7,13 +7,8 @@
 #include "lapse/ops/aten.h"
 
 namespace lapse {
-namespace {
 
 using at::Tensor;
-
-constexpr int64_t kFar = int64_t{1} << 30;  // beyond every age
-
-}  // namespace
 
 void check_ramp_until(const Tensor& time, const Tensor& span) {
   TORCH_CHECK(time.scalar_type() == at::kLong && time.sizes() == span.sizes(),

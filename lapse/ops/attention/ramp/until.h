@@ -6,6 +6,8 @@
 
 namespace lapse {
 
+constexpr int64_t kFar = int64_t{1} << 30;  ///< beyond every age
+
 /// By whichever kernel the device has, else by the reference. Arguments as those of `ramp_until` (expiry.h).
 at::Tensor ramp_until_there(const at::Tensor& time, const at::Tensor& span, double ramp);
 
