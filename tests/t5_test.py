@@ -70,19 +70,21 @@ def golden(path, model, source, target, source_lengths, lengths):
     save_file(tensors, path, {"t5": model.config.to_json_string(use_diff=False), "config": toml(METHOD)})
 
 
-CASES = {
-    "padded": ([9, 4, 12], [5, 7, 2]),
-    "whole": ([20, 20], [11, 11]),
-    "far": ([300, 150], [180, 260]),  # beyond the last bucket
+CASES = {  # lengths of the sources and of the targets, and from what distance on there is one bucket
+    "padded": ([9, 4, 12], [5, 7, 2], 128),
+    "whole": ([20, 20], [11, 11], 128),
+    "far": ([300, 150], [180, 260], 128),  # beyond the last bucket
+    "near": ([60, 31], [45, 70], 23),
 }
 
 
 class Agreement(ProgramTest):
     def compare(self, name, dtype, tolerance, seed=1):
-        source_lengths, lengths = CASES[name]
+        source_lengths, lengths, distance = CASES[name]
         path = self.folder / f"{name}.safetensors"
         source, target = batch(seed, source_lengths, lengths)
-        golden(path, tiny(seed).to(dtype), source, target, source_lengths, lengths)
+        model = tiny(seed, relative_attention_max_distance=distance).to(dtype)
+        golden(path, model, source, target, source_lengths, lengths)
         precision = "float64" if dtype == torch.float64 else "float32"
         done = self.succeed("golden", path, "--tolerance", tolerance, "--precision", precision, "--json")
         errors = json.loads(done.stdout)["files"][0]["errors"]
@@ -118,7 +120,7 @@ class Exchange(ProgramTest):
 
     def setUp(self):
         super().setUp()
-        self.model = tiny(7, vocab_size=2 + 256 + 10)
+        self.model = tiny(7, vocab_size=2 + 256 + 10, relative_attention_max_distance=50)
         self.theirs = self.folder / "theirs"
         self.model.save_pretrained(self.theirs)
         text = self.write("text.txt", english(30000))

@@ -86,9 +86,8 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   require(gates == "relu", fmt::format("its feed-forward layers are \"{}\"", gates));
   require(value_of(json, "tie_word_embeddings", true, origin), "its output has weights of its own");
   require(value_of(json, "scale_decoder_outputs", true, origin), "its output is not scaled");
-  require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets &&
-              value_of(json, "relative_attention_max_distance", kFarthest, origin) == kFarthest,
-          "its relative positions have other buckets");
+  require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets,
+          "its relative positions have another number of buckets");
   // What reads and generates here takes these for granted (data/spans.h).
   for (const auto& [name, id] :
        {std::pair{"pad_token_id", int64_t{0}}, {"decoder_start_token_id", int64_t{0}}, {"eos_token_id", int64_t{1}}})
@@ -102,6 +101,7 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   model.layers = json.contains("num_decoder_layers") && !json["num_decoder_layers"].is_null()
                      ? size_of(json, "num_decoder_layers", origin)
                      : model.encoder_layers;
+  model.bucket_distance = value_of(json, "relative_attention_max_distance", model.bucket_distance, origin);
   model.norm_epsilon = value_of(json, "layer_norm_epsilon", 1e-6, origin);
   const double dropout = value_of(json, "dropout_rate", 0.1, origin);
   for (double* rate : {&model.dropout, &model.embedding_dropout, &model.residual_dropout, &model.output_dropout})
@@ -122,16 +122,20 @@ Json t5_config_json(const T5Config& config, const Json& theirs) {
       fail(fmt::format("a T5 has model.{} = {}, and this model {}", is[i].name, field_to_toml(should[i]),
                        field_to_toml(is[i])));
   if (ours.encoder_layers == 0) fail("a T5 has an encoder, and this model has none (model.encoder_layers)");
-  const Json sizes = {{"vocab_size", config.vocabulary},   {"d_model", ours.width},
-                      {"d_kv", ours.head_width()},         {"num_heads", ours.heads},
-                      {"d_ff", ours.inner_width()},        {"num_layers", ours.encoder_layers},
-                      {"num_decoder_layers", ours.layers}, {"layer_norm_epsilon", ours.norm_epsilon},
+  const Json sizes = {{"vocab_size", config.vocabulary},
+                      {"d_model", ours.width},
+                      {"d_kv", ours.head_width()},
+                      {"num_heads", ours.heads},
+                      {"d_ff", ours.inner_width()},
+                      {"num_layers", ours.encoder_layers},
+                      {"num_decoder_layers", ours.layers},
+                      {"relative_attention_max_distance", ours.bucket_distance},
+                      {"layer_norm_epsilon", ours.norm_epsilon},
                       {"dropout_rate", ours.dropout}};
   Json all = {{"architectures", {"T5ForConditionalGeneration"}},
               {"model_type", "t5"},
               {"is_encoder_decoder", true},
               {"relative_attention_num_buckets", kBuckets},
-              {"relative_attention_max_distance", kFarthest},
               {"feed_forward_proj", "relu"},
               {"tie_word_embeddings", true},
               {"pad_token_id", 0},

@@ -57,6 +57,9 @@ Fields ModelConfig::fields() {
             "to the tokens', for windows of at most train.block tokens (data.windows); buckets: a bias of attention "
             "logits per head and bucket of ages, as in T5")
           .one_of({"relative", "absolute", "buckets"}),
+      field("bucket_distance", bucket_distance,
+            "of positions = \"buckets\": ages from here on share one bucket; buckets below it get wider with the age")
+          .in(17, 65536),
       field(
           "initialisation", initialisation,
           "of linear weights: uniform within 1/sqrt(fan-in), Glorot's uniform, or normal with deviation 1/sqrt(fan-in)")

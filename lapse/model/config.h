@@ -26,6 +26,7 @@ struct ModelConfig {
   bool scaled_logits = true;
   bool attend_self = false;
   std::string positions = "relative";
+  int64_t bucket_distance = 128;
   std::string initialisation = "default";
   std::string input = "tokens", output = "softmax";
   AdaptiveConfig adaptive;

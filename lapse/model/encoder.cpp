@@ -11,7 +11,8 @@ namespace lapse {
 using at::Tensor;
 
 Encoder::Encoder(const ModelConfig& config, Random& random)
-    : position_(normal_parameter({kBuckets, config.heads}, random, 1 / std::sqrt(static_cast<double>(config.width)))) {
+    : bucket_distance_(config.bucket_distance),
+      position_(normal_parameter({kBuckets, config.heads}, random, 1 / std::sqrt(static_cast<double>(config.width)))) {
   for (int64_t l = 0; l < config.encoder_layers; ++l) layers_.push_back(Layer::of_encoder(config, random));
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
 }
@@ -20,7 +21,7 @@ Tensor Encoder::operator()(const Tensor& embedding, const BlockOptions& given, s
   const int64_t B = embedding.size(0);
   const BlockTimes times(at::zeros({B}, embedding.options().dtype(at::kLong)), embedding.size(1), {});
   const BlockOptions options{.lengths = given.source_lengths, .bfloat16 = given.bfloat16};
-  const Ages ages{{}, bias_by_age(position_, /*both_ways=*/true)};
+  const Ages ages{{}, bias_by_age(position_, bucket_distance_, /*both_ways=*/true)};
   MemoryTable none(B);
   Tensor h = embedding;
   for (size_t l = 0; l < layers_.size(); ++l) {

@@ -22,6 +22,7 @@ class Encoder {
   void to_bfloat16();  ///< Transformer::to_bfloat16
 
  private:
+  int64_t bucket_distance_;
   at::Tensor position_;  // [kBuckets, H]
   std::vector<Layer> layers_;
   Norm norm_;  // pre-norm only

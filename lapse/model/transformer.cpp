@@ -116,7 +116,7 @@ void Transformer::to_bfloat16() {
 }
 
 Ages Transformer::ages() const {
-  if (config_.positions == "buckets") return {{}, bias_by_age(position_, /*both_ways=*/false)};
+  if (config_.positions == "buckets") return {{}, bias_by_age(position_, config_.bucket_distance, /*both_ways=*/false)};
   return {position_, {}};
 }
 

@@ -9,18 +9,20 @@
 
 namespace lapse {
 
-int64_t bucket_of(int64_t r, bool both_ways) {
+int64_t bucket_of(int64_t r, int64_t farthest, bool both_ways) {
   const int64_t n = both_ways ? kBuckets / 2 : kBuckets, exact = n / 2;
   const int64_t offset = both_ways && r > 0 ? n : 0, distance = both_ways ? std::abs(r) : std::max<int64_t>(-r, 0);
   if (distance < exact) return offset + distance;
   const auto width = static_cast<double>(exact);
-  const double share = std::log(static_cast<double>(distance) / width) / std::log(kFarthest / width);
+  const double share =
+      std::log(static_cast<double>(distance) / width) / std::log(static_cast<double>(farthest) / width);
   return offset + std::min(n - 1, exact + static_cast<int64_t>(share * static_cast<double>(n - exact)));
 }
 
-at::Tensor bias_by_age(const at::Tensor& table, bool both_ways) {
+at::Tensor bias_by_age(const at::Tensor& table, int64_t farthest, bool both_ways) {
   std::vector<int64_t> buckets;
-  for (int64_t age = both_ways ? -kFarthest : 0; age <= kFarthest; ++age) buckets.push_back(bucket_of(-age, both_ways));
+  for (int64_t age = both_ways ? -farthest : 0; age <= farthest; ++age)
+    buckets.push_back(bucket_of(-age, farthest, both_ways));
   // Not by index_select: its gradient would depend on the order in which a GPU's threads come.
   return at::embedding(table, sent(at::tensor(buckets, at::kLong), table.device())).t().contiguous();
 }

@@ -5,16 +5,15 @@
 
 namespace lapse {
 
-constexpr int64_t kBuckets = 32;    ///< rows of the table
-constexpr int64_t kFarthest = 128;  ///< from this distance on there is one bucket per direction
+constexpr int64_t kBuckets = 32;  ///< rows of the table
 
 /// The bucket of r = (time of key) - (time of query): one for each short distance, then wider and wider ones
-/// (docs/equations.md, "Relative buckets"). `both_ways`: half of the buckets are for keys after the query; else those
-/// share bucket 0.
-int64_t bucket_of(int64_t r, bool both_ways);
+/// (docs/equations.md, "Relative buckets"). From the distance `farthest` on, above 16, there is one bucket per
+/// direction. `both_ways`: half of the buckets are for keys after the query; else those share bucket 0.
+int64_t bucket_of(int64_t r, int64_t farthest, bool both_ways);
 
-/// Of a table [kBuckets, H] the bias of each age [H, A], with gradient: of ages 0 ... kFarthest, or of
-/// -kFarthest ... kFarthest where keys lie `both_ways`. Ages beyond have the bias of the outermost.
-at::Tensor bias_by_age(const at::Tensor& table, bool both_ways);
+/// Of a table [kBuckets, H] the bias of each age [H, A], with gradient: of ages 0 ... farthest, or of
+/// -farthest ... farthest where keys lie `both_ways`. Ages beyond have the bias of the outermost.
+at::Tensor bias_by_age(const at::Tensor& table, int64_t farthest, bool both_ways);
 
 }  // namespace lapse

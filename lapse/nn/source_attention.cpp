@@ -46,7 +46,8 @@ Tensor SourceAttention::operator()(const Tensor& h, LayerPass& pass) {
   RampOptions options;
   options.min_age = std::numeric_limits<int64_t>::min();
   if (!shape_.scaled) options.scale = 1;
-  if (!pass.source && pass.ages.bias.defined()) options.age_bias = pass.ages.bias, options.bias_age = -kFarthest;
+  if (!pass.source && pass.ages.bias.defined())
+    options.age_bias = pass.ages.bias, options.bias_age = -(pass.ages.bias.size(1) / 2);  // of -n ... n
   if (dropout_ > 0 && pass.draws.seed) {
     options.dropout = dropout_;
     const auto seed = static_cast<int64_t>(mix64(*pass.draws.seed + 1));  // other than the layer's other attention's
