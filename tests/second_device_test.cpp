@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lapse/core/testing.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/observe/matrix.h"
@@ -19,6 +21,7 @@
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/evaluate.h"
 #include "lapse/train/learner.h"
+#include "lapse/train/metrics.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -42,8 +45,9 @@ std::vector<Kind> kinds() {
 
 class SecondDeviceModel : public testing::TestWithParam<Kind> {
  protected:
-  static Transformer model(const at::Device& device) {
+  static Transformer model(const at::Device& device, int64_t layers = 2) {  // or 5
     ModelConfig config = tiny_config(GetParam().norm);
+    config.layers = layers;
     config.dropout = 0.1;
     Settings settings = {
         {"loss", "0.01"}, {"memory_loss", "0.1"}, {"random_drop", "true"}, {"budget", "6"}, {"max_span", "13"}};
@@ -51,7 +55,9 @@ class SecondDeviceModel : public testing::TestWithParam<Kind> {
       config.input = config.output = "adaptive", config.adaptive = {.cutoffs = {4, 8}, .factor = 2};
       config.embedding_dropout = config.output_dropout = 0.1;
       config.norm_kind = "rms", config.activation = "swiglu", config.biases = false, config.normed_heads = true;
-      settings.insert({{"separate", "true"}, {"budgets", "[12, 9]"}, {"initial_memory", "zeros"}});
+      settings.insert({{"separate", "true"},
+                       {"budgets", layers == 2 ? "[12, 9]" : "[12, 9, 7, 12, 9]"},
+                       {"initial_memory", "zeros"}});
     }
     Transformer model(config, *method_options(GetParam().method, settings), kVocabulary, kBlock, Random(1, "weights"));
     vary_spans(model, Random(1, "spans"));
@@ -113,27 +119,41 @@ TEST_P(SecondDeviceModel, LearnsInBfloat16) {
 
 // A GPU works ahead of the host until the host waits for it. A step waits to know how many rows are left in all layers'
 // tables, and to read its losses and norm; with adaptive ends also for how many words are in each band, twice. Neither
-// streams nor layers make it more. With Compressive it waits for the streams' times too, once for all layers.
+// streams nor layers make it more. With Compressive it waits for the streams' times too, once for all layers. Each part
+// of a batch waits for itself but for losses and norm. A step with a line of metrics waits for how many rows each part
+// held, and for what the method told of them, once for all parts.
 TEST_P(SecondDeviceModel, AStepWaitsSeldom) {
   const Threads one(1);
-  const auto waits_of = [&](int64_t streams) {
-    const LearnerOptions options{.batch = streams, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
-    Learner learner(model(second_device()), scored_task(), options);
+  struct Step {
+    int64_t streams = kStreams, layers = 2, parts = 1;
+    bool observe = false;
+  };
+  const auto waits_of = [&](const Step& step) {
+    const LearnerOptions options{
+        .batch = step.streams, .parts = step.parts, .updates = 10, .optimiser = {.rate = 0.01, .warmup = 2}};
+    Learner learner(model(second_device(), step.layers), scored_task(), options);
     int64_t before = 0;
     for (uint64_t i = 0; i < 3; ++i) {
-      const Tensor tokens = random_tokens(streams, kBlock + 1, i);
+      const Tensor tokens = random_tokens(step.streams, kBlock + 1, i);
       Tensor target = tokens.narrow(1, 1, kBlock).clone();
       if (i == 2) target.narrow(1, 2, 3).fill_(kNoTarget);
       before = second_device_reads();
-      learner.update(Batch(tokens.narrow(1, 0, kBlock), target));
+      const Update update = learner.update(Batch(tokens.narrow(1, 0, kBlock), target), step.observe);
+      summaries(update.reports);
     }
     return second_device_reads() - before;
   };
-  const int64_t few = waits_of(kStreams), times = GetParam().method == "compressive" ? 1 : 0;
+  const int64_t few = waits_of({}), times = GetParam().method == "compressive" ? 1 : 0;
   const int64_t usual = GetParam().norm == "pre" ? 4 : 2;
-  EXPECT_EQ(few, waits_of(4 * kStreams));
   EXPECT_GE(few, usual);
   EXPECT_LE(few, usual + times);
+  EXPECT_EQ(waits_of({.streams = 4 * kStreams, .layers = 5}), few);
+  EXPECT_EQ(waits_of({.parts = 3}), 3 * (few - 1) + 1);
+  const int64_t line = waits_of({.observe = true}) - few;
+  EXPECT_GE(line, 1);
+  EXPECT_LE(line, 2);
+  EXPECT_EQ(waits_of({.layers = 5, .observe = true}), few + line);
+  EXPECT_LE(waits_of({.parts = 3, .observe = true}), 3 * (few - 1) + 1 + 3 + 1);
 }
 
 // A token waits for its logits; now and then for how many rows are left, which methods with budgets do at every token.

@@ -14,6 +14,7 @@
 #include "lapse/model/likelihood.h"
 #include "lapse/ops/aten.h"
 #include "lapse/train/batch.h"
+#include "lapse/train/told.h"
 
 namespace lapse {
 
@@ -81,13 +82,6 @@ TokenLosses losses_of(const TokenBlock& block, const Likelihood& found, const st
   return losses;
 }
 
-/// [3] of float64: the sum of the values that are not NaN, how many there are, and their maximum.
-Tensor summary(const Tensor& values) {
-  const Tensor all = values.to(at::kDouble), none = all.isnan();
-  return at::stack({at::where(none, 0, all).sum(), at::logical_not(none).sum().to(at::kDouble),
-                    at::where(none, -std::numeric_limits<double>::infinity(), all).max()});
-}
-
 void join(Tensor& all, const Tensor& next) {
   all = all.defined() ? lapse::cat({(all + next).narrow(0, 0, 2), at::maximum(all, next).narrow(0, 2, 1)}) : next;
 }
@@ -144,7 +138,7 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
     sizes_[l].memory_max = std::max(sizes_[l].memory_max, y.reports[l].memory_max);
-    for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], summary(values));
+    for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], sum_count_max(values));
   }
   if (each) *each = losses_of(block, found, y.reports);
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -7,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/ops/aten.h"
+#include "lapse/train/told.h"
 
 namespace lapse {
 namespace {
@@ -74,15 +75,19 @@ Json newest_of_training(const fs::path& run, int64_t update) {
 }
 
 Json summaries(const std::vector<std::vector<LayerReport>>& parts) {
+  std::vector<at::Tensor> summaries;
+  for (const auto& part : parts)
+    for (const auto& report : part)
+      for (const auto& [name, values] : report.told) summaries.push_back(sum_count_max(values));
+  // A GPU's are waited for once.
+  const at::Tensor numbers = summaries.empty() ? at::Tensor() : at::stack(summaries).to(at::kCPU);
+  const double* next = summaries.empty() ? nullptr : numbers.const_data_ptr<double>();
   Json all = Json::array();
   for (const auto& part : parts) {
     Json& layers = all.emplace_back(Json::array());
     for (const auto& report : part) {
       Json told = Json::object();
-      for (const auto& [name, values] : report.told) {
-        const at::Tensor real = values.masked_select(at::logical_not(values.isnan()));
-        told[name] = {real.to(at::kDouble).sum().item<double>(), real.numel(), real.max().item<double>()};
-      }
+      for (const auto& [name, values] : report.told) told[name] = {next[0], next[1], next[2]}, next += 3;
       layers.push_back({{"memory_sum", report.memory_sum},
                         {"queries", report.queries},
                         {"memory_max", report.memory_max},
