@@ -4,13 +4,13 @@
     model.generate(**inputs, past_key_values=cache)
 
 Importing this registers the attention implementation "lapse". With a `Cache` it reads the rows that the method left, and no
-others; with any other cache, or none, it is the "sdpa" of `transformers`. `Cache` switches the model to it.
+others; with any other cache, or none, it is the "sdpa" of `transformers`, masks included. `Cache` switches the model to it; a
+model that is refused stays as it was.
 
 Rows are freed, not hidden: each layer's storage follows what the layer holds. Times are counted from each sequence's first
 real token, so that a sequence is read alike alone and in a batch with padding on its left.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,41 +33,60 @@ from lapse.table import NEVER
 __all__ = ["Cache", "NAME", "attention", "cost", "forget", "restore"]
 NAME = "lapse"
 _UNREAD = ("softcap", "position_bias", "s_aux")  # what attention may be told that changes logits, and is not read here
+_CHANGED = {  # what attention modules have that do so, and what it is
+    "sinks": "attention sinks that are weights",
+    "attn_logit_softcapping": "soft-capped logits",
+}
+_UNCACHED = (
+    'lapse: the model did not read its cache: it must read attention by attn_implementation="lapse", which Cache(model) sets, '
+    "and read the keys that it gave the cache; was it set back, or is this cache another model's?"
+)
+
+
+class Keys(int):
+    """How many keys a mask covers, as a `Cache` says it: by this `mask` knows that one is read."""
 
 
 class Mask:
-    """What the mask interface gives each layer: which of the keys are padding; and, for other caches, the mask itself."""
+    """What the mask interface gives each layer where rows are forgotten: which of the keys are padding."""
 
     def __init__(self, **arguments: Any):
         self._arguments = arguments
+        self.of_cache = isinstance(arguments["kv_length"], Keys)
+        self._padding: tuple[Tensor | None, Tensor | None] | None = None
         # A pattern beside causal and sliding ones: packed sequences, blocks, functions of the model's own.
         self.custom = bool(arguments.get("use_vmap")) or not arguments.get("allow_is_causal_skip", True)
 
-    @functools.cached_property
-    def valid(self) -> Tensor | None:
-        """[B, keys] bool, false where there is padding; None: there is none."""
-        given = self._arguments.get("attention_mask")
-        if given is None:
-            return None
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"lapse: the model reads its attention mask itself ({name}), which lapse.hf does not know")
+
+    def padding(self) -> tuple[Tensor | None, Tensor | None]:
+        """Which keys are none [B, keys] bool, and how many of the tokens read earlier are none [B]; None: all are."""
+        if self._padding is None:
+            self._padding = self._find_padding()
+        return self._padding
+
+    def _find_padding(self) -> tuple[Tensor | None, Tensor | None]:
+        whole = self._arguments.get("attention_mask")
+        if whole is None:
+            return None, None
         first, keys = self._arguments.get("kv_offset", 0), self._arguments["kv_length"]
-        given = given[:, first : first + keys].bool()
+        given = whole[:, first : first + keys].bool()
         if given.shape[1] != keys:
-            raise ValueError(f"lapse: attention_mask must have all {first + keys} tokens so far, got {self._width()}")
-        return None if bool(given.all()) else given
+            raise ValueError(f"lapse: attention_mask must have all {first + keys} tokens so far, got {whole.shape[1]}")
+        before = None if first == 0 else whole[:, :first].bool().sum(1)
+        return None if bool(given.all()) else given, before
 
-    @functools.cached_property
-    def before(self) -> Tensor | None:
-        """[B]: how many of the tokens read earlier are none of padding; None: all are."""
-        given, first = self._arguments.get("attention_mask"), self._arguments.get("kv_offset", 0)
-        return None if given is None or first == 0 else given[:, :first].bool().sum(1)
-
-    def _width(self) -> int:
-        return self._arguments["attention_mask"].shape[1]
-
-    @functools.cached_property
     def dense(self) -> Tensor | None:
         """What "sdpa" would get."""
         return masking_utils.sdpa_mask(**self._arguments)
+
+
+def mask(**arguments: Any) -> Mask | Tensor | None:
+    """The mask interface: a `Mask` for a `Cache` and for models that `forget` made forget, else what "sdpa" gets."""
+    if isinstance(arguments["kv_length"], Keys) or getattr(arguments.get("config"), "lapse", None):
+        return Mask(**arguments)
+    return masking_utils.sdpa_mask(**arguments)
 
 
 def attention(
@@ -85,9 +104,11 @@ def attention(
     layer = getattr(key, "lapse_layer", None)
     if layer is not None:
         layer.take()
+    elif isinstance(attention_mask, Mask) and attention_mask.of_cache:
+        raise RuntimeError(_UNCACHED)
     forgetting = getattr(module, "lapse_forgetting", None)
     if layer is None and forgetting is None:
-        dense = attention_mask.dense if isinstance(attention_mask, Mask) else attention_mask
+        dense = attention_mask.dense() if isinstance(attention_mask, Mask) else attention_mask
         if dense is not None:
             dense = dense.to(query.device)  # of a model on several devices
         return sdpa_attention_forward(module, query, key, value, dense, dropout=dropout, scaling=scaling, **named)
@@ -103,13 +124,12 @@ def attention(
             "lapse: attention_mask must be [B, tokens], or absent: masks of other shapes, packed sequences and attention to later "
             "tokens are not read"
         )
-    valid = None if attention_mask is None else attention_mask.valid
+    valid, before = (None, None) if attention_mask is None else attention_mask.padding()
     if valid is not None:
         valid = valid.to(query.device)
     q, k, v = ops.autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
         span = forgetting.spans(module) if forgetting else None
-        before = None if attention_mask is None else attention_mask.before
         described = {} if span is None else {"span": span}
         return layer.read(q, k, v, Reading(scale=scaling), valid, before, **described), None
     assert forgetting is not None
@@ -132,7 +152,7 @@ class CacheLayer(cache_utils.CacheLayerMixin):
 
     def reset(self) -> None:
         self.memory = Memory(make_method(self.name, self.settings))
-        self._waiting = False
+        self.waiting = False  # for attention to read what `update` was given
         if self.record_past:
             self.memory.record()
 
@@ -141,22 +161,18 @@ class CacheLayer(cache_utils.CacheLayerMixin):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """The new keys and values as they came; the attention interface finds this layer by them."""
-        if self._waiting:
-            raise RuntimeError(
-                'lapse: the model did not read its cache by attn_implementation="lapse"; does it use AttentionInterface?'
-            )
         if torch.is_grad_enabled() and key_states.requires_grad:
             raise RuntimeError("lapse: lapse.hf.Cache keeps no gradients: call the model within torch.no_grad()")
         self._follow()
-        self.is_initialized = self._waiting = True
+        self.is_initialized = self.waiting = True
         setattr(key_states, "lapse_layer", self)
         return key_states, value_states
 
     def take(self) -> None:
         """What `update` gave is being read; also where that is then refused."""
-        if not self._waiting:
+        if not self.waiting:
             raise RuntimeError("lapse: this model reads attention more than once per layer, which lapse.hf does not")
-        self._waiting = False
+        self.waiting = False
 
     def read(
         self,
@@ -173,7 +189,10 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         if self.name != "expire_span":
             described = {}
         elif not described:
-            raise ValueError("lapse: expire_span is for models that lapse.hf.forget made predict spans")
+            raise ValueError(
+                "lapse: expire_span is for models that predict spans: lapse.hf.forget makes them do so, and after from_pretrained "
+                "lapse.hf.restore"
+            )
         return self.memory.read(q, k, v, reading, valid, **described)
 
     def get_seq_length(self) -> int:
@@ -181,7 +200,7 @@ class CacheLayer(cache_utils.CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """The mask covers the new tokens: which rows they read is the memory's affair."""
-        return query_length, self.memory.seen
+        return Keys(query_length), self.memory.seen
 
     def get_max_length(self) -> int:
         return -1
@@ -220,14 +239,26 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         raise NotImplementedError("lapse: lapse.hf.Cache is not offloaded")
 
 
+def check(model: PreTrainedModel) -> None:
+    """ValueError unless `attention` can take the place of the model's own."""
+    name, modules = type(model).__name__, attentions(model)
+    if any(getattr(module, "is_causal", True) is False for module in modules):
+        raise ValueError(f"lapse: {name} reads later tokens too; lapse.hf is for decoders")
+    for attribute, words in _CHANGED.items():
+        if any(getattr(module, attribute, None) is not None for module in modules):
+            raise ValueError(f"lapse: {name} has {words}, which lapse.hf does not read")
+    config = model.config.get_text_config(decoder=True)
+    inner = [m for m in model.modules() if isinstance(m, PreTrainedModel) and (m is model or m.config is config)]
+    if not all(m._can_set_attn_implementation() for m in inner):
+        raise ValueError(f"lapse: {name} does not read attention by AttentionInterface")
+    if not all(m._supports_sdpa for m in inner):
+        raise ValueError(f'lapse: {name} does not run with attn_implementation="sdpa", whose place lapse.hf takes')
+
+
 def switch(model: PreTrainedModel) -> None:
-    """From now on the model reads attention by ours. ValueError if it does not go through AttentionInterface, or reads later
-    tokens too."""
-    if any(getattr(module, "is_causal", True) is False for module in attentions(model)):
-        raise ValueError(f"lapse: {type(model).__name__} reads later tokens too; lapse.hf is for decoders")
+    """From now on the model reads attention by ours. ValueError, and nothing is changed, if it cannot."""
+    check(model)
     model.set_attn_implementation(NAME)
-    if model.config.get_text_config(decoder=True)._attn_implementation != NAME:
-        raise ValueError(f"lapse: {type(model).__name__} does not read attention by AttentionInterface")
 
 
 class Cache(cache_utils.Cache):
@@ -241,7 +272,7 @@ class Cache(cache_utils.Cache):
     options: `sinks` (4) of sink_window, `window`, `every` (4) of local_global, `stride`, `max_span` of strided (as many
         positions as the model has).
 
-    ValueError where the model has layers that are no attention, or the budget does not fit.
+    ValueError where the model has layers that are no attention, or the budget does not fit; the model stays as it was.
     """
 
     def __init__(
@@ -255,13 +286,15 @@ class Cache(cache_utils.Cache):
             model = unwrapped(model)
         told = getattr(model if isinstance(model, PreTrainedConfig) else model.config, "lapse", None)
         method = method or (told["method"] if told else "tova")
-        if told and method == told["method"] == "expire_span":
+        if method == "expire_span":
+            if not told or told["method"] != method:
+                raise ValueError("lapse: expire_span is for models that lapse.hf.forget made predict spans")
             options.setdefault("ramp", told["ramp"])
         config = model.config if isinstance(model, PreTrainedModel) else model
         if config.is_encoder_decoder:
             raise ValueError("lapse: lapse.hf.Cache is for decoders; this model has an encoder")
         if isinstance(model, PreTrainedModel):
-            switch(model)
+            check(model)
         elif config._attn_implementation != NAME:
             raise ValueError('lapse: the model must be made with attn_implementation="lapse", or given itself')
         config = config.get_text_config(decoder=True)
@@ -269,6 +302,8 @@ class Cache(cache_utils.Cache):
         unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
         if unknown:
             raise ValueError(f"lapse: layers of the type {', '.join(unknown)} are not read by lapse.hf.Cache")
+        if getattr(config, "kv_lora_rank", None) is not None:
+            raise ValueError("lapse: this model caches compressed keys (MLA), which lapse.hf.Cache does not read")
         budgets = list(budget) if isinstance(budget, Sequence) else [budget] * len(kinds)
         if len(budgets) != len(kinds):
             raise ValueError(f"lapse: {len(budgets)} budgets, but the model has {len(kinds)} layers")
@@ -280,13 +315,42 @@ class Cache(cache_utils.Cache):
             settings = Settings(i, len(kinds), budgets[i], max_age=window - 1, options=options)
             layers.append(CacheLayer(settings, method, kind == "sliding_attention"))
         super().__init__(layers=layers)
+        self._given: CacheLayer | None = None  # the layer that was updated last
+        if isinstance(model, PreTrainedModel):
+            switch(model)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """As `CacheLayer.update`. RuntimeError if the model did not read the layer before, or an earlier call failed between
+        the layers."""
+        self._check_read()
+        if layer_idx >= len(self.layers):
+            raise ValueError(f"lapse: this cache is for a model of {len(self.layers)} layers; this one has more")
+        seen = self.layers[layer_idx].memory.seen + (key_states.shape[2] if layer_idx > 0 else 0)
+        if seen != self.layers[0].memory.seen:
+            raise RuntimeError("lapse: a call failed between the layers, which now hold different tokens; call cache.reset()")
+        self._given = self.layers[layer_idx]
+        return super().update(key_states, value_states, layer_idx, *args, **kwargs)
+
+    def _check_read(self) -> None:
+        given, self._given = self._given, None
+        if given is not None and given.waiting:
+            given.waiting = False
+            raise RuntimeError(_UNCACHED)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        self._check_read()
+        return super().get_seq_length(layer_idx)
 
     def rows(self) -> list[list[int]]:
         """For each layer and sequence, how many rows the next token can read beside its own."""
+        self._check_read()
         return [memory.rows().tolist() for memory in self.memories()]
 
     def nbytes(self) -> int:
         """Bytes of storage of all layers, with their spare rows."""
+        self._check_read()
         return sum(memory.nbytes() for memory in self.memories())
 
     def memories(self) -> list[Memory]:
@@ -295,4 +359,4 @@ class Cache(cache_utils.Cache):
 
 
 AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, Mask)
+AttentionMaskInterface.register(NAME, mask)

@@ -164,7 +164,8 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
             nn.init.constant_(predictor.bias, told.divisor * odds)
             module.add_module(SPAN, predictor)
         setattr(module, "lapse_forgetting", LayerForgetting(told, module, len(modules)))
-    model.config.lapse = asdict(told)
+    for config in (model.config, model.config.get_text_config(decoder=True)):  # masks are made with the latter
+        config.lapse = asdict(told)
     return given
 
 
@@ -183,10 +184,14 @@ def cost(model: PreTrainedModel) -> Tensor:
 
 
 def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedModel:
-    """Makes a model that `from_pretrained(folder)` gave forget as it was told before it was saved there."""
+    """Makes a model that `from_pretrained(folder)` gave forget as it was told before it was saved there. Until then it reads
+    everything. FileNotFoundError or ValueError if the folder, a local one, has no such model."""
     from safetensors.torch import load_file
 
-    told = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("lapse")
+    config = pathlib.Path(folder) / "config.json"
+    if not config.is_file():
+        raise FileNotFoundError(f"{config}: no such file; lapse.hf.restore reads a local folder that save_pretrained wrote")
+    told = json.loads(config.read_text()).get("lapse")
     if told is None:
         raise ValueError(f"{folder}: this model was not told to forget (lapse.hf.forget)")
     method = told.pop("method")

@@ -27,8 +27,22 @@ class Memory:
         self, q: Tensor, k: Tensor, v: Tensor, reading: Reading, valid: Tensor | None = None, **described: Tensor
     ) -> Tensor:
         """q [B, T, H, D] of the next T tokens, with their rows k, v [B, T, G, D] and what else the method needs of each
-        row [B, T, ...]; valid [B, T] bool: false is padding. Returns [B, T, H, D]; 0 for padding."""
+        row [B, T, ...]; valid [B, T] bool: false is padding. Returns [B, T, H, D]; 0 for padding. A call that fails leaves the
+        memory as it was."""
         columns = {"key": k, "value": v, **described}
+        check_dtypes(self.table.columns, columns)
+        before = self.next, self.seen, self._padded, self._recorded
+        entries, table = len(self._log or ()), self.table.saved(self.method.state)
+        try:
+            return self._read_all(q, columns, reading, valid)
+        except BaseException:
+            self.next, self.seen, self._padded, self._recorded = before
+            self.table.put_back(table)
+            if self._log is not None:
+                del self._log[entries:]
+            raise
+
+    def _read_all(self, q: Tensor, columns: dict[str, Tensor], reading: Reading, valid: Tensor | None) -> Tensor:
         B, T = q.shape[:2]
         if len(self.next) == 0:
             self.next = torch.zeros(B, dtype=torch.long, device=q.device)
@@ -164,6 +178,13 @@ def check_streams(streams: int, given: int) -> None:
     """ValueError before anything is written: one stream would be broadcast into all."""
     if given != streams:
         raise ValueError(f"lapse: this memory is of {streams} streams, and a block of {given} was given")
+
+
+def check_dtypes(held: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+    """ValueError before anything is written: rows would be rounded to what is held."""
+    for name, x in given.items():
+        if name in held and held[name].dtype != x.dtype:
+            raise ValueError(f"lapse: this memory holds {held[name].dtype}, and the block is {x.dtype} ({name})")
 
 
 _GONE = "lapse: what these tokens made the memory forget is gone; call activate_past_recording() before reading what may be cropped"

@@ -297,7 +297,8 @@ class Settings:
     def take(self, name: str, otherwise: Any = None) -> Any:
         value = self.options.get(name, otherwise)
         if value is None:
-            raise ValueError("lapse: this method needs budget=" + ("" if name == "budget" else f" or {name}="))
+            needed = name if name in ("budget", "ramp") else f"budget= or {name}"
+            raise ValueError(f"lapse: this method needs {needed}=")
         return value
 
 
@@ -389,7 +390,8 @@ def make_method(name: str, settings: Settings) -> Method:
             if not value > 0:
                 raise ValueError(f"{name}: ramp must be positive, got {value}")
         elif not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name}: {option} must be a positive whole number, got {value!r}")
+            words = "a whole number of at least 0" if option == "sinks" else "a positive whole number"
+            raise ValueError(f"{name}: {option} must be {words}, got {value!r}")
     if settings.budget > 0 and full in UNLIMITED:
         raise ValueError(f"{name}: it takes no budget; name a method that does, such as tova")
     both = sorted({"window", "stride"} & set(settings.options)) if settings.budget > 0 else []

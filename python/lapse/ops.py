@@ -5,10 +5,13 @@ Rows come in one of two forms:
 * dense: q [B, T, H, D], k and v [B, N, G, D]. By default the rows have the times 0 ... N - 1 and the queries are the last
   T of them, so that N > T is memory and a block.
 * packed, with `cu_seqlens`: q [S, H, D] and k, v [N, G, D], sample b's at cu_seqlens[b] ... cu_seqlens[b + 1] - 1;
-  `cu_seqlens_k` where a sample has more rows than queries.
+  `cu_seqlens_k` where a sample has more rows than queries. `max_seqlen`, at least the queries of the longest sample, saves
+  a look at the device; on a GPU and under torch.compile an assertion there fails where it is too small.
 
 G divides H: head h of the queries reads head h // (H // G) of the rows. Times, ages and spans are in timesteps; the age
-of a row is a = (time of the query) - (time of the row). Under torch.autocast q, k and v are cast, and nothing else.
+of a row is a = (time of the query) - (time of the row). Times of rows that are seen ascend strictly within a sample:
+with two of one time gradients of q and `position` are wrong. Under torch.autocast q, k and v are cast as torch's own
+attention casts them, and nothing else. torch.func's transforms (vmap, grad, jacrev) are not supported.
 """
 
 from typing import NamedTuple
@@ -26,8 +29,8 @@ class RampOutput(NamedTuple):
 
     out: Tensor  # as q
     ramp_sum: Tensor  # [B]: sum of r = span - a over queries and rows with 0 < m < 1 (Eq. 7 without alpha / (R K))
-    received: Tensor  # dense [B, N, H], packed [N, H]: attention that each row got; empty unless asked for
-    lse: Tensor  # [B, T, H] or [S, H]: log-sum-exp of the visible logits
+    received: Tensor  # dense [B, N, H], packed [N, H]: attention that each row got; empty unless asked for. No gradient
+    lse: Tensor  # [B, T, H] or [S, H]: log-sum-exp of the visible logits. A gradient without spans alone
 
 
 class SelectiveOutput(NamedTuple):
@@ -62,18 +65,21 @@ class _Call:
         self.until = until
         if self.packed:
             q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen)
-        q, k, v = autocast(q, self.rows(k, "k"), self.rows(v, "v"))
+        self.shape = (k.shape[0],) if self.packed else (self.samples, self.rows_each)
+        q, k, v = autocast(q, self.rows(k, "k", (k.shape[-2], q.shape[-1])), self.rows(v, "v", k.shape[-2:]))
         B, T, N = q.shape[0], q.shape[1], k.shape[0]
         if start is None:
             start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
+        elif start.dtype != torch.int64 or start.shape != (B,):
+            raise ValueError(f"{op}: start must be int64 [{B}], got {start.dtype} {list(start.shape)}")
         if time is None:
             if self.packed:
                 time = torch.arange(N, device=q.device) - self.offsets.to(q.device)[self.sample]
             else:
                 time = torch.arange(self.rows_each, device=q.device).repeat(B)
         else:
-            time = self.rows(time, "time")
-        until = self.rows(until, "until")
+            time = self.rows(time, "time", (), torch.int64)
+        until = self.rows(until, "until", (), torch.int64)
         if self.packed:  # the queries that pad short samples see nothing, and count nowhere
             self.end = (start + self.lengths)[self.sample]
             until = self.end if until is None else torch.minimum(until, self.end)
@@ -86,14 +92,11 @@ class _Call:
         if cu_q.shape != cu_k.shape:
             raise ValueError(f"{op}: cu_seqlens is of {len(cu_q) - 1} samples, cu_seqlens_k of {len(cu_k) - 1}")
         self.samples = cu_q.shape[0] - 1
-        self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
+        lengths = cu_q[1:] - cu_q[:-1]
+        longest = _longest(op, max_seqlen, lengths) if q.shape[0] > 0 else 0
+        self.lengths = lengths.to(q.device)
         self.offsets = cu_k.cpu()
         self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
-        longest = int(self.lengths.max()) if max_seqlen is None else max_seqlen
-        if not (self.lengths.is_cuda or torch.compiler.is_compiling()):  # there max_seqlen is given to save this look
-            needed = int(self.lengths.max())
-            if longest < needed:
-                raise ValueError(f"{op}: max_seqlen is {longest}, but a sample has {needed} queries")
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
         at = cu_q[:-1].to(q.device)[:, None] + steps
@@ -113,17 +116,25 @@ class _Call:
             return self.bounds
         return torch.minimum(self.bounds, ramp_until(self.arguments[5], span, ramp))
 
-    def rows(self, x, name):
-        """A column of the rows, packed."""
-        if x is None or self.packed:
+    def rows(self, x, name, rest=None, dtype=None):
+        """A column of the rows, packed: [B, N, *rest] or [N, *rest]; None: whatever the operator takes."""
+        if x is None:
             return x
-        if x.shape[:2] != (self.samples, self.rows_each):
-            raise ValueError(f"{self.op}: {name} must be [{self.samples}, {self.rows_each}, ...], got {list(x.shape)}")
-        return x.flatten(0, 1)
+        there = len(self.shape)
+        if x.shape[:there] != self.shape or (rest is not None and x.shape[there:] != tuple(rest)):
+            sizes = ", ".join(map(str, [*self.shape, *(["..."] if rest is None else rest)]))
+            raise ValueError(f"{self.op}: {name} must be [{sizes}], got {list(x.shape)}")
+        if dtype is not None and x.dtype != dtype:
+            raise ValueError(f"{self.op}: {name} must be {dtype}, got {x.dtype}")
+        return x if self.packed else x.flatten(0, 1)
 
-    def per_query(self, x):
+    def per_query(self, x, name):
         """[B, T, ...] of the padded queries, padded still."""
-        return x if x is None or not self.packed else x[self.gather]
+        if x is None or not self.packed:
+            return x
+        if x.shape[0] != self.place.shape[0]:
+            raise ValueError(f"{self.op}: {name} must be [{self.place.shape[0]}, ...], got {list(x.shape)}")
+        return x[self.gather]
 
     def of_rows(self, x):
         return x if self.packed else x.unflatten(0, (self.samples, self.rows_each))
@@ -142,12 +153,27 @@ def _offsets(op, name, given, rows):
     return given.long()
 
 
+def _longest(op, given, lengths):
+    """How many queries the longest sample has; or max_seqlen, which saves a look at the device: an assertion checks it there,
+    and under torch.compile."""
+    if given is None:
+        return int(lengths.max())
+    if not isinstance(given, (int, torch.SymInt)):
+        raise ValueError(f"{op}: max_seqlen must be a whole number, got {given!r}")
+    if lengths.is_cuda or torch.compiler.is_compiling():
+        torch._assert_async((lengths <= given).all(), f"{op}: a sample has more queries than max_seqlen")
+    elif bool((lengths > given).any()):
+        raise ValueError(f"{op}: max_seqlen is {given}, but a sample has {int(lengths.max())} queries")
+    return given
+
+
 def autocast(*tensors):
-    """In the type of the autocast that they are within, if any: the operators take one for all."""
+    """In the type of the autocast that they are within, if any, but for float64 and whole numbers, which it leaves alone."""
     device = tensors[0].device.type
     if not torch.is_autocast_enabled(device):
         return tensors
-    return tuple(x.to(torch.get_autocast_dtype(device)) for x in tensors)
+    kind = torch.get_autocast_dtype(device)
+    return tuple(x.to(kind) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
 
 
 def _seed(dropout, seed, like):
@@ -194,10 +220,10 @@ def ramp_attention(
     call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, ramp_sum, got, stats = torch.ops.lapse.ramp_attention(
         *call.arguments,
-        row_span=call.rows(row_span, "row_span"),
+        row_span=call.rows(row_span, "row_span", ()),
         head_span=head_span,
         position=position,
-        logit=call.rows(logit, "logit"),
+        logit=call.rows(logit, "logit", q.shape[-2:-1]),
         seed=_seed(dropout, seed, q),
         ramp=ramp,
         min_age=min_age,
@@ -262,9 +288,9 @@ def selective_attention(
     call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, memory, after, stats = torch.ops.lapse.selective_attention(
         *call.arguments,
-        masking=call.rows(masking, "masking"),
+        masking=call.rows(masking, "masking", ()),
         until=call.bounds,
-        select_q=call.per_query(select_q),
+        select_q=call.per_query(select_q, "select_q"),
         select_k=call.rows(select_k, "select_k"),
         position=position,
         seed=_seed(dropout, seed, q),
@@ -275,7 +301,7 @@ def selective_attention(
         mask_first=mask_first,
         mask_self=mask_self,
         relu=relu,
-        first=call.rows(first, "first"),
+        first=call.rows(first, "first", ()),
         age_bias=age_bias,
         bias_age=bias_age,
         scale=scale,
@@ -313,9 +339,9 @@ def selective_prune(
     call = _Call("selective_prune", q, k, k, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     found = torch.ops.lapse.selective_prune(
         *call.arguments,
-        masking=call.rows(masking, "masking"),
+        masking=call.rows(masking, "masking", ()),
         until=call.bounds,
-        select_q=call.per_query(select_q),
+        select_q=call.per_query(select_q, "select_q"),
         select_k=call.rows(select_k, "select_k"),
         position=position,
         max_age=max_age,
@@ -323,7 +349,7 @@ def selective_prune(
         mask_first=mask_first,
         mask_self=mask_self,
         relu=relu,
-        first=call.rows(first, "first"),
+        first=call.rows(first, "first", ()),
         scale=scale,
         budget=budget,
     )

@@ -112,6 +112,8 @@ class Transformer(nn.Module):
         return [layer.attention for layer in self.layers if isinstance(layer, Layer)]
 
     def forward(self, tokens: Tensor, memory: ModelMemory | None = None) -> tuple[Tensor, ModelMemory]:
+        if tokens.dim() != 2 or tokens.shape[1] == 0:
+            raise ValueError(f"lapse: tokens must be [B, T], T at least 1, got {list(tokens.shape)}")
         memory = self.begin(len(tokens)) if memory is None else memory
         h = self.embedding(tokens)
         position = None if self.absolute else self.position[: self.positions]
@@ -258,7 +260,7 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
 
     ValueError for what this module does not have: compressive memory, encoders, adaptive ends, agents.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     method = ALIASES.get(method, method) if method else None
     if not isinstance(budget, Integral) or budget < 0:
@@ -266,11 +268,14 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     if method and method not in METHODS and method not in TRAINED:
         raise ValueError(f"no forgetting method {method!r}; there are: {', '.join([*METHODS, *ALIASES])}")
     path = checkpoint_of(run)
-    with safe_open(str(path), "pt") as file:
-        told = file.metadata() or {}
-        if told.get("lapse.format") != "1":
-            raise ValueError(f"{path}: not a checkpoint of lapse that this version reads")
-        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("weight.")}
+    try:
+        with safe_open(str(path), "pt") as file:
+            told = file.metadata() or {}
+            if told.get("lapse.format") != "1":
+                raise ValueError(f"{path}: not a checkpoint of lapse that this version reads")
+            weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("weight.")}
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a checkpoint of lapse, or not all of one ({error})") from error
     config = _toml(told["config"])
     if "weight.input.weight" in weights:  # of what an agent sees
         raise ValueError(f"{path}: lapse.load does not read agents; the command lapse does")

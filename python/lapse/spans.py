@@ -13,14 +13,19 @@ def span_logit(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return x.to(kind) @ weight.to(kind) + bias.to(kind)
 
 
+def check_whole(name: str, value: int, least: int) -> None:
+    """ValueError unless the option is a whole number, and not less."""
+    if not isinstance(value, Integral):
+        raise ValueError(f"lapse: {name} must be a whole number, got {value}")
+    if value < least:
+        raise ValueError(f"lapse: {name} must be at least {least}, got {value}")
+
+
 def check_spans(
     max_span: int, ramp: float, divisor: float = 1.0, initial_fraction: float = 0.5, loss: float = 0.0
 ) -> None:
     """ValueError that names what is out of its range."""
-    if not isinstance(max_span, Integral):
-        raise ValueError(f"lapse: max_span must be a whole number, got {max_span}")
-    if max_span < 1:
-        raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
+    check_whole("max_span", max_span, 1)
     if not loss >= 0:
         raise ValueError(f"lapse: loss must be at least 0, got {loss}")
     for name, value in (("ramp", ramp), ("divisor", divisor)):

@@ -40,6 +40,16 @@ class Table:
         """Bytes of storage, spare rows included."""
         return sum(x.untyped_storage().nbytes() for x in (self.time, self.until, *self.columns.values()))
 
+    def saved(self, written: tuple[str, ...]) -> tuple[dict[str, Tensor], Tensor, Tensor, int]:
+        """The table as it is, for `put_back`; of what `written` names, and then of `until`, reading changes rows too."""
+        columns = {name: x.clone() if name in written else x for name, x in self.columns.items()}
+        return columns, self.time, self.until.clone() if written else self.until, self.used
+
+    def put_back(self, saved: tuple[dict[str, Tensor], Tensor, Tensor, int]) -> None:
+        self.columns, self.time, until, self.used = saved
+        self.until = until.clone()
+        self.until[:, self.used :] = DEAD
+
     def held(self, now: Tensor) -> Tensor:
         """Rows that a query at time now[b] or later can still read: bool [B, used]."""
         return self.until[:, : self.used] > now[:, None]

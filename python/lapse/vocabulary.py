@@ -50,7 +50,9 @@ class Vocabulary:
         return [self._ids[w] for w in words if w != "\n"]
 
     def bytes_of(self, token: int) -> bytes:
-        """What the token stands for in the text."""
+        """What the token stands for in the text. ValueError where there is none."""
+        if not 0 <= token < self.size:
+            raise ValueError(f"lapse: no token {int(token)}: this vocabulary has {self.size}")
         if token == self.bos:
             return b""
         if self.unit == "byte":
@@ -64,7 +66,7 @@ class Vocabulary:
         return (self.tokens[token] + " ").encode()
 
     def decode(self, tokens: list[int]) -> str:
-        """Bytes that are no UTF-8 are replaced."""
+        """The text of these tokens; bytes that are no UTF-8 are replaced."""
         return b"".join(map(self.bytes_of, tokens)).decode(errors="replace")
 
 

@@ -2,6 +2,7 @@
 batches, beams, cropping; and rows that are really freed."""
 
 import unittest
+import unittest.mock
 
 import torch
 import transformers as hf
@@ -174,6 +175,37 @@ class Generation(unittest.TestCase):
         self.assertTrue(torch.equal(generate(model, {"input_ids": tokens}, cache, new=5), first))
 
 
+class WithoutCache(unittest.TestCase):
+    """A switched model, with another cache or none, is the "sdpa" of transformers."""
+
+    def test_static_cache(self):
+        model, inputs = make(), prompts()
+        named = {"cache_implementation": "static", "disable_compile": True}
+        own = generate(model, inputs, **named)
+        tight(model, "tova")
+        self.assertTrue(torch.equal(generate(model, inputs, **named), own))
+
+    def test_compiled_as_one_graph(self):
+        model, inputs = make(), prompts()
+        with torch.no_grad():
+            own = model(**inputs).logits
+            tight(model, "tova")
+            for given in (inputs, {"input_ids": inputs["input_ids"]}):
+                torch.compiler.reset()
+                compiled = torch.compile(model, backend="eager", fullgraph=True)(**given).logits
+                torch.testing.assert_close(compiled, model(**given).logits, rtol=1e-5, atol=1e-6)
+            self.assertTrue(torch.equal(model(**inputs).logits, own))
+
+    def test_a_model_that_changes_its_mask(self):
+        model, tokens = hf.DogeForCausalLM(config(hf.DogeConfig)).eval(), prompts((12,))["input_ids"]
+        with torch.no_grad():
+            own = model(tokens).logits
+            cache = tight(model, "tova")
+            self.assertTrue(torch.equal(model(tokens).logits, own))
+            with self.assertRaisesRegex(AttributeError, "reads its attention mask itself"):
+                model(tokens, past_key_values=cache)
+
+
 class Storage(unittest.TestCase):
     def test_rows_are_freed(self):
         model = make()
@@ -211,14 +243,97 @@ class Errors(unittest.TestCase):
         with torch.no_grad(), self.assertRaisesRegex(ValueError, "must have all 7 tokens so far, got 2"):
             model(tokens, past_key_values=cache)
             model(tokens[:, :2], attention_mask=torch.ones(1, 2), past_key_values=cache)
-        cache = tight(model, "tova")
-        model.set_attn_implementation("sdpa")
-        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "did not read its cache"):
-            model(tokens, past_key_values=cache)
-            model(tokens, past_key_values=cache)
         t5 = hf.T5Config(vocab_size=8, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
         with self.assertRaisesRegex(ValueError, "has an encoder"):
             lapse.hf.Cache(hf.T5ForConditionalGeneration(t5), "tova", 4)
+
+    def test_a_refused_model_stays_as_it_was(self):
+        mla = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
+        mla |= {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16}
+        mla |= {"num_experts_per_tok": 2, "num_key_value_heads": 4}
+        chunked = {"num_local_experts": 2, "head_dim": 8, "intermediate_size_mlp": 32}
+        tokens = torch.randint(3, 61, (1, 9), generator=torch.Generator().manual_seed(1))
+        for words, model_class, made, named in (
+            ("GptOssForCausalLM has attention sinks", hf.GptOssForCausalLM, hf.GptOssConfig, {"num_local_experts": 4}),
+            ("Gemma2ForCausalLM has soft-capped logits", hf.Gemma2ForCausalLM, hf.Gemma2Config, {"head_dim": 16}),
+            (
+                'Gemma2ForCausalLM does not run with attn_implementation="sdpa"',
+                hf.Gemma2ForCausalLM,
+                hf.Gemma2Config,
+                {"head_dim": 16, "attn_logit_softcapping": None},
+            ),
+            ("compressed keys", hf.DeepseekV3ForCausalLM, hf.DeepseekV3Config, mla),
+            ("chunked_attention", hf.Llama4ForCausalLM, hf.Llama4TextConfig, chunked),
+            ("needs budget=", hf.LlamaForCausalLM, hf.LlamaConfig, {}),
+        ):
+            torch.manual_seed(0)
+            model = model_class(config(made, **named)).eval()
+            with self.subTest(words), torch.no_grad():
+                before, own = model.config._attn_implementation, model(tokens).logits
+                with self.assertRaisesRegex(ValueError, words):
+                    lapse.hf.Cache(model, "tova", 0 if words == "needs budget=" else 8)
+                if before == "eager":
+                    with self.assertRaisesRegex(ValueError, words):
+                        lapse.hf.forget(model)
+                self.assertEqual(model.config._attn_implementation, before)
+                self.assertTrue(torch.equal(model(tokens).logits, own))
+
+    def test_a_cache_that_is_not_read(self):
+        """Set back, or another model's: it says so in the first call, and serves the right model then."""
+        tokens = prompts((12,))["input_ids"]
+        for other in ("sdpa", "eager", None):
+            model = make()
+            cache, expected = tight(model, "tova"), read(model, tokens, tight(model, "tova"), [12])
+            wrong = make()
+            if other:
+                wrong = model
+                model.set_attn_implementation(other)
+            with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "did not read its cache"):
+                wrong(tokens, past_key_values=cache)
+            model.set_attn_implementation("lapse")
+            self.assertTrue(torch.equal(read(model, tokens, cache, [12]), expected))
+        single = hf.LlamaForCausalLM(config(hf.LlamaConfig, num_hidden_layers=1)).eval()
+        for look in (lambda c: c.rows(), lambda c: c.nbytes(), lambda c: c.get_seq_length()):
+            cache = tight(single, "tova")
+            single.set_attn_implementation("sdpa")
+            with torch.no_grad():
+                single(tokens, past_key_values=cache)
+            with self.assertRaisesRegex(RuntimeError, "did not read its cache"):
+                look(cache)
+
+    def test_keys_that_change_behind_the_cache(self):
+        model, tokens = make(), prompts((12,))["input_ids"]
+        cache, given = tight(model, "tova"), lapse.hf.Cache.update
+        with unittest.mock.patch.object(lapse.hf.Cache, "update", lambda *a, **b: tuple(x + 0 for x in given(*a, **b))):
+            with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "did not read its cache"):
+                model(tokens, past_key_values=cache)
+
+    def test_of_a_model_with_fewer_layers(self):
+        small = hf.LlamaForCausalLM(config(hf.LlamaConfig, num_hidden_layers=2)).eval()
+        model, cache = make(), tight(small, "tova")
+        tight(model, "tova")
+        with torch.no_grad(), self.assertRaisesRegex(ValueError, "for a model of 2 layers; this one has more"):
+            model(prompts((12,))["input_ids"], past_key_values=cache)
+
+    def test_a_call_that_failed_between_the_layers(self):
+        model, tokens = make(), prompts((12,))["input_ids"]
+        cache, expected = tight(model, "tova"), read(model, tokens, tight(model, "tova"), [12])
+
+        def fail(*arguments):
+            raise MemoryError
+
+        for failing in (0, 2):
+            method = cache.layers[failing].memory.method
+            method.read = fail
+            with torch.no_grad(), self.assertRaises(MemoryError):
+                model(tokens, past_key_values=cache)
+            del method.read
+            if failing:
+                with self.assertRaisesRegex(RuntimeError, r"hold different tokens; call cache.reset\(\)"):
+                    read(model, tokens, cache, [12])
+                cache.reset()
+            self.assertTrue(torch.equal(read(model, tokens, cache, [12]), expected))
+            cache.reset()
 
     def test_a_refused_call_leaves_the_cache_as_it_was(self):
         model, tokens = make(), prompts((12, 12))["input_ids"]
@@ -284,6 +399,11 @@ class Errors(unittest.TestCase):
             hidden[:, 3:6] = 0
             with self.assertRaisesRegex(ValueError, "hides tokens that were read before"):
                 model(tokens[:, 10:], attention_mask=hidden, past_key_values=cache)
+        for method in ("expire_span", None):
+            model.config.lapse = None if method else {"method": "selective_attention"}
+            with self.assertRaisesRegex(ValueError, "for models that lapse.hf.forget made predict spans"):
+                lapse.hf.Cache(model, "expire_span")
+        del model.config.lapse
         with self.assertRaisesRegex(ValueError, "positive whole number, got 8.0"):
             lapse.hf.Cache(model, "tova", 8.0)
 

@@ -10,7 +10,7 @@ import transformers as hf
 from torch.nn import functional as F
 
 import lapse.hf
-from hf_test import FAMILIES, config, make, prompts
+from hf_test import FAMILIES, config, generate, make, prompts
 
 KINDS = {
     "selective_attention": {"memory_loss": 0.1},
@@ -103,6 +103,38 @@ class Training(unittest.TestCase):
                     tokens, past_key_values=lapse.hf.Cache(model, budget=0), max_new_tokens=5, do_sample=False
                 )
                 self.assertEqual(own.shape[1], 25)
+
+    def test_before_it_is_restored(self):
+        tokens = prompts((20,))["input_ids"]
+        model = lapse.hf.forget(make(), "expire_span", max_span=5, ramp=3.0)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            again = hf.AutoModelForCausalLM.from_pretrained(folder).eval()
+            self.assertTrue(torch.equal(again(tokens).logits, make()(tokens).logits))
+            with torch.no_grad(), self.assertRaisesRegex(ValueError, "after from_pretrained lapse.hf.restore"):
+                again(tokens, past_key_values=lapse.hf.Cache(again))
+        with self.assertRaisesRegex(FileNotFoundError, "restore reads a local folder that save_pretrained wrote"):
+            lapse.hf.restore(again, folder)
+
+    def test_generate_needs_its_cache(self):
+        model, inputs = lapse.hf.forget(make(), "expire_span", max_span=5, ramp=3.0), prompts()
+        with self.assertRaisesRegex(ValueError, r"read on with past_key_values=lapse.hf.Cache\(model\)"):
+            generate(model, inputs, new=3)
+        whole = generate(model, inputs, new=3, use_cache=False)
+        self.assertTrue(torch.equal(generate(model, inputs, lapse.hf.Cache(model), new=3), whole))
+
+    def test_the_text_model_of_a_model_of_images(self):
+        vision = hf.CLIPVisionConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
+        )
+        made = hf.LlavaConfig(text_config=config(hf.LlamaConfig), vision_config=vision, image_token_index=60)
+        model = lapse.hf.forget(hf.LlavaForConditionalGeneration(made).eval(), "expire_span", max_span=5, ramp=3.0)
+        inputs = prompts()
+        logits = model(**inputs).logits
+        with torch.no_grad():
+            read = model(**inputs, past_key_values=lapse.hf.Cache(model)).logits
+        real = inputs["attention_mask"].bool()
+        torch.testing.assert_close(read[real], logits[real], rtol=1e-4, atol=1e-5)
 
     def test_copies_after_a_step(self):
         tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))

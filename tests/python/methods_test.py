@@ -279,6 +279,52 @@ class Streams(unittest.TestCase):
             whole = Memory(make_method(name, settings(name, 5))).read(q, k, v, Reading())
             torch.testing.assert_close(got, whole[chosen, 12:], rtol=1e-9, atol=1e-12)
 
+    def test_a_call_that_fails_leaves_no_trace(self):
+        """It fails in its first part, and after others that evicted rows."""
+        q, k, v = inputs(2, 30, seed=6)
+        tokens = lambda memory, s: memory.read(q[:, s], k[:, s], v[:, s], Reading())
+
+        def fail(memory, s, parts):
+            whole, left = memory.method.read, [parts]
+
+            def read(*arguments):
+                whole(*arguments)
+                left[0] -= 1
+                if left[0] == 0:
+                    raise MemoryError
+                return torch.zeros(2, s.stop - s.start, *q.shape[2:])
+
+            memory.method.read = read
+            with self.assertRaises(MemoryError):
+                tokens(memory, s)
+            del memory.method.read
+
+        for name in RULES:
+            for parts in (1, 4 if make_method(name, settings(name, 6)).one_by_one else 1):
+                for recording in (False, True):
+                    with self.subTest(name=name, parts=parts, recording=recording):
+                        straight, memory = (Memory(make_method(name, settings(name, 6))) for _ in range(2))
+                        for s in (slice(0, 14), slice(14, 15), slice(15, 26)):
+                            if recording:
+                                straight.record()
+                                memory.record()
+                            fail(memory, s, min(parts, s.stop - s.start))
+                            self.assertTrue(torch.equal(tokens(memory, s), tokens(straight, s)))
+                            self.assertEqual((held(memory), memory.seen), (held(straight), straight.seen))
+                        if recording:
+                            memory.crop(3)
+                            straight.crop(3)
+                            self.assertEqual(held(memory), held(straight))
+
+    def test_of_another_type(self):
+        q, k, v = inputs(1, 9, seed=6, dtype=torch.float32)
+        memory = Memory(make_method("tova", settings("tova", 6)))
+        memory.read(q[:, :5], k[:, :5], v[:, :5], Reading())
+        before = held(memory)
+        with self.assertRaisesRegex(ValueError, r"holds torch.float32, and the block is torch.bfloat16 \(key\)"):
+            memory.read(*(x[:, 5:].bfloat16() for x in (q, k, v)), Reading())
+        self.assertEqual((held(memory), memory.seen), (before, 5))
+
     def test_storage_follows_the_rows(self):
         """A long prompt in one block: what is forgotten is given back, and later tokens take no more."""
         q, k, v = inputs(2, 600, seed=5, dtype=torch.float32)
@@ -308,10 +354,11 @@ class Errors(unittest.TestCase):
             "a budget needs max_span=": lambda: make("strided", 8),
             "budget must be a positive whole number, got -1": lambda: make("h2o", -1),
             "budget must be a positive whole number, got 8.5": lambda: make("tova", 8.5),
-            "sinks must be a positive whole number, got -4": lambda: make("sink_window", 8, sinks=-4),
+            "sinks must be a whole number of at least 0, got -4": lambda: make("sink_window", 8, sinks=-4),
             "window must be a positive whole number, got 0": lambda: make("local", window=0),
             "every must be a positive whole number, got 0": lambda: make("local_global", 8, every=0),
             "a budget says window; give one or the other": lambda: make("local", 8, window=100),
+            "lapse: this method needs ramp=$": lambda: make("expire_span"),
             "ramp must be positive, got 0": lambda: make("expire_span", ramp=0),
         }.items():
             with self.assertRaisesRegex(ValueError, words):

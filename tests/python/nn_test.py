@@ -234,7 +234,13 @@ class Errors(unittest.TestCase):
             "cap must be positive, got 0": lambda: nn.SelectiveAttention(16, 2, cap=0),
             "tokens attend themselves": lambda: nn.SelectiveAttention(16, 2, attend_self=False),
             "must be at least 1, got 16, 0": lambda: nn.FixedSpanAttention(16, 0, max_span=5),
-            "budget at least 0, got .* -1": lambda: nn.SelectiveAttention(16, 2, budget=-1),
+            "budget must be at least 0, got -1": lambda: nn.SelectiveAttention(16, 2, budget=-1),
+            "budget must be a whole number, got 2.5": lambda: nn.SelectiveAttention(16, 2, budget=2.5),
+            "max_span must be a whole number, got 3.5": lambda: nn.SelectiveAttention(16, 2, max_span=3.5),
+            "max_span must be a whole number, got inf": lambda: nn.FixedSpanAttention(16, 2, max_span=float("inf")),
+            "positions must be at least 0, got -1": lambda: nn.FixedSpanAttention(16, 2, max_span=5, positions=-1),
+            "dropout must be at least 0 and below 1, got -0.5": lambda: nn.SelectiveAttention(16, 2, dropout=-0.5),
+            "dropout must be at least 0 and below 1, got 1.5": lambda: nn.SelectiveAttention(16, 2, dropout=1.5),
         }.items():
             with self.assertRaisesRegex(ValueError, words):
                 call()
@@ -252,6 +258,38 @@ class Errors(unittest.TestCase):
         selective.eval()
         with torch.no_grad(), self.assertRaisesRegex(ValueError, "begun with gradients, and so has no budget"):
             selective(x[:, T : 2 * T], memory)
+
+    def test_blocks_of_other_shapes(self):
+        layer = layers()["expire"]
+        for x, got in ((text()[:, :0], r"\[2, 0, 12\]"), (text()[0], r"\[40, 12\]"), (text()[..., :5], r"\[2, 40, 5\]")):
+            for gradients in (False, True):
+                with torch.set_grad_enabled(gradients), self.assertRaisesRegex(
+                    ValueError, r"x must be \[B, T, 12\], T at least 1, got " + got
+                ):
+                    layer(x)
+
+    def test_a_call_that_fails_changes_nothing(self):
+        def fail(*arguments):
+            raise MemoryError
+
+        for name, layer in layers().items():
+            for gradients in (False, True):
+                with self.subTest(name, gradients=gradients), torch.set_grad_enabled(gradients):
+                    memory = expected = None
+                    for block in text().split(T, 1):
+                        if memory is not None:
+                            before = memory.rows().tolist()
+                            with self.assertRaisesRegex(ValueError, "holds torch.float64, and the block is torch.float32"):
+                                copy.deepcopy(layer).float()(block.float(), memory)
+                            method = memory.method if isinstance(memory, Memory) else layer
+                            method.read, layer.price = fail, fail
+                            with self.assertRaises(MemoryError):
+                                layer(block, memory)
+                            del method.read, layer.price
+                            self.assertEqual(memory.rows().tolist(), before)
+                        y, memory = layer(block, memory)
+                        again, expected = layer(block, expected)
+                        self.assertTrue(torch.equal(y, again))
 
     def test_a_batch_of_another_size_changes_nothing(self):
         for name, layer in layers().items():

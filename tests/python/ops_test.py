@@ -149,6 +149,13 @@ class Ramp(unittest.TestCase):
         got.out.float().sum().backward()
         self.assertEqual((q.grad.dtype, span.grad.dtype), (torch.float32, torch.float32))
 
+    def test_autocast_leaves_float64_alone(self):
+        rows = inputs()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertTrue(torch.equal(ops.ramp_attention(*rows).out, ops.ramp_attention(*rows).out.double()))
+            with self.assertRaisesRegex(RuntimeError, "must share one floating dtype"):
+                ops.ramp_attention(*(x.detach().long() for x in rows))
+
     def test_errors_name_the_input(self):
         q, k, v = inputs()
         with self.assertRaisesRegex(ValueError, r"q must be \[B, T, H, D\]"):
@@ -166,9 +173,9 @@ class Ramp(unittest.TestCase):
         packed = [x.flatten(0, 1) for x in (q[:, :1], k[:, :1], v[:, :1])]
         given = lambda *cuts, **more: ops.ramp_attention(*packed, cu_seqlens=torch.tensor(cuts), **more)
         for words, call in {
-            r"row_span must be \[2, 7, ...\], got \[7, 2\]": lambda: ops.ramp_attention(q, k, v, row_span=spans().t()),
-            r"v must be \[2, 7, ...\], got \[7, 2, 2, 5\]": lambda: ops.ramp_attention(q, k, v.reshape(N, B, G, D)),
-            r"first must be \[2, 7, ...\], got \[14\]": lambda: ops.selective_attention(
+            r"row_span must be \[2, 7\], got \[7, 2\]": lambda: ops.ramp_attention(q, k, v, row_span=spans().t()),
+            r"v must be \[2, 7, 2, 5\], got \[7, 2, 2, 5\]": lambda: ops.ramp_attention(q, k, v.reshape(N, B, G, D)),
+            r"first must be \[2, 7\], got \[14\]": lambda: ops.selective_attention(
                 q, k, v, first=torch.zeros(B * N, dtype=torch.bool)
             ),
             r"cu_seqlens must ascend from 0 to the 2 rows, got \[1, 2\]": lambda: given(1, 2),
@@ -176,10 +183,43 @@ class Ramp(unittest.TestCase):
             r"cu_seqlens must ascend from 0 to the 2 rows, got \[0, 2, 1, 2\]": lambda: given(0, 2, 1, 2),
             "cu_seqlens is of 1 samples, cu_seqlens_k of 2": lambda: given(0, 2, cu_seqlens_k=torch.tensor([0, 1, 2])),
             r"cu_seqlens must be a tensor \[B \+ 1\] of whole numbers": lambda: ops.ramp_attention(*packed, cu_seqlens=[0, 2]),
+            r"logit must be \[2, 7, 4\], got \[2, 7, 3\]": lambda: ops.ramp_attention(q, k, v, logit=draw(B, N, 3)),
+            r"k must be \[2, 7, 2, 5\], got \[2, 7, 2, 4\]": lambda: ops.ramp_attention(q, k[..., :4], v),
+            "time must be torch.int64, got torch.int32": lambda: ops.ramp_attention(q, k, v, time=torch.zeros(B, N).int()),
+            r"start must be int64 \[2\], got torch.int64 \[3\]": lambda: ops.ramp_attention(
+                q, k, v, start=torch.zeros(3).long()
+            ),
             "cu_seqlens_k and max_seqlen go with cu_seqlens": lambda: ops.ramp_attention(q, k, v, max_seqlen=3),
         }.items():
             with self.assertRaisesRegex(ValueError, words):
                 call()
+
+    def test_errors_of_packed_calls_name_what_does_not_fit(self):
+        rows = draw(3, H, D, seed=5), draw(3, G, D, seed=6), draw(3, G, D, seed=7)
+        cu = torch.tensor([0, 3])
+        select = lambda n: {"select_q": draw(n, 2), "select_k": draw(3, 2)}
+        for words, op, more in (
+            (r"row_span must be \[3\], got \[4\]", ops.ramp_attention, {"row_span": draw(4)}),
+            (r"until must be \[3\], got \[2\]", ops.ramp_attention, {"until": torch.ones(2).long()}),
+            (r"until must be \[3\], got \[1\]", ops.ramp_attention, {"until": torch.ones(1).long()}),
+            ("until must be torch.int64, got torch.int32", ops.ramp_attention, {"until": torch.ones(3).int()}),
+            (r"start must be int64 \[1\], got torch.int64 \[3\]", ops.ramp_attention, {"start": torch.zeros(3).long()}),
+            ("max_seqlen must be a whole number, got 3.0", ops.ramp_attention, {"max_seqlen": 3.0}),
+            (r"select_q must be \[3, ...\], got \[2, 2\]", ops.selective_attention, select(2)),
+            (r"select_q must be \[3, ...\], got \[4, 2\]", ops.selective_attention, select(4)),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                op(*rows, cu_seqlens=cu, **more)
+
+    def test_without_samples(self):
+        rows = torch.zeros(0, H, D), torch.zeros(0, G, D), torch.zeros(0, G, D)
+        for cu in (torch.tensor([0]), torch.tensor([0, 0])):
+            for most in (None, 2):
+                named = {"cu_seqlens": cu, "max_seqlen": most}
+                got = ops.ramp_attention(*rows, row_span=torch.zeros(0), **named)
+                self.assertEqual((got.out.shape, got.ramp_sum.shape), (rows[0].shape, cu[1:].shape))
+                self.assertEqual(ops.selective_attention(*rows, **named).masking.shape, (0,))
+                self.assertEqual(ops.selective_prune(*rows[:2], budget=2, **named).shape, (0,))
 
     def test_second_derivatives_are_refused(self):
         for call in (ops.ramp_attention, ops.selective_attention):
@@ -276,6 +316,14 @@ class Tools(unittest.TestCase):
             draw(9, G, D, seed=6),
             draw(9, G, D, seed=7),
         )
+
+    def test_compiled_with_a_small_max_seqlen(self):
+        q, k, v = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)
+        torch.compiler.reset()
+        run = lambda q, k, v, cu: ops.ramp_attention(q, k, v, cu_seqlens=cu, max_seqlen=4).out
+        compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+        with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "a sample has more queries than max_seqlen"):
+            compiled(q, k, v, torch.tensor([0, 3, 4, 9]))
 
     def test_version(self):
         self.assertRegex(lapse.__version__, r"^\d+\.\d+\.\d+$")

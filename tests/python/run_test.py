@@ -202,6 +202,18 @@ class Load(program.ProgramTest):
             lapse.load(run, "tova", budget=[8, 16])
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
             lapse.load(self.folder)
+        whole = lapse.run.checkpoint_of(run).read_bytes()
+        for content in (b"[train]\n", whole[: len(whole) // 2]):
+            (self.folder / "broken").write_bytes(content)
+            with self.assertRaisesRegex(ValueError, "broken: not a checkpoint of lapse, or not all of one"):
+                lapse.load(self.folder / "broken")
+        model = lapse.load(run)
+        for tokens, got in ((torch.tensor([1, 2]), r"\[2\]"), (torch.zeros(1, 0, dtype=torch.long), r"\[1, 0\]")):
+            with self.assertRaisesRegex(ValueError, r"tokens must be \[B, T\], T at least 1, got " + got):
+                model(tokens)
+        for token in (-7, model.vocabulary.size):
+            with self.assertRaisesRegex(ValueError, f"no token {token}: this vocabulary has {model.vocabulary.size}"):
+                model.vocabulary.decode([1, token])
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lapse.memory import Memory, check_streams, wide
+from lapse.memory import Memory, check_dtypes, check_streams, wide
 from lapse.methods import Method, Reading
 from lapse.nn.input_memory import AnyMemory, InputMemory, InputRows
+from lapse.spans import check_whole
 from lapse.table import DEAD, NEVER
 
 
@@ -42,6 +43,9 @@ class ForgettingAttention(nn.Module):
             raise ValueError(f"lapse: width, heads and head_dim must be at least 1, got {width}, {heads} and {head_dim}")
         if head_dim is None and width % heads:
             raise ValueError(f"lapse: width {width} does not divide into {heads} heads; give head_dim=")
+        check_whole("positions", positions, 0)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"lapse: dropout must be at least 0 and below 1, got {dropout}")
         self.width, self.heads = width, heads
         self.head_dim = head_dim or width // heads
         inner = heads * self.head_dim
@@ -111,6 +115,8 @@ class ForgettingAttention(nn.Module):
     ) -> tuple[Tensor, AnyMemory]:
         """x [B, T, width], the next T steps of B streams. Returns [B, T, width] and the memory, which holds the block too:
         the one given, changed. `position` [P, head_dim] takes the place of the layer's own, where layers share one."""
+        if x.dim() != 3 or x.shape[1] == 0 or x.shape[2] != self.width:
+            raise ValueError(f"lapse: x must be [B, T, {self.width}], T at least 1, got {list(x.shape)}")
         memory = self.begin(len(x)) if memory is None else memory
         table = self.position if position is None else position
         dropout = self.dropout if self.training else 0.0
@@ -137,9 +143,21 @@ class ForgettingAttention(nn.Module):
         return self.key_norm(self._heads(self.key(h)))
 
     def _learn(self, x: Tensor, memory: InputMemory, reading: Reading) -> Tensor:
-        """A block with a memory of inputs: everything that follows from them is made anew."""
+        """A block with a memory of inputs: everything that follows from them is made anew. A call that fails leaves the memory
+        as it was."""
         check_streams(len(memory.next), len(x))
-        T, table, start, rule = x.shape[1], memory.table, memory.next, self.learning_rule()
+        check_dtypes(memory.table.columns, {"hidden": x})
+        rule = self.learning_rule()
+        start, saved = memory.next, memory.table.saved(("until", *rule.state))
+        try:
+            return self._learn_by(rule, x, memory, reading)
+        except BaseException:
+            memory.next = start
+            memory.table.put_back(saved)
+            raise
+
+    def _learn_by(self, rule: Method, x: Tensor, memory: InputMemory, reading: Reading) -> Tensor:
+        T, table, start = x.shape[1], memory.table, memory.next
         time = start[:, None] + torch.arange(T, device=x.device)
         state = rule.fresh(time, self.heads, wide(x.dtype))
         table.append({"hidden": x.detach(), **state}, time, torch.full_like(time, NEVER))

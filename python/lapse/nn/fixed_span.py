@@ -2,6 +2,7 @@
 
 from lapse.methods import Everything, Method
 from lapse.nn.attention import ForgettingAttention
+from lapse.spans import check_whole
 
 
 class FixedSpanAttention(ForgettingAttention):
@@ -9,8 +10,7 @@ class FixedSpanAttention(ForgettingAttention):
     has a position embedding."""
 
     def __init__(self, width: int, heads: int, *, max_span: int, positions: int | None = None, **more):
-        if max_span < 1:
-            raise ValueError(f"lapse: max_span must be at least 1, got {max_span}")
+        check_whole("max_span", max_span, 1)
         super().__init__(width, heads, positions=max_span if positions is None else positions, **more)
         self.max_span = max_span
 

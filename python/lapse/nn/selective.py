@@ -6,7 +6,7 @@ from torch import Tensor
 from lapse.methods import Method, Reading, Selective
 from lapse.nn.attention import ForgettingAttention
 from lapse.nn.input_memory import InputRows
-from lapse.spans import check_masking
+from lapse.spans import check_masking, check_whole
 from lapse.table import NEVER
 
 
@@ -31,8 +31,8 @@ class SelectiveAttention(ForgettingAttention):
         layers: int = 1,
         **more,
     ):
-        if max_span < 1 or budget < 0:
-            raise ValueError(f"lapse: max_span must be at least 1 and budget at least 0, got {max_span} and {budget}")
+        check_whole("max_span", max_span, 1)
+        check_whole("budget", budget, 0)
         check_masking(memory_loss, cap)
         if not more.setdefault("attend_self", True):
             raise ValueError("lapse: in selective attention tokens attend themselves; leave out attend_self")
@@ -59,5 +59,5 @@ class SelectiveAttention(ForgettingAttention):
             return super().price(reading, steps, rows)
         assert reading.memory is not None
         last = rows.time[:, -1:]
-        read = ((rows.time <= last) & (rows.until > last)).sum(1)
+        read = ((rows.time <= last) & (rows.until > last)).sum(1).clamp(min=steps)
         return (reading.memory.amax(1) / read).mean() * (self.memory_loss / self.layers)
