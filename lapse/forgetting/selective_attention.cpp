@@ -74,8 +74,12 @@ class SelectiveAttention : public Method, public BudgetedLayer {
     AttentionInputs inputs = ramp_inputs(query, rows);
     const SelectiveOptions options = this->options(query, rows);
     Reading reading;
-    if (budget_ > 0 && rows.stored == Stored::projections)
-      inputs.until = reading.until = selective_prune(inputs, options, budget_);
+    if (budget_ > 0 && rows.stored == Stored::projections) {
+      const Tensor pruned = selective_prune(inputs, options, budget_);
+      // What padding alone ends is there for the sample's next tokens.
+      reading.until = at::where(pruned < *inputs.until, pruned, rows.until);
+      inputs.until = pruned;
+    }
     const auto y = selective_attention(inputs, options);
     reading.out = y.out;
     reading.state["masking"] = y.masking;
@@ -113,19 +117,20 @@ class SelectiveAttention : public Method, public BudgetedLayer {
     return options;
   }
 
-  /// Section 4: epsilon / (layers n) max_t M_t, the mean over the batch. n: how many tokens the sample's last query
-  /// that is no padding reads.
+  /// Section 4: epsilon / (layers n) max_t M_t, the mean over the batch. n: the block's tokens that are no padding, of
+  /// a stream with memory as many as its last query reads, if these are more.
   Tensor cost(const Tensor& memory, const Query& query, const Rows& rows) const {
     const int64_t K = query.q.size(1);
     Tensor last = query.start + K - 1, held = memory;
+    Tensor n = at::full_like(last, K);
     if (query.lengths.defined()) {
-      last = query.start + query.lengths - 1;
+      last = query.start + query.lengths - 1, n = query.lengths;
       held = memory.masked_fill(at::arange(K, last.options()) >= query.lengths.unsqueeze(1),
                                 -std::numeric_limits<double>::infinity());
     }
     const Tensor sample = rows.table.sample(), now = last.index_select(0, sample);
     const Tensor read = at::logical_and(rows.table.time() <= now, rows.until > now);
-    const Tensor n = at::zeros_like(last).index_add(0, sample, read.to(at::kLong));
+    n = at::maximum(n, at::zeros_like(last).index_add(0, sample, read.to(at::kLong)));
     const Tensor share = std::get<0>(held.max(1)) / n.clamp_min(1).to(memory.scalar_type());
     return share.mean() * (s_.memory_loss / static_cast<double>(shape_.layers));
   }

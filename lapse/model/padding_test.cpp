@@ -1,4 +1,5 @@
 // Padding on the right changes nothing: a padded batch is worth what its samples are alone, for every method.
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
@@ -105,6 +106,32 @@ TEST(Padding, ChangesNothing) {
         for (size_t i = 0; i < first.gradients.size(); ++i)
           EXPECT_TRUE(at::equal(first.gradients[i], other.gradients[i])) << i;
       }
+}
+
+// As agents are evaluated, each step saying how many of a stream's tokens are none: what padding hides in one block is
+// there for the next. A budget that is never reached changes nothing, a smaller one is kept.
+TEST(Padding, HidesRowsForItsOwnBlockAlone) {
+  const at::NoGradGuard no_grad;
+  constexpr int64_t kSteps = 20;
+  const Tensor tokens = random_tokens(kSamples, kSteps, 3);
+  for (const auto& entry : method_table())
+    for (const int64_t budget : {0, 1000, 6}) {
+      SCOPED_TRACE(entry.name + ", budget " + std::to_string(budget));
+      const Settings settings = budget > 0 ? Settings{{"budget", std::to_string(budget)}} : Settings{};
+      const auto model = tiny_model(tiny_config("pre"), *method_options(entry.name, settings), at::kFloat);
+      const auto read = [&](bool told) {
+        ModelMemory memory = model->begin(kSamples, Stored::projections);
+        std::vector<double> all;
+        for (int64_t t = 0; t < kSteps; ++t) {
+          const BlockOptions how{.observe = true, .lengths = told ? at::ones({kSamples}, at::kLong) : Tensor()};
+          const auto y = model->forward(tokens.narrow(1, t, 1), memory, how);
+          all.push_back(y.logits.abs().sum().item<double>());
+          for (const auto& report : y.reports) all.push_back(report.memory_sum);
+        }
+        return all;
+      };
+      EXPECT_EQ(read(true), read(false));
+    }
 }
 
 }  // namespace

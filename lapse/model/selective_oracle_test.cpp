@@ -171,14 +171,13 @@ class DenseModel {
     return held;
   }
 
-  /// epsilon / (layers n) max_i M_i, the mean over the batch; n: how many tokens the last query reads.
+  /// epsilon / (layers n) max_i M_i, the mean over the batch; n: the sequence's tokens that are no padding.
   Tensor memory_loss(const Tensor& F, const Tensor& seen, const std::vector<int64_t>& lengths) const {
     const double tau = number("cap", 1), scale = number("memory_loss", 0) / static_cast<double>(s_.layers);
     const Tensor M = ((1 - F.clamp_max(tau) / tau) * seen.to(at::kDouble)).sum(2);
     Tensor sum = at::zeros({}, at::kDouble);
     for (size_t b = 0; b < lengths.size(); ++b) {
-      const double n = std::min(static_cast<double>(lengths[b]), number("max_span", 0));
-      sum = sum + std::get<0>(M[b].narrow(0, 0, lengths[b]).max(0)) * scale / n;
+      sum = sum + std::get<0>(M[b].narrow(0, 0, lengths[b]).max(0)) * scale / static_cast<double>(lengths[b]);
     }
     return sum / static_cast<double>(lengths.size());
   }
