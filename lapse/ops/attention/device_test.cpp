@@ -113,6 +113,40 @@ TEST(AttentionDevice, Float32DoesNotGoToTheKernelsOfTheCpu) {
   }
 }
 
+/// Every third row of a sample is seen by no query, and holds this.
+template <class Case>
+Tensors with_unseen_rows(Case c, double key, double value) {
+  auto& x = c.inputs;
+  const auto* offsets = x.offsets.template const_data_ptr<int64_t>();
+  x.until = at::full({x.k.size(0)}, int64_t{1} << 40, at::kLong);
+  for (int64_t b = 0; b < x.q.size(0); ++b)
+    for (int64_t row = offsets[b]; row < offsets[b + 1]; row += 3) {
+      (*x.until)[row] = x.start[b];
+      x.k[row].fill_(key), x.v[row].fill_(value);
+    }
+  return results(c);
+}
+
+TEST(AttentionReference, RowsThatNoQuerySeesMayHoldAnything) {
+  const Threads one(1);
+  const auto expect_same = [](const auto& make) {
+    const Tensors got = with_unseen_rows(make(), NAN, INFINITY), expected = with_unseen_rows(make(), 0, 0);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(got[i].equal(expected[i])) << make().text << ", tensor " << i;
+  };
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    expect_same([&] {
+      RampCase c = random_ramp_case(seed, at::kDouble, /*small=*/true, 0.01);
+      c.options.received = seed % 2 == 0;
+      return c;
+    });
+    expect_same([&] {
+      SelectiveCase c = random_selective_case(seed, {{1, 2}, {1, 2, 5}, {1, 2}, {1, 3}, {1, 9}});
+      for (Tensor* each : {&c.inputs.k, &c.inputs.v}) each->nan_to_num_(0);  // spare rows
+      return c;
+    });
+  }
+}
+
 TEST(AttentionDevice, RefusesRowsOfAnotherDevice) {
   const RampCase c = random_ramp_case(3, at::kDouble, /*small=*/true, 0.01);
   RampCase mixed = on_second_device(c);

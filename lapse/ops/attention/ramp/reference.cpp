@@ -37,7 +37,6 @@ struct Sample {
     first = offsets[b], n = offsets[b + 1] - offsets[b];
     const auto type = compute_type(x.q);
     q = x.q[b].transpose(0, 1).to(type);
-    k = of_heads(x.k, type), v = of_heads(x.v, type);
     const int64_t K = q.size(1);
     const Tensor query_time = x.start[b] + at::arange(K, x.time.options());
     age = query_time.unsqueeze(1) - rows(x.time).unsqueeze(0);
@@ -45,15 +44,17 @@ struct Sample {
     if (x.until) visible = at::logical_and(visible, query_time.unsqueeze(1) < rows(*x.until));
     if (o.row_span || o.head_span) add_mask(x, o, type);
     sees = visible.any(1);
+    k = of_heads(x.k, type), v = of_heads(x.v, type);
     if (o.position) add_position(*o.position, type);
     if (o.age_bias) bias_index = (age - o.bias_age).clamp(0, o.age_bias->size(1) - 1).flatten();
     if (o.dropout > 0) add_dropout(o, x.q, b);
   }
 
   Tensor rows(const Tensor& x) const { return x.narrow(0, first, n); }
+  /// Zeros for rows that no query sees: these may hold anything, NaN too.
   Tensor of_heads(const Tensor& x, at::ScalarType type) const {
     const int64_t H = q.size(0), G = x.size(1);
-    const Tensor heads = rows(x).transpose(0, 1).to(type);
+    const Tensor heads = at::where(visible.any(0).view({-1, 1}), rows(x).transpose(0, 1).to(type), 0);
     return G == H ? heads : heads.repeat_interleave(H / G, 0);
   }
   /// The sum over the heads that share a key: [H, n, D] as [n, G, D].

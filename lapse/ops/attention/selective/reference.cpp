@@ -32,11 +32,11 @@ struct Sample {
     const auto* offsets = x.offsets.const_data_ptr<int64_t>();
     first = offsets[b], n = offsets[b + 1] - offsets[b], type = at::toOpMathType(x.q.scalar_type());
     q = x.q[b].transpose(0, 1).to(type);
-    k = of_heads(x.k), v = of_heads(x.v);
     const Tensor query_time = (x.start[b] + at::arange(q.size(1), x.time.options())).unsqueeze(1);
     age = query_time - rows(x.time);
     visible = at::logical_and(age >= 0, age <= o.max_age);
     if (x.until) visible = at::logical_and(visible, query_time < rows(*x.until));
+    k = of_heads(x.k), v = of_heads(x.v);
     maskable = visible;
     if (o.first && !o.mask_first) maskable = at::logical_and(maskable, at::logical_not(rows(*o.first)));
     if (!o.mask_self) maskable = at::logical_and(maskable, age > 0);
@@ -54,8 +54,10 @@ struct Sample {
   }
 
   Tensor rows(const Tensor& x) const { return x.narrow(0, first, n); }
+  /// Zeros for rows that no query sees: these may hold anything, NaN too.
+  Tensor seen(const Tensor& x) const { return at::where(visible.any(0).view({-1, 1}), x, 0); }
   Tensor of_heads(const Tensor& x) const {
-    const Tensor heads = rows(x).transpose(0, 1).to(type);
+    const Tensor heads = seen(rows(x).transpose(0, 1).to(type));
     return heads.size(0) == q.size(0) ? heads : heads.repeat_interleave(q.size(0) / heads.size(0), 0);
   }
   /// The sum over the heads that share a key: [H, n, D] as [n, G, D].
@@ -72,7 +74,7 @@ struct Sample {
   }
 
   Tensor select(const SelectiveOptions& o, int64_t b) {
-    select_q = (*o.select_q)[b].to(type), select_k = rows(*o.select_k).to(type);
+    select_q = (*o.select_q)[b].to(type), select_k = seen(rows(*o.select_k).to(type));
     return at::matmul(select_q, select_k.t()) * scale(select_q);
   }
 
