@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
@@ -24,15 +25,27 @@ void GoldenComparison::compare(const std::string& what, const std::string& tenso
   require_golden_shape(tensor, theirs, ours.sizes());  // else they would be broadcast
   const double largest = theirs.abs().max().item<double>();
   const double difference = (ours.detach().to(at::kDouble) - theirs.to(at::kDouble)).abs().max().item<double>();
-  add(what, tensor, largest > 0 ? difference / largest : difference);
+  entries_.push_back({what, tensor, difference, largest});
 }
 
 void GoldenComparison::add(const std::string& what, const std::string& tensor, double error) {
-  auto found = std::find_if(errors_.begin(), errors_.end(), [&](const GoldenError& e) { return e.what == what; });
-  if (found == errors_.end()) found = errors_.insert(errors_.end(), GoldenError{what, -1, "", 0});
-  ++found->tensors;
-  const bool worse = std::isnan(error) || error > found->error;  // NaN is the worst, and stays
-  if (worse && !std::isnan(found->error)) found->error = error, found->tensor = tensor;
+  entries_.push_back({what, tensor, error, 1});
+}
+
+std::vector<GoldenError> GoldenComparison::errors() const {
+  std::map<std::string, double> most;
+  for (const Entry& entry : entries_) most[entry.what] = std::max(most[entry.what], entry.largest);
+  std::vector<GoldenError> all;
+  for (const Entry& entry : entries_) {
+    const double least = std::max(entry.largest, kSmall * most[entry.what]);
+    const double error = least > 0 ? entry.difference / least : entry.difference;
+    auto found = std::ranges::find(all, entry.what, &GoldenError::what);
+    if (found == all.end()) found = all.insert(all.end(), GoldenError{entry.what, -1, "", 0});
+    ++found->tensors;
+    const bool worse = std::isnan(error) || error > found->error;  // NaN is the worst, and stays
+    if (worse && !std::isnan(found->error)) found->error = error, found->tensor = entry.tensor;
+  }
+  return all;
 }
 
 }  // namespace lapse
