@@ -117,6 +117,28 @@ class Resume(KilledRun):
                 different = [name for name, bits in found[0][1].items() if other[1][name] != bits]
                 self.assertEqual(different, [])
 
+    def test_agents_learn_the_same_bits_with_any_number_of_threads(self):
+        """Also where a run goes on with another number of them."""
+        for batch in (6, 70):
+            changes = {
+                "data": {"task": "corridor"},
+                "corridor": {"longest": 5},
+                "train": {"batch": batch, "block": 10, "updates": 8, "log_every": 1, "checkpoint_every": 4, "validate_every": 4},
+                "actor_critic": {"validation_episodes": 40},
+            }
+            config = self.write("config.toml", toml(merged(TINY, changes)))
+            found = []
+            for threads in ((1,), (3,), (2, 1)):
+                run = self.folder / f"agents_{batch}_{len(found)}"
+                if len(threads) > 1:
+                    self.succeed("train", config, "--out", run, "--threads", threads[0], "--set", "train.updates=4")
+                    self.succeed("train", config, "--out", run, "--resume", "--threads", threads[1])
+                else:
+                    self.succeed("train", config, "--out", run, "--threads", threads[0])
+                found.append(newest_checkpoint(run))
+            for other in found[1:]:
+                self.assertEqual(found[0], other)
+
 
 if __name__ == "__main__":
     unittest.main()

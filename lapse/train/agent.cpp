@@ -22,8 +22,14 @@ namespace {
 
 // A thread acts with so many agents at a time: what a step touches then stays in its core's cache.
 constexpr int64_t kGroup = 128;
+// So many groups at least, for as many threads, but none of fewer agents: products of few rows are slower by row.
+constexpr int64_t kShares = 8, kLeast = 32;
 
 }  // namespace
+
+int64_t acting_groups(int64_t each, int64_t parts) {
+  return std::max({int64_t{1}, (each + kGroup - 1) / kGroup, std::min((kShares + parts - 1) / parts, each / kLeast)});
+}
 
 ModelMemory acting_memory(const Transformer& model, const ModelMemory& memory, int64_t first, int64_t streams,
                           int64_t steps) {
@@ -85,8 +91,7 @@ Agents::Played Agents::play(Transformer& model, const std::vector<ModelMemory>& 
                             double discount) {
   Block block(own_.count, steps, environments_->shape().most_words, discount);
   const auto parts = std::ssize(memory), each = own_.count / parts;
-  const int64_t shares = (at::get_num_threads() + parts - 1) / parts;
-  const int64_t groups = std::min(each, std::max(shares, (each + kGroup - 1) / kGroup));
+  const int64_t groups = acting_groups(each, parts);
   at::parallel_for(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     for (int64_t i = begin; i < end; ++i) {

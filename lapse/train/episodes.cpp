@@ -126,7 +126,7 @@ struct Played {
 Played play_share(Transformer& model, const EnvironmentOptions& environment, const EpisodeOptions& options) {
   const auto [from, own] = share_of(options.episodes, options.group.rank(), options.group.size());
   const int64_t streams = std::min(options.streams, own);
-  const int64_t groups = std::min<int64_t>(at::get_num_threads(), streams);
+  const int64_t groups = streams > 0 ? acting_groups(streams, 1) : 0;
   Played played{std::vector<std::optional<Episode>>(options.episodes), {}};
   std::vector<std::vector<LayerReport>> layers(groups);
   std::atomic<int64_t> done = 0;
