@@ -3,6 +3,7 @@ memory, keeps others out for long, or is let in."""
 
 import pathlib
 import random
+import resource
 import socket
 import struct
 import tempfile
@@ -70,6 +71,20 @@ class Hostile(ProgramTest):
 
     def request(self, lines, body=b""):
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+    def test_threads_that_cannot_start(self):
+        """A thread's stack is 8 MB of addresses: connections that get none are turned away, and the server goes on."""
+        self.well()
+        pid = self.server.process.pid
+        size = next(line for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmSize"))
+        before = resource.prlimit(pid, resource.RLIMIT_AS, (int(size.split()[1]) * 1024 + 4_000_000, -1))
+        held = [self.server.socket() for _ in range(12)]
+        time.sleep(0.3)
+        for one in held:
+            one.close()
+        self.assertIsNone(self.server.process.poll())
+        resource.prlimit(pid, resource.RLIMIT_AS, before)
+        self.finish()
 
     def test_malformed_requests(self):
         draw = random.Random(1)

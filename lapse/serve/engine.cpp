@@ -85,8 +85,7 @@ Clock::time_point Engine::take_turns() {
       try {
         session.turn();
       } catch (const std::exception& error) {
-        session.outbox->put("failed", {{"message", message_of(error)}});
-        session.pause();
+        session.fail_with(message_of(error));
       }
     }
     next = std::min(next, session.due());

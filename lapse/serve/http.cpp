@@ -18,10 +18,10 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/serve/connection.h"
 #include "lapse/serve/http_head.h"
 
@@ -87,12 +87,13 @@ class Threads : public httplib::TaskQueue {
     if (open_ >= most_) return refuse(work);
     ++open_;
     try {
-      std::thread([this, work = std::move(work)] {
+      std::thread([this, work] {  // a copy: below it may still be needed
         work();
         const std::lock_guard lock(mutex_);
         --open_;
         none_.notify_all();
-      }).detach();
+      })
+          .detach();
     } catch (const std::system_error&) {  // no more threads
       --open_;
       refuse(work);
@@ -155,7 +156,7 @@ constexpr const char* kSafe =
 
 HttpReply http_error(int status, const std::string& message) {
   const nlohmann::ordered_json error = {{"error", {{"message", message}, {"code", status}}}};
-  return {status, "application/json", error.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+  return {status, "application/json", to_text(error)};
 }
 
 class HttpServer::Server : public httplib::Server {

@@ -79,6 +79,16 @@ void Session::pause() {
   say_state();
 }
 
+void Session::fail_with(const std::string& message) {
+  outbox->put("failed", {{"message", message}});
+  if (const int64_t now = subject_->time(); now < quiet_until_) {  // an undo that fails ends where it is
+    quiet_until_ = now;
+    subject_->forget_after(now);
+    outbox->put("undo", {{"t", now}});
+  }
+  pause();
+}
+
 void Session::read() {
   reading_ = true;
   say_state();

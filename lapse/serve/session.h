@@ -52,6 +52,8 @@ class Session {
   /// it can).
   void play(int64_t steps, double speed);
   void pause();
+  /// Stops, and says why.
+  void fail_with(const std::string& message);
   /// One step, whether it plays or not. Error if there is none.
   void step();
   /// Reads what was given to it, without writing more.

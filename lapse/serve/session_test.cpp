@@ -20,6 +20,7 @@ class Chain : public Subject {
   int64_t time() const override { return time_; }
   bool given() const override { return time_ < given_; }
   std::function<std::string()> step() override {
+    if (time_ == fails_at) fail("memory is short");
     value = mix64(value + 1);
     ++steps;
     return [t = time_++] { return Json{{"t", t}}.dump(); };
@@ -37,7 +38,7 @@ class Chain : public Subject {
   void give(int64_t count) { given_ = std::max(given_, time_) + count; }
 
   uint64_t value = 0;
-  int64_t steps = 0, forgotten = 0;
+  int64_t steps = 0, forgotten = 0, fails_at = -1;
 
  private:
   int64_t time_ = 0, given_ = 0;
@@ -73,6 +74,26 @@ struct Watched {
   std::unique_ptr<Session> session;
   std::string said;
 };
+
+TEST(Session, AnUndoThatFailsEndsWhereItIs) {
+  Watched w;
+  w.run_for(3000);
+  w.session->undo(2999);
+  const int64_t now = w.chain->time();
+  ASSERT_LT(now, 2999);
+  w.chain->fails_at = now + 1;
+  w.session->turn();
+  EXPECT_THROW(w.session->turn(), Error);
+  w.session->fail_with("memory is short");  // as the engine does
+  EXPECT_EQ(w.session->due(), Session::Clock::time_point::max());
+  EXPECT_EQ(w.chain->time(), now + 1);
+  w.chain->fails_at = -1;
+  w.session->undo(now);
+  w.session->play(5, 0);
+  w.run();
+  EXPECT_EQ(w.chain->value, value_at(w.chain->time()));
+  EXPECT_NE(w.said.find("memory is short"), std::string::npos);
+}
 
 TEST(Session, GoesBackToEveryEarlierTime) {
   for (const int64_t to : {0, 1, 63, 64, 65, 1023, 1024, 1025, 10000, 25000, 29990, 29999, 30000}) {
