@@ -62,6 +62,22 @@ class RunFolder(ProgramTest):
 
 
 class History(RunFolder):
+    def test_names_that_are_no_utf_8(self):
+        """A folder may have any bytes but / and 0 in its name."""
+
+        def said(*arguments):
+            done = lapse(*arguments, errors="replace")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        run, selective = (os.fsdecode(bytes(self.folder) + name) for name in (b"/run\xff", b"/one\xff"))
+        said("train", self.config_file, "--out", run)
+        said("train", self.config_file, "--out", run, "--resume", "--set", "train.updates=24")
+        for verb in ("eval", "info"):
+            self.assertIn("run\ufffd", json.dumps(json.loads(said(verb, run, "--json")), ensure_ascii=False))
+        shutil.copytree(shared / "one", selective)
+        json.loads(said("prune", selective, "--threshold", 9, "--tokens", 2000, "--step", 16, "--json"))
+
     def test_without_checkpoints(self):
         self.copy()
         shutil.rmtree(self.run_folder / "checkpoints")

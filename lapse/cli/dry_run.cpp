@@ -2,17 +2,15 @@
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/trial.h"
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string time_of(double seconds) {
   return seconds < 60 ? fmt::format("{:.0f} ms", 1000 * seconds) : duration(seconds);
@@ -74,7 +72,7 @@ Json to_json(const Config& config, const Trial& trial) {
 int dry_run(const Config& config, double seconds, bool json) {
   const Trial trial = try_out(config, seconds);
   if (json)
-    std::cout << to_json(config, trial).dump(2) << '\n';
+    std::cout << to_text(to_json(config, trial), 2) << '\n';
   else
     print(config, trial);
   std::cout.flush();

@@ -198,7 +198,7 @@ int run(const Command& verb, const Arguments& arguments) {
   }
   if (!group.first()) return 0;
   if (arguments.json)
-    std::cout << json.dump(2) << '\n';
+    std::cout << to_text(json, 2) << '\n';
   else
     print(json, figures);
   if (!arguments.json && other) print_comparison(json, other_figures);
@@ -246,8 +246,8 @@ void add_eval(const Command& program, Action& action) {
   add_task_options(verb, arguments->reading);
   verb.footer(
       "Printed of each layer: memory, the rows that a query reads; and what the method tells of the rows that a block\n"
-      "makes, at the end of the block. A span stays the same; masking and scores grow while more tokens are read,\n"
-      "and so with --block.\n\n"
+      "makes, at the end of the block. A span stays the same; masking grows while more tokens are read, and so with\n"
+      "--block. Of methods that choose token by token which rows go, as with budgets, nothing is told.\n\n"
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"

@@ -68,7 +68,7 @@ int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {
               {"peak_memory", peak_memory()},
               {"complete", !result.stopped}});
   if (json)
-    std::cout << all.dump(2) << '\n';
+    std::cout << to_text(all, 2) << '\n';
   else
     print(all);
   if (result.stopped) fail("interrupted: these are the numbers of the questions that were answered");

@@ -11,6 +11,7 @@
 #include "lapse/cli/memory_sizes.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/train/device.h"
@@ -20,8 +21,6 @@
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Where a score is at most 1 an episode succeeds or fails, and so does a reward that is 0 or 1.
 bool is_share(const std::string& name, const std::vector<double>& values, const EnvironmentShape& shape) {
@@ -119,7 +118,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   all.update(to_json(result, shape));
   if (!group.first()) return 0;
   if (json)
-    std::cout << all.dump(2) << '\n';
+    std::cout << to_text(all, 2) << '\n';
   else
     print(all, shape.score);
   if (result.stopped) fail("interrupted: these are the numbers of the first episodes, as far as all had ended");

@@ -11,6 +11,7 @@
 #include "lapse/cli/prompt.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
 #include "lapse/data/spans.h"
@@ -19,8 +20,6 @@
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Arguments {
   ReadingOptions reading;
@@ -70,7 +69,7 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
     json["remembered"] = remembered;
   }
   // A byte model may write what is not UTF-8; JSON cannot hold that.
-  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout << to_text(json, 2) << '\n';
 }
 
 /// Of a model with an encoder: the gaps of the prompt are filled in.

@@ -2,17 +2,15 @@
 
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/interop/golden.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Arguments {
   std::vector<std::string> files;
@@ -49,7 +47,7 @@ int run(const Arguments& arguments) {
     all_agree = all_agree && file_agrees;
   }
   if (arguments.json)
-    std::cout << Json{{"tolerance", arguments.tolerance}, {"ok", all_agree}, {"files", files}}.dump(2) << '\n';
+    std::cout << to_text({{"tolerance", arguments.tolerance}, {"ok", all_agree}, {"files", files}}, 2) << '\n';
   return all_agree ? 0 : 1;
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "lapse/cli/verbs.h"
@@ -39,14 +40,21 @@ Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& p
   return layers;
 }
 
+/// An empty layer has fewer numbers than others.
 void print_layers(const Json& info) {
+  std::vector<std::string> names;
+  for (const Json& layer : info["layers"])
+    for (const auto& [name, value] : layer.items())
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   std::cout << "\nlayer";
-  for (const auto& [name, value] : info["layers"][0].items()) std::cout << fmt::format("{:>14}", name);
+  for (const auto& name : names) std::cout << fmt::format("{:>14}", name);
   std::cout << '\n';
   for (size_t l = 0; l < info["layers"].size(); ++l) {
     std::cout << fmt::format("{:<5}", l);
-    for (const auto& [name, value] : info["layers"][l].items())
-      std::cout << fmt::format("{:>14.1f}", value.get<double>());
+    const Json& layer = info["layers"][l];
+    for (const auto& name : names)
+      std::cout << (layer.contains(name) ? fmt::format("{:>14.1f}", layer[name].get<double>())
+                                         : fmt::format("{:>14}", "-"));
     std::cout << '\n';
   }
 }
@@ -113,7 +121,7 @@ int run(const std::string& path, bool json) {
                            {"best_score", shape.best_score}, {"most_steps", shape.most_steps}};
   }
   if (json)
-    std::cout << info.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    std::cout << to_text(info, 2) << '\n';
   else
     print(info, checkpoint.config().used_toml());
   return 0;

@@ -280,7 +280,7 @@ int run(const Command& verb, const Arguments& arguments) {
   found["checkpoint"] = out.string();
   const Json result = file.save(curve, found);
   if (arguments.json)
-    std::cout << result.dump(1) << '\n';
+    std::cout << to_text(result, 1) << '\n';
   else
     print(result);
   return 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/read_limit.h"
 
 namespace lapse {
@@ -68,7 +69,7 @@ Json RoundsFile::save(const std::vector<PruneRound>& rounds, const Json& more) c
   Json all = {{"settings", settings_}};
   all.update(more);
   all["rounds"] = to_json(rounds);
-  write_file(path_, all.dump(1) + "\n");
+  write_file(path_, to_text(all, 1) + "\n");
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/data/utf8.h"
 #include "lapse/observe/contents.h"
 
@@ -30,7 +31,7 @@ std::string on_a_line(const std::string& text) {
   return line;
 }
 
-std::string quoted(const std::string& text) { return Json(text).dump(); }
+std::string quoted(const std::string& text) { return to_text(text); }
 
 /// |C_t| of the i-th query in each layer.
 std::vector<int64_t> sizes_of(const TokenLosses& losses, int64_t i) {

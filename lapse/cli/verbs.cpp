@@ -154,7 +154,9 @@ void add_device(const Command& verb, std::string& device) {
 }
 
 void add_threads(const Command& verb, int64_t& threads) {
-  verb.add_option("--threads", threads, "cores to use; default: all").check(whole_number(1, 4096));
+  verb.add_option("--threads", threads,
+                  "cores to use; default: all; where other programs run too, 1 may be faster for a small model")
+      .check(whole_number(1, 4096));
 }
 
 }  // namespace lapse

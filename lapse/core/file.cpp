@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ class Descriptor {
   ~Descriptor() { close(); }
 
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   bool ok() const { return fd_ >= 0; }
   bool close() { return !ok() || ::close(std::exchange(fd_, -1)) == 0; }
 
@@ -111,13 +113,12 @@ void flush_folder(const fs::path& folder) {
 // Leaves nothing half done beside the file, whichever way the writing ends.
 class Partial {
  public:
-  explicit Partial(const fs::path& target) : path_(target.string() + ".partial") {}
+  explicit Partial(fs::path path) : path_(std::move(path)) {}
   Partial(const Partial&) = delete;
   ~Partial() {
     if (!path_.empty()) ::unlink(path_.c_str());
   }
 
-  const fs::path& path() const { return path_; }
   bool rename_to(const fs::path& target) {
     if (::rename(path_.c_str(), target.c_str()) != 0) return false;
     path_.clear();
@@ -127,6 +128,25 @@ class Partial {
  private:
   fs::path path_;
 };
+
+fs::path partial_of(const fs::path& target) { return target.string() + ".partial"; }
+
+// The empty file beside `target`, locked: of two that write one file the second is refused.
+int open_partial(const fs::path& target) {
+  const fs::path path = partial_of(target);
+  while (true) {
+    Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+    if (!file.ok()) return -1;
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // some file systems have no locks
+      fail(fmt::format("cannot write '{}': another process is writing it", target.string()));
+    struct stat ours, now;
+    if (::fstat(file.get(), &ours) != 0) return -1;
+    // The file may have been renamed or removed before the lock was ours; then it is another's.
+    if (::stat(path.c_str(), &now) != 0 || ours.st_ino != now.st_ino || ours.st_dev != now.st_dev) continue;
+    if (::ftruncate(file.get(), 0) != 0) return -1;
+    return file.release();
+  }
+}
 
 // A buffer that grows is there twice while it moves to a larger place.
 constexpr int kGrowing = 4;
@@ -203,18 +223,18 @@ struct FileWriter::State {
     const fs::file_status status = fs::status(path, ignored);
     if (fs::is_directory(status)) fail_on("write", path, EISDIR);
     // Renaming onto /dev/null or a pipe would put a plain file in its place.
-    if (!fs::is_other(status)) partial.emplace(target);
-    const fs::path& opened = partial ? partial->path() : path;
-    file.emplace(::open(opened.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const bool whole = !fs::is_other(status);
+    file.emplace(whole ? open_partial(target) : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!file->ok()) fail_on("write", path, errno);
+    if (whole) partial.emplace(partial_of(target));
     buffer.emplace(file->get());
     stream.rdbuf(&*buffer);
     stream.clear();
   }
 
   const fs::path path, target;
-  std::optional<Partial> partial;
   std::optional<Descriptor> file;
+  std::optional<Partial> partial;  // removed, if it is, before the file is closed, and with that unlocked
   std::optional<DescriptorBuffer> buffer;
   std::ostream stream{nullptr};
 };
@@ -230,14 +250,14 @@ void FileWriter::check() const {
 }
 
 void FileWriter::finish() {
-  auto& [path, target, partial, file, buffer, stream] = *state_;
+  auto& [path, target, file, partial, buffer, stream] = *state_;
   stream.flush();
   check();
-  if (partial && ::fsync(file->get()) != 0) fail_on("write", path, errno);
+  if (partial) {  // renamed while it is locked
+    if (::fsync(file->get()) != 0 || !partial->rename_to(target)) fail_on("write", path, errno);
+    flush_folder(target.parent_path());
+  }
   if (!file->close()) fail_on("write", path, errno);
-  if (!partial) return;
-  if (!partial->rename_to(target)) fail_on("write", path, errno);
-  flush_folder(target.parent_path());
 }
 
 bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }

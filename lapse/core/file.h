@@ -26,7 +26,8 @@ std::string read_file(const fs::path& path, size_t most = std::numeric_limits<si
 std::string read_text_file(const fs::path& path);
 
 /// Writes beside `path` (path + ".partial"), flushes to disk and renames: readers see the old file or the new one.
-/// Any failure (full disk too) is an Error that names the path; the old file stays and nothing is left beside it.
+/// Error if another writes the same file. Any failure (full disk too) is an Error that names the path; the old file
+/// stays and nothing is left beside it.
 void write_file(const fs::path& path, std::string_view bytes);
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& writer);
 

@@ -93,6 +93,18 @@ TEST_F(File, ReadersSeeTheOldFileUntilTheNewIsWhole) {
   });
 }
 
+TEST_F(File, TwoDoNotWriteOneFile) {
+  FileWriter first(folder_ / "a");
+  first.out() << "first";
+  EXPECT_THAT(error_of([&] { FileWriter second(folder_ / "a"); }),
+              AllOf(HasSubstr((folder_ / "a").string() + "'"), HasSubstr("another process is writing it")));
+  first.finish();
+  EXPECT_EQ(read_file(folder_ / "a"), "first");
+  write_file(folder_ / "a", "second");
+  EXPECT_EQ(read_file(folder_ / "a"), "second");
+  EXPECT_THAT(names(), UnorderedElementsAre("a"));
+}
+
 TEST_F(File, FailedWritesLeaveTheOldFileAndNothingElse) {
   write_file(folder_ / "a", "old");
   const std::string big(1 << 20, 'x');

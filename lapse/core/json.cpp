@@ -19,6 +19,10 @@ Json parse_json(const std::string& text, const std::string& origin) {
   return json;
 }
 
+std::string to_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
 JsonObject::JsonObject(const Json& json, std::string origin, std::string path)
     : json_(json), origin_(std::move(origin)), path_(std::move(path)) {
   if (!json.is_object()) fail(fmt::format("{}: not a JSON object", origin_));

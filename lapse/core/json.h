@@ -16,6 +16,10 @@ using Json = nlohmann::ordered_json;
 /// code that copies or prints such a value recurses once for every level.
 Json parse_json(const std::string& text, const std::string& origin);
 
+/// As text, `indent` spaces a level (-1: on one line). Bytes that are no UTF-8, as names of files may have them, become
+/// U+FFFD; Json::dump throws on them.
+std::string to_text(const Json& json, int indent = -1);
+
 /// An object whose values are checked as they are taken: Error that names `origin` and the key if a value is missing or
 /// of another kind. The JSON must outlive it.
 class JsonObject {

@@ -24,8 +24,9 @@ void check_split(const std::vector<double>& split) {
   for (double fraction : split) sum += fraction;
   bool right = split.size() == 3 && split[0] > 0 && split[1] >= 0 && split[2] >= 0 && std::abs(sum - 1) <= 1e-6;
   if (right) return;
-  fail(fmt::format("split = [{}]: give three fractions of sum 1 for training, validation and test, the first above 0",
-                   fmt::join(split, ", ")));
+  fail(fmt::format(
+      "data.split = [{}]: give three fractions of sum 1 for training, validation and test, the first above 0",
+      fmt::join(split, ", ")));
 }
 
 /// From one byte of a text to before another.

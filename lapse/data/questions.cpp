@@ -24,6 +24,7 @@ int64_t number_of(const std::string& text, size_t count) {
 
 /// The number of the right one of `count` candidates; kUnknown if the line does not have it.
 int64_t answer_of(const JsonObject& line, const std::string& key, size_t count) {
+  if (count == 0) return kUnknown;  // which is refused later, with a better reason
   return line.has(key) ? line.whole(key, 0, static_cast<int64_t>(count) - 1) : kUnknown;
 }
 

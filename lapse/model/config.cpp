@@ -73,7 +73,7 @@ int64_t ModelConfig::inner_width() const { return feed_forward > 0 ? feed_forwar
 
 void ModelConfig::check() const {
   if (head_dim == 0 && width % heads != 0)
-    fail(fmt::format("model.width = {} does not divide into model.heads = {}: change one, or set model.head_dim", width,
+    fail(fmt::format("model.width = {} is no multiple of model.heads = {}: change one, or set model.head_dim", width,
                      heads));
   if (encoder_layers > 0 && positions != "buckets")
     fail("model.encoder_layers needs model.positions = \"buckets\": ages of other positions are never negative");

@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/memory/row_kind.h"
 #include "lapse/ops/aten.h"
@@ -115,7 +115,7 @@ std::string matrix_json(const MatrixRecord& record, const MatrixOptions& options
                         const std::vector<std::string>& texts) {
   nlohmann::ordered_json head = {{"matrix", options.what}, {"run", run}, {"documents", record.documents}};
   head["counts"] = record.counts, head["tokens"] = texts;
-  std::string json = head.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string json = to_text(head);
   json.pop_back();
   json += ", \"layers\": [";
   for (size_t l = 0; l < record.layers.size(); ++l) {

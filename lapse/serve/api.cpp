@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "lapse/core/json.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/serve/asked.h"
 #include "lapse/serve/completion.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr int64_t kMostTokens = 4096;  // of one completion
 constexpr double kFastest = 1e6;       // tokens a second
 
-HttpReply json(const Json& value) { return {.body = value.dump(-1, ' ', false, Json::error_handler_t::replace)}; }
+HttpReply json(const Json& value) { return {.body = to_text(value)}; }
 
 std::vector<std::string> split(const std::string& path) {
   std::vector<std::string> parts;

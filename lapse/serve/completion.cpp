@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "lapse/core/json.h"
 #include "lapse/data/utf8.h"
 #include "lapse/serve/failure.h"
 
@@ -68,7 +69,7 @@ bool Completion::advance() {
 }
 
 void Completion::say(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = to_text(json);
   out_.put(options_.stream ? "data: " + text + "\n\n" : text);
 }
 

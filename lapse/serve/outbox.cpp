@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "lapse/core/json.h"
+
 namespace lapse {
 namespace {
 
@@ -78,7 +80,7 @@ bool TextBox::take(std::string& text) {
 }
 
 void Outbox::put(const std::string& event, const nlohmann::ordered_json& data) {
-  box_.put(message(event, data.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+  box_.put(message(event, to_text(data)));
 }
 
 void Outbox::put_step(std::function<std::string()> json) { box_.put({{}, std::move(json)}, kStep, /*wake=*/false); }

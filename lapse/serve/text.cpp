@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -66,7 +67,7 @@ struct WatchedText::Step {
   std::vector<std::vector<LayerChange>> lanes;  ///< of each lane's layers
 
   std::string json() const {
-    const std::string shown = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string shown = to_text(text);
     std::string event = fmt::format(R"({{"t":{},"ms":{},"id":{},"text":{}{}{},"bits":[)", t, ms, id, shown,
                                     bos ? R"(,"bos":true)" : "", written ? R"(,"written":true)" : "");
     for (const double x : bits) {

@@ -236,14 +236,15 @@ std::vector<ModelMemory> Checkpoint::memory(Transformer& model) const {
       }
     }
   }
+  std::set<std::string> places;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    places.insert(fmt::format("memory.{}.clock", p));
+    for (int64_t l = 0; l < config_->model.layers; ++l) places.insert(fmt::format("memory.{}.{}.", p, l));
+  }
+  // "memory.P.clock", or "memory.P.L." and a column's name.
   const auto is_place = [&](const std::string& name) {
-    for (size_t p = 0; p < parts.size(); ++p) {
-      const auto prefix = fmt::format("memory.{}.", p);
-      if (name == prefix + "clock") return true;
-      for (int64_t l = 0; l < config_->model.layers; ++l)
-        if (name.starts_with(fmt::format("{}{}.", prefix, l))) return true;
-    }
-    return false;
+    const size_t column = name.find('.', name.find('.', 7) + 1);
+    return places.contains(column == std::string::npos ? name : name.substr(0, column + 1));
   };
   for (const auto& [name, tensor] : file_->tensors())
     if (name.starts_with("memory.") && !is_place(name))
@@ -262,9 +263,9 @@ Columns Checkpoint::feed() const {
 
 MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock, int64_t samples) const {
   Columns columns;
-  for (const auto& [name, entry] : file_->tensors())
-    if (name.rfind(prefix, 0) == 0 && name != prefix + "offsets")
-      columns[name.substr(prefix.size())] = to_tensor(entry);
+  const auto& all = file_->tensors();
+  for (auto next = all.lower_bound(prefix); next != all.end() && next->first.starts_with(prefix); ++next)
+    if (next->first != prefix + "offsets") columns[next->first.substr(prefix.size())] = to_tensor(next->second);
   add_kinds(columns);
   const auto table = MemoryTable::restore(to_tensor(file_->tensor(prefix + "offsets")), std::move(columns));
   TORCH_CHECK(table.samples() == samples, "not as many streams as the batch has");

@@ -254,7 +254,7 @@ void Config::check() const {
                      environment() ? "what is predicted, and this run acts in an environment"
                                    : "agents in environments, and this run acts in none"));
   if (train.batch % train.parts != 0)
-    fail(fmt::format("train.batch = {} does not divide into train.parts = {}", train.batch, train.parts));
+    fail(fmt::format("train.batch = {} is no multiple of train.parts = {}", train.batch, train.parts));
 }
 
 namespace {

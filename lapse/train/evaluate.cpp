@@ -138,7 +138,9 @@ void Evaluator::read(const TokenBlock& block, TokenLosses* each) {
   for (size_t l = 0; l < y.reports.size(); ++l) {
     sizes_[l].memory_sum += y.reports[l].memory_sum, sizes_[l].queries += y.reports[l].queries;
     sizes_[l].memory_max = std::max(sizes_[l].memory_max, y.reports[l].memory_max);
-    for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], sum_count_max(values));
+    // Read token by token, a row is told of when it is made, before anything has read it.
+    if (!model_.layers()[l].attention().method().one_by_one())
+      for (const auto& [name, values] : y.reports[l].told) join(told_[l][name], sum_count_max(values));
   }
   if (each) *each = losses_of(block, found, y.reports);
   result_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -49,6 +49,7 @@ class C10dGroup : public Group {
     std::signal(SIGPIPE, SIG_IGN);
     const std::string host = variable("MASTER_ADDR");
     const int64_t port = whole("MASTER_PORT");
+    if (port > 65535) fail(fmt::format("MASTER_PORT='{}' in the environment is no port: they end at 65535", port));
     // Under torchrun its agent may keep the store; then each rank is a client. Keys of an earlier start are not ours.
     const bool hosted = variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
     try {

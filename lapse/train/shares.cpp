@@ -113,16 +113,17 @@ Columns gather_samples(Group& group, const Columns& tensors) {
 }
 
 std::string found_by_first(Group& group, const std::function<std::string()>& find) {
-  Json said = Json::object();
+  constexpr char kFound = '+', kError = '-';  // the first byte says which; a path may have any others
+  std::string said;
   if (group.first()) try {
-      said["found"] = find();
+      said = kFound + find();
     } catch (const std::exception& error) {  // also where memory is short: the others wait for an answer
-      group.broadcast(Json{{"error", error.what()}}.dump());
+      group.broadcast(kError + std::string(error.what()));
       throw;
     }
-  said = parse_json(group.broadcast(said.dump()), "what rank 0 found");
-  if (said.contains("error")) fail("rank 0: " + said["error"].get<std::string>());
-  return said["found"];
+  said = group.broadcast(said);
+  if (said.empty() || said[0] != kFound) fail("rank 0: " + said.substr(std::min<size_t>(said.size(), 1)));
+  return said.substr(1);
 }
 
 void require_agreement(Group& group, const std::string& text) {

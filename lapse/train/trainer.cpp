@@ -58,7 +58,7 @@ class Run {
     progress_.emplace("train", "update", total, update(), quiet);
     if (!quiet) describe();
     // So that a run which is killed early has something to go on from, and a full disk is found at once.
-    if (update() == 0 && config_.train.checkpoint_every > 0) save();
+    if (update() == 0 && !resumed_ && config_.train.checkpoint_every > 0) save();
     if (validation_due_ && validates()) {
       if (!validate()) return leave();
       if (update() == total) save();  // it was the last thing to do
