@@ -15,6 +15,7 @@ import interpreted  # noqa: F401
 import torch
 import ramp_triton_test as ramp
 import selective_triton_test as selective
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from lapse.ops.cuda import signature
 from lapse.ops.cuda.fingerprint import fingerprint
@@ -52,7 +53,8 @@ def run(name, grid, threads, shared, arguments):
         scratch = [ctypes.c_void_p.from_address(arguments[len(kinds) + i]).value for i in range(2)]
         assert scratch == [None, None] and threads == 32 * variant.warps
         launches.append((variant.name, tuple(grid[:3]), {n: x for n, x in values.items() if not torch.is_tensor(x)}))
-        variant.kernel[tuple(grid[:3])](**values, **dict(variant.constants))
+        with _disable_current_modes():  # what the interpreter itself calls is no read of the library's
+            variant.kernel[tuple(grid[:3])](**values, **dict(variant.constants))
         return 0
     except BaseException as error:  # noqa: BLE001: ctypes would print it and go on
         failures.append(error)
@@ -88,8 +90,25 @@ ctypes.c_void_p.in_dll(mock, "mock_launch").value = ctypes.cast(callback, ctypes
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 
 
+class Reads(TorchDispatchMode):
+    """What reads a tensor's numbers on the host, or makes a tensor whose shape depends on them: on a GPU the host would wait."""
+
+    NAMES = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "_to_copy", "copy_")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name.split("::")[1]
+        moves = name in ("_to_copy", "copy_")
+        if name.startswith(self.NAMES) and not (moves and (kwargs or {}).get("device") is None):
+            self.found.append(name)
+        return function(*args, **(kwargs or {}))
+
+
 def on_cuda(operator, args):
-    """The kernel that tensors of a GPU would go to, with these."""
+    """The kernel that tensors of a GPU would go to, with these. Where kernels are launched, the host must read nothing."""
     failures.clear()
     launches.clear()
     schema = getattr(torch.ops.lapse, operator).default
@@ -97,9 +116,11 @@ def on_cuda(operator, args):
     given = [args[n] if n in args else a.default_value for n, a in
              ((a.name, a) for a in schema._schema.arguments) if n in order]  # fmt: skip
     extra = {n: x for n, x in args.items() if n not in order}
-    result = schema.redispatch(CUDA, *given, **extra)
+    with Reads() as reads:
+        result = schema.redispatch(CUDA, *given, **extra)
     if failures:
         raise failures[0]
+    assert not (launches and reads.found), f"{operator} waits for {reads.found}"
     return result
 
 
