@@ -3,8 +3,9 @@
 
     .venv/bin/python bench/matrix.py [--documents N] [--repeats N] [--threads N] [--json FILE] [--quick]
 
-The model is that of the paper's section 6 at d = 4 (4 layers of width 256, windows of 512), with random weights; each document is random
-letters and spaces and fills its window. Both commands read the same documents and take turns. Times are of the whole processes, medians of the
+The model is as large as the paper's of section 6 at d = 4 (4 layers of width 256, 4 heads, windows of 512), but not that model: the norm is LayerNorm
+after each layer's parts and the feed-forward network a plain one of 1,024, where the paper has RMSNorm before them and SwiGLU. Its weights are
+random; each document is random letters and spaces and fills its window. Both commands read the same documents and take turns. Times are of the whole processes, medians of the
 repeats. LAPSE_BUILD: the build folder.
 """
 

@@ -4,15 +4,21 @@
     .venv/bin/python -B experiments/summaries_test.py
 """
 
+import contextlib
 import importlib.util
+import io
 import json
+import os
 import pathlib
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
+import sweep
 from run_metrics import eval_summary, read_eval
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def module(path):
@@ -110,6 +116,62 @@ class CommittedTablesTest(unittest.TestCase):
         selective = module(HERE / "selective" / "summarise.py")
         results = json.loads((HERE / "selective" / "results.json").read_text())
         self.assertEqual(selective.table(results), (HERE / "selective" / "table.md").read_text())
+
+    def test_sweeps(self):
+        """Those whose runs are a list (sweep.py): every table, and every committed JSON is of a run in the list, with its settings."""
+        for file in sorted(HERE.glob("*/run.py")):
+            if "import sweep" not in file.read_text():
+                continue
+            written = {}
+
+            def collect(here, results, columns, name="table"):
+                written[name] = sweep.as_table(results, columns)
+
+            def read(here, runs, _):
+                self.listed = runs
+                return sweep.measured_so_far(here, runs)
+
+            with (
+                self.subTest(file.parent.name),
+                mock.patch.dict(os.environ, {"LAPSE_DATA": "/data", "LAPSE_PIECES": "/pieces"}),
+                mock.patch.multiple(sweep, main=read, table=collect),
+            ):
+                module(file).main()
+                results = file.parent / "results"
+                made = {path.stem for path in results.glob("*.md")}
+                self.assertLessEqual(made, set(written) | {"repeated"})
+                for name in made & set(written):
+                    self.assertEqual(written[name], (results / f"{name}.md").read_text(), name)
+                runs = {wanted.name: wanted for wanted in self.listed}
+                for path in results.glob("*.json"):
+                    if path.name != "repeated.json":
+                        wanted = runs.get(path.stem)
+                        self.assertTrue(wanted and sweep.measured_already(path, wanted), f"{path.name}: no run of the list has such settings")
+
+    def test_rl(self):
+        """Tables of agents, and each JSON is of a run in the list."""
+        figures, rl = module(HERE / "rl" / "figures.py"), module(HERE / "rl" / "run.py")
+        tables = "\n".join(figures.table(name) for name in figures.FIGURES)
+        self.assertEqual(tables, (HERE / "rl" / "results" / "table.md").read_text())
+        self.assertEqual(tables.count("\n| ") + 1 - 2, len(list((HERE / "rl" / "results").glob("*.json"))), "a run is in no table")
+        listed = {name.replace("/", "-"): (config, values) for name, config, values, *_ in rl.experiments()}
+        for path in (HERE / "rl" / "results").glob("*.json"):
+            result = json.loads(path.read_text())
+            self.assertEqual((result["config"], result["values"]), listed[path.stem], path.name)
+
+    def test_rl_keeps_results_without_their_runs(self):
+        rl, trained = module(HERE / "rl" / "run.py"), []
+        stop = lambda run, *_: trained.append(run.name) or sys.exit()
+        with tempfile.TemporaryDirectory() as runs, mock.patch.object(rl, "train", stop), contextlib.redirect_stdout(io.StringIO()) as said:
+            for only in ("portal/expire_span", "corridor/fixed_span_100-1"):
+                with mock.patch.object(sys, "argv", ["run.py", "--only", only, "--runs", runs]):
+                    rl.main()
+            self.assertEqual((trained, said.getvalue().count("its result is there, but not the run")), ([], 4))
+            with mock.patch.object(sys, "argv", ["run.py", "--only", "often_fixed_span_10-2", "--runs", runs]), self.assertRaises(SystemExit):
+                rl.main()
+            self.assertEqual(trained, ["often_fixed_span_10-2"])
+        of_another_length = [name for name, *wanted in rl.experiments() if rl.file_of(name).exists() and not rl.measured_already(name, *wanted)]
+        self.assertLessEqual(set(of_another_length), {"corridor/fixed_span_10-1"})  # docs/environments.md says so
 
     def test_answer_ages(self):
         """A part of a small world, simulated again; and ages counted by hand."""

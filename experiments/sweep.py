@@ -107,10 +107,18 @@ def summarise(run, wanted):
     } | ({"budgets": {name: found for name, found in budgets.items() if found}} if any(budgets.values()) else {})
 
 
+def with_effect(values):
+    """Without the settings of Expire-Span where another method is named."""
+    method = values.get("forgetting.method", "expire_span")
+    return {name: value for name, value in values.items() if method == "expire_span" or not name.startswith("expire_span.")}
+
+
 def measured_already(out, wanted):
-    known = json.loads(out.read_text()) if out.exists() else {}
-    same = [known.get(key, "") for key in ("config", "values", "begins_from")] == [wanted.config, wanted.values, wanted.begins_from]
-    return same and known["updates"] == wanted_updates(wanted)
+    if not out.exists():
+        return False
+    known = json.loads(out.read_text())
+    same = (known["config"], known.get("begins_from", "")) == (wanted.config, wanted.begins_from)
+    return same and with_effect(known["values"]) == with_effect(wanted.values) and known["updates"] == wanted_updates(wanted)
 
 
 def main(here, runs, description):
@@ -143,15 +151,25 @@ def main(here, runs, description):
         out.write_text(json.dumps(summarise(run, wanted), indent=1) + "\n")
     if arguments.list:
         sys.exit()
+    return measured_so_far(here, runs)
+
+
+def measured_so_far(here, runs):
+    """The results that are there, by name, in the order of the runs."""
     files = {wanted.name: here / "results" / f"{wanted.name}.json" for wanted in runs}
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
 
 
-def table(here, results, columns, name="table"):
-    """Writes results/NAME.md, a row for each result, and prints it. `columns`: heading -> what it shows of a result."""
+def as_table(results, columns):
+    """A row for each result. `columns`: heading -> what it shows of a result."""
     rows = [["run", *columns]] + [["---"] * (len(columns) + 1)]
     rows += [[name, *(show(result) for show in columns.values())] for name, result in results.items()]
-    text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def table(here, results, columns, name="table"):
+    """Writes results/NAME.md, and prints it."""
+    text = as_table(results, columns)
     (here / "results").mkdir(exist_ok=True)
     (here / "results" / f"{name}.md").write_text(text)
     print(text, end="")

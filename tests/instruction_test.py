@@ -7,7 +7,7 @@ import random
 import re
 import unittest
 
-from instruction_log import Checker, World, WrongLog, summary
+from instruction_log import Chances, Checker, World, WrongLog, summary
 from program import ROOT, ProgramTest
 
 VILLAGE = ROOT / "lapse" / "tasks" / "village.json"
@@ -22,6 +22,59 @@ def world(path):
     return World(json.loads(path.read_text()))
 
 
+def game(world, rounds, *, seed, ask=0.25, move=0.5, others_move=0.5, unseen_leap=0, target=None, way=None, shuffled=False):
+    """A log by the rules, or by others: `unseen_leap` is how often one that moves elsewhere comes from any room and says another;
+    `target` and `way` (an exit) choose in place of the draw; `shuffled`: turns in any order."""
+    draw, lines, agents = random.Random(seed), [], list(world.start)
+    target, way = target or draw.choice, way or draw.choice
+
+    def look():
+        if place[me] not in known:
+            lines.extend(world.looks[place[me]])
+        known.add(place[me])
+        if here := [a for a in agents if a != me and place[a] == place[me]]:
+            lines.append(f"People here : {' , '.join('the ' + a for a in here)} .")
+
+    def spoke(agent):
+        if agent == me:
+            for told, asker in tasks.items():
+                if place[told] == place[me]:
+                    del tasks[told]
+                    lines.append(f'You tell the {told} " {asker} wants to see you ! "')
+                    return True
+        elif place[agent] == place[me] and draw.random() < ask:
+            if free := [a for a in agents if place[a] != place[me] and a not in tasks]:
+                told = target(free)
+                tasks[told] = agent
+                lines.append(f'The {agent} says " can you tell the {told} that the {agent} wants to see them ? "')
+                return True
+        return False
+
+    for number in range(rounds):
+        if number % 100 == 0:
+            me, place, tasks, known = draw.choice(agents), dict(world.start), {}, set()
+            lines.append(f"You are the {me} in the {place[me]} .")
+            look()
+        lines.append("You overhear : x")
+        for agent in draw.sample(agents, len(agents)) if shuffled else agents:
+            if spoke(agent) or draw.random() >= (move if agent == me else others_move):
+                continue
+            origin = place[agent]
+            place[agent] = way(world.exits[origin])
+            if agent == me:
+                lines.append(f"You go to the {place[me]} .")
+                look()
+                continue
+            if origin != place[me] and draw.random() < unseen_leap:
+                place[agent] = draw.choice(list(world.exits))
+                origin = next(room for room, exits in world.exits.items() if place[me] in exits)
+            if origin == place[me]:
+                lines.append(f"The {agent} leaves for the {place[agent]} .")
+            elif place[agent] == place[me]:
+                lines.append(f"The {agent} arrives from the {origin} .")
+    return lines
+
+
 class LogTest(ProgramTest):
     def log(self, length, *settings, seed=1):
         """The whole lines of a log."""
@@ -29,6 +82,17 @@ class LogTest(ProgramTest):
         flags = [word for setting in sets for word in ("--set", setting)]
         shown = self.succeed("task", "show", "instruction", "--seed", seed, "--length", length, *flags).stdout
         return shown.splitlines()[:-1]
+
+    def marks(self):
+        """Settings with which a word of chatter begins every round (but for one in two million)."""
+        return f"chatter={self.write('word.txt', 'x')}", "chatter_words=1000000"
+
+    def check_chances(self, chances, lines):
+        chances.check(lines)
+        print({what: round(float(far), 1) for what, far in chances.deviations().items()})
+        self.assertEqual(chances.wrong(), {})
+        self.assertGreater(min(chances.trials[what][0] for what in ("another asks", "another leaves", "another arrives", "the viewpoint goes")), 500)
+        self.assertLessEqual({"rooms of arrivals", "exit of viewpoint", "exit of another", "target"}, set(chances.deviations()))
 
 
 class Village(LogTest):
@@ -50,12 +114,37 @@ class Village(LogTest):
                 self.assertRegex(f"{'one two three four five six seven , eight nine ten . ' * 5}", re.escape(line[15:]))
 
     def test_how_often_things_happen(self):
-        """With probability 1/2 the viewpoint goes where it has nothing to tell: as often as others leave it."""
-        lines = self.log(200000, "rounds=100")
-        count = {word: sum(line.startswith(word) for line in lines) for word in ("You are", "You go", "You tell")}
-        rounds = 100 * (count["You are"] - 1)
-        expected = (rounds - count["You tell"]) / 2
-        self.assertLess(abs(count["You go"] - expected), 4 * expected**0.5 + 100)
+        """Each chance of the rules, from logs of 3,800 rounds: four standard errors are 6 % of an expectation of 1,400 departures."""
+        for seed in (1, 2):
+            with self.subTest(seed=seed):
+                self.check_chances(Chances(world(VILLAGE)), self.log(100000, *self.marks(), seed=seed))
+
+    def test_other_rules_are_found(self):
+        """Logs that no line betrays, but for leaps: the game in Python passes, and not where its rules are changed."""
+        draw = random.Random(1)
+        first_more = lambda exits: exits[int(len(exits) * draw.random() ** 1.5)]
+        chances = Chances(world(VILLAGE)).check(game(world(VILLAGE), 3000, seed=1))
+        self.assertEqual(chances.wrong(), {})
+        changes = {
+            "asks half the time": ({"ask": 0.5}, "another asks"),
+            "asks a tenth of the time": ({"ask": 0.1}, "another asks"),
+            "others move nearly always": ({"others_move": 0.9}, "another leaves"),
+            "others move a little more": ({"others_move": 0.6}, "another leaves"),
+            "the viewpoint goes more": ({"move": 0.6}, "the viewpoint goes"),
+            "the first target": ({"target": lambda free: free[0]}, "target"),
+            "the first exit more often": ({"way": first_more}, "exit of another"),
+            "leaps of those who are not seen": ({"unseen_leap": 0.5}, "be here|been there|not seen"),
+            "turns in any order": ({"shuffled": True}, "be here|not the turn of"),
+        }
+        for name, (rules, expected) in changes.items():
+            with self.subTest(name):
+                changed = Chances(world(VILLAGE))
+                lines = game(world(VILLAGE), 3000, seed=1, **rules)
+                if "|" in expected:
+                    with self.assertRaisesRegex(WrongLog, expected):
+                        changed.check(lines)
+                else:
+                    self.assertIn(expected, changed.check(lines).wrong())
 
     def test_seeds(self):
         self.assertEqual(self.log(2000, seed=4), self.log(2000, seed=4))
@@ -121,6 +210,9 @@ class Light(LogTest):
         print(figures)
         self.assertLess(abs(figures["mean"] - 950), 90)
         self.assertGreater(figures["executions"], 1000)
+
+    def test_how_often_things_happen(self):
+        self.check_chances(Chances(world(LIGHT)), self.log(150000, f"world={LIGHT}", *self.marks()))
 
 
 class Show(ProgramTest):

@@ -43,7 +43,7 @@ ADAPTIVE = {
     "train": {"batch": 4, "parts": 2},
 }
 
-# Every method that is trained, with spans that end within these runs.
+# Every method that forgets in training, with spans that end within these runs (same_run_test.py compares the program's list).
 METHODS = {
     "fixed_span": {"fixed_span": {"max_span": 12}},
     "adaptive_span": {"adaptive_span": {"max_span": 24, "ramp": 4}},
@@ -52,7 +52,10 @@ METHODS = {
     "selective_attention": {"selective_attention": {"memory_loss": 0.1}},
     "local_global": {"local_global": {"every": 2, "window": 4}},
     "strided": {},
+    "local": {"local": {"window": 12}},
+    "sink_window": {"sink_window": {"sinks": 2, "window": 8}},
 }
+AFTER_TRAINING = {"h2o", "tova"}  # in training these keep all of the newest L
 
 
 def recorded(run):

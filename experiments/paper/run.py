@@ -2,7 +2,7 @@
 """Asks `lapse train --dry-run` of each row of rows.toml what it takes; experiments/paper/run.sh calls it.
 
     .venv/bin/python experiments/paper/run.py [MODEL...]         # only rows whose model begins so; default: all
-    .venv/bin/python experiments/paper/run.py --toml FOLDER      # each row as a file for `lapse train`
+    .venv/bin/python experiments/paper/run.py --toml FOLDER      # each row as a file for `lapse train`; with LAPSE_DATA=DIR its texts are named
 
 Each row's answer is kept in runs/paper; once there is one of every row, results/results.json and the table are written."""
 
@@ -96,11 +96,27 @@ def file_of(row):
     return RUNS / f"{name_of(row)}.json"
 
 
-def write_tomls(program, folder):
-    """Each row as a file: its preset, with the row's values."""
+def texts_of(preset, data, folder):
+    """What a preset's files are in the folder `data`: the paper's own where they are all there, else what stands in for them (rows.toml)."""
+    named = [value.split("=", 1) for value in PAPER["presets"][preset]["here"]]
+    config = tomllib.loads((ROOT / "examples" / f"{preset}.toml").read_text())
+    own = {key: config[key.split(".")[0]][key.split(".")[1]] for key, value in named if not value.isdigit()}
+    own = {key: data / pathlib.Path(path).relative_to("data") for key, path in own.items()}
+    if all(path.exists() for path in own.values()):
+        return [f"{key}={path}" for key, path in own.items()]
+    print(f"{preset}: {', '.join(str(path) for path in own.values() if not path.exists())}: not there; other texts stand in", file=sys.stderr)
+    words = folder / "words.txt"
+    if any("{words}" in value for _, value in named) and not words.exists():
+        write_words(words)
+    return [f"{key}={value.format(data=data, words=words)}" for key, value in named if key in own]
+
+
+def write_tomls(program, folder, data=None):
+    """Each row as a file: its preset, with the row's values. `data`: where its texts are; else their names are the preset's."""
     folder.mkdir(parents=True, exist_ok=True)
+    texts = {preset: texts_of(preset, data.resolve(), folder.resolve()) if data else [] for preset in PAPER["presets"]}
     for row in ROWS:
-        sets = [word for value in row["set"] for word in ("--set", value)]
+        sets = [word for value in [*texts[row["preset"]], *row["set"]] for word in ("--set", value)]
         out = folder / f"{name_of(row)}.toml"
         subprocess.run([program, "init", row["preset"], *sets, "-o", out], check=True)
         print(out)
@@ -108,7 +124,10 @@ def write_tomls(program, folder):
 
 def main():
     if sys.argv[1:2] == ["--toml"]:
-        write_tomls(ROOT / "build" / "release" / "lapse", pathlib.Path(*sys.argv[2:3]))
+        if len(sys.argv) != 3:
+            sys.exit(__doc__)
+        data = os.environ.get("LAPSE_DATA")
+        write_tomls(ROOT / "build" / "release" / "lapse", pathlib.Path(sys.argv[2]), pathlib.Path(data) if data else None)
         return
     RUNS.mkdir(parents=True, exist_ok=True)
     for row in ROWS:

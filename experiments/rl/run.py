@@ -116,6 +116,19 @@ def summarise(run, key, mark):
     return result
 
 
+def file_of(name):
+    return HERE / "results" / f"{name.replace('/', '-')}.json"
+
+
+def measured_already(name, config, values, steps, mark):
+    """Whether the result of a run with these settings is there, and was made at its end."""
+    if not file_of(name).exists():
+        return False
+    known = json.loads(file_of(name).read_text())
+    same = {"config": config, "values": values}.items() <= known.items()
+    return same and (known["steps"] >= 0.99 * steps or (mark is not None and known["ended_by"] != "its number of steps"))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="experiments whose name contains this")
@@ -128,11 +141,16 @@ def main():
         run, key = arguments.runs / name, "rooms" if name.startswith("portal") else "success"
         if arguments.list:
             lines = train_lines(run)
-            print(f"{name:32}", f"{lines[-1]['update'] * steps_of(run) / 1e6:.1f} M steps, {key} {recent(run, key)}" if lines else "not begun")
+            known = ", its result is there" if measured_already(name, config, values, steps, mark) else ""
+            begun = f"{lines[-1]['update'] * steps_of(run) / 1e6:.1f} M steps, {key} {recent(run, key)}" if lines else "not begun"
+            print(f"{name:32}", begun + known)
+            continue
+        out = file_of(name)
+        if not run.exists() and measured_already(name, config, values, steps, mark):
+            print(f"{name}: its result is there, but not the run; remove {out.relative_to(ROOT)} to make both anew")
             continue
         train(run, config, values, steps, mark, key)
         result = {"config": config, "values": values} | summarise(run, key, mark)
-        out = HERE / "results" / f"{name.replace('/', '-')}.json"
         out.parent.mkdir(exist_ok=True)
         out.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -122,7 +122,7 @@ TEST(Portal, PaperStepsSufficeForMostRooms) {
     sum += played.score;
   }
   RecordProperty("rooms", std::to_string(sum / 1000));
-  EXPECT_NEAR(sum / 1000, 35, 2);
+  EXPECT_NEAR(sum / 1000, 34.9, 0.05) << "docs/environments.md quotes it";
 }
 
 TEST(TMaze, IsSolvedByRememberingTheGoal) {
