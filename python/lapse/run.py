@@ -124,6 +124,10 @@ class Transformer(nn.Module):
                     f"lapse: this model reads windows of at most {len(self.position)} tokens; begin a new memory"
                 )
             h = h + self.position[memory.seen : end]
+        u = torch.rand(()).item() if self.training else None
+        for attention in self.attentions():
+            if isinstance(attention, ExpireSpanAttention):
+                attention.uniform = u
         for layer, own in zip(self.layers, memory.layers):
             h = layer(h, own, position)
         memory.seen += tokens.shape[1]

@@ -176,6 +176,8 @@ class Gradients(unittest.TestCase):
             self.assertEqual(memory.rows().tolist(), [60])
         differ = [not torch.allclose(y[:, -1], whole[:, -1], atol=1e-5) for y in outs]
         self.assertTrue(any(differ) and len({y[0, -1, 0].item() for y in outs}) > 2)
+        layer.uniform = 1.0  # cuts nothing
+        torch.testing.assert_close(layer(x)[0], whole)
 
 
 class Learning(unittest.TestCase):

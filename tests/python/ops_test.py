@@ -248,6 +248,16 @@ class Selective(unittest.TestCase):
         torch.testing.assert_close(torch.cat([early.out, late.out], 1), whole.out, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(late.masking, whole.masking, rtol=1e-9, atol=1e-12)
 
+    def test_pruning_sees_the_bias_by_age(self):
+        """S comes from logits with their bias: one that lets rows of age 3 and more alone be masked makes the oldest go."""
+        q, k, first = draw(1, 30, H, D, seed=5), draw(1, 30, G, D, seed=6), torch.arange(30)[None] == 0
+        bias = torch.tensor([-99.0] * 3 + [99.0], dtype=q.dtype).expand(H, 4)
+        got = ops.selective_prune(q, k, budget=5, first=first, age_bias=bias)
+        self.assertEqual(got[0, 1:26].tolist(), list(range(5, 30)))
+        self.assertFalse(torch.equal(got, ops.selective_prune(q, k, budget=5, first=first)))
+        later = ops.selective_prune(q, k, budget=5, first=first, age_bias=bias[:, 1:], bias_age=1)
+        self.assertTrue(torch.equal(got, later))
+
     def test_packed_is_each_sample_alone(self):
         cu = torch.tensor([0, 3, 4, 9])
         q, k, v = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)

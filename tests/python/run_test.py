@@ -166,6 +166,15 @@ class Load(program.ProgramTest):
         self.assertTrue(all(p.grad is not None for p in model.parameters()))
         self.assertLess(sum(losses[-20:]), sum(losses[:20]) * 0.9)
 
+    def test_all_layers_drop_alike(self):
+        """One u a block, as in the run itself (expire_span.random_drop)."""
+        model = lapse.load(self.train(METHOD("expire_span", random_drop=True), "drop")).train()
+        drawn = []
+        for _ in range(3):
+            model(torch.zeros(1, 4, dtype=torch.long))
+            drawn.append({attention.uniform for attention in model.attentions()})
+        self.assertTrue(all(len(each) == 1 and 0 <= min(each) < 1 for each in drawn) and len(set.union(*drawn)) == 3)
+
     def test_short_names_are_the_long_ones(self):
         run = self.train(METHOD("fixed_span", max_span=30))
         with self.assertRaisesRegex(ValueError, "cannot be read with selective_attention, which must be trained"):

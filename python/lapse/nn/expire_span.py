@@ -17,8 +17,9 @@ class ExpireSpanAttention(ForgettingAttention):
     streams.
 
     max_span, ramp: L and R in timesteps. divisor: c; divide: "input" divides w x alone, "all" also b. initial_fraction:
-    spans begin at p L. random_drop: in training all spans are read as if cut at u L, one u from U(0, 1) per layer and block
-    (Sec. 4.2); rows are deleted by their whole spans.
+    spans begin at p L. random_drop: in training all spans are read as if cut at u L, one u from U(0, 1) per block (Sec. 4.2);
+    rows are deleted by their whole spans. A layer draws its own u unless `uniform` is set: the paper's is the same for all
+    layers, as `lapse.load` has it.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ExpireSpanAttention(ForgettingAttention):
             raise ValueError(f'lapse: divide must be "input" or "all", got {divide!r}')
         self.max_span, self.ramp, self.loss = max_span, float(ramp), loss
         self.divisor, self.shift, self.random_drop = divisor, (1 / divisor if divide == "all" else 1.0), random_drop
+        self.uniform: float | None = None
         self.loss_at = "ramp"  # where rows cost; lapse.load knows runs with another
         self.span_weight = nn.Parameter(torch.zeros(width))
         odds = math.log(initial_fraction / (1 - initial_fraction))
@@ -56,7 +58,8 @@ class ExpireSpanAttention(ForgettingAttention):
 
     def learning_rule(self) -> Method:
         dropped = self.training and self.random_drop and torch.is_grad_enabled()
-        return RowSpans(self.ramp, cut=torch.rand(()).item() * self.max_span if dropped else None)
+        u = torch.rand(()).item() if self.uniform is None else self.uniform
+        return RowSpans(self.ramp, cut=u * self.max_span if dropped else None)
 
     def describe(self, x: Tensor) -> dict[str, Tensor]:
         return {"span": self.spans(x)}
