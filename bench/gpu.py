@@ -18,6 +18,7 @@ needs more memory than there is, that is a line alone.
 """
 
 import argparse
+import datetime
 import json
 import pathlib
 import signal
@@ -30,6 +31,7 @@ from gpu_formulas import DEVICE, RAMP, ROOT, SMOKE, eager_masking, eager_ramp, e
 import gpu_jobs
 import gpu_step
 import gpu_tiles
+import machine
 import torch
 import triton
 from gpu_jobs import Job
@@ -323,6 +325,7 @@ def main():
     begin = time.time()
     card = "interpreter" if SMOKE else torch.cuda.get_device_name()
     info = {"card": card, "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "flex": "Triton"}
+    info |= {"date": datetime.date.today().isoformat(), "commit": machine.commit()}
     print(", ".join(f"{n} {x}" for n, x in info.items()), flush=True)
     given = [x for name in ("only", "flex") if getattr(options, name) is not None for x in (f"--{name}", *map(str, listed(getattr(options, name))))]
     try:

@@ -7,12 +7,15 @@ updates, in bfloat16, one stream, the first steps included.
 LAPSE names the program, if not build/release/lapse. --quick: a small model and few tokens, to see that this works."""
 
 import argparse
+import datetime
 import json
 import os
 import pathlib
 import random
 import subprocess
 import tempfile
+
+import machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse")
@@ -51,7 +54,8 @@ def card(device):
     import triton
 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else device
-    return {"card": name, "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda}
+    return {"card": name, "torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda,
+            "date": datetime.date.today().isoformat(), "commit": machine.commit()}  # fmt: skip
 
 
 def main():

@@ -4,12 +4,16 @@ import datetime
 import importlib.metadata
 import pathlib
 import re
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 def commit():
+    """Of a checkout; a copy of the sources has none."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return "unknown"
     return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 

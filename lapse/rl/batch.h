@@ -5,8 +5,7 @@
 //     void begin(const Rules&, Random&);                      // the only place that draws
 //     StepResult step(const Rules&, int32_t action);          // where it says `end`, begin follows at once
 //     void observe(const Rules&, WordWriter&) const;          // at most shape.most_words words, in ascending order
-//     template <class V> void visit(const Rules&, V&& value); // value(what, number, low, high) for each of its
-//     numbers;
+//     template <class V> void visit(const Rules&, V&& value); // value(what, number, low, high) for each number;
 //                                                             // bounds may depend on numbers visited before
 //     std::string draw(const Rules&) const;
 //     static std::string legend(const Rules&);

@@ -86,14 +86,14 @@ class Threads : public httplib::TaskQueue {
   void enqueue(std::function<void()> work) override {
     if (open_ >= most_) return refuse(work);
     ++open_;
+    const auto one = [this, work] {  // a copy: where no thread starts, it is still needed
+      attempt(work);
+      const std::lock_guard lock(mutex_);
+      --open_;
+      none_.notify_all();
+    };
     try {
-      std::thread([this, work] {  // a copy: below it may still be needed
-        work();
-        const std::lock_guard lock(mutex_);
-        --open_;
-        none_.notify_all();
-      })
-          .detach();
+      std::thread(one).detach();
     } catch (const std::system_error&) {  // no more threads
       --open_;
       refuse(work);
@@ -107,8 +107,15 @@ class Threads : public httplib::TaskQueue {
  private:
   static void refuse(const std::function<void()>& work) {
     refusing = true;
-    work();
+    attempt(work);
     refusing = false;
+  }
+  /// Where memory is short, this connection is lost, and the server goes on.
+  static void attempt(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception&) {
+    }
   }
 
   int64_t most_;

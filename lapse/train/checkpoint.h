@@ -5,8 +5,7 @@
 //   memory.PART.clock, memory.PART.LAYER.offsets, memory.PART.LAYER.COLUMN
 //   feed.NAME                  where the feed is (Feed::tensors)
 //   metadata                   lapse.format, config (TOML), vocabulary (JSON), state (JSON: update, data position,
-//   random
-//                              counters, sums of the metrics, validation history)
+//                              random counters, sums of the metrics, validation history)
 #pragma once
 
 #include <memory>

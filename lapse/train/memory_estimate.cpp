@@ -28,9 +28,8 @@ double moments(const OptimiserConfig& optimiser) {
 ///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
 ///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward
 ///   gradients  of one layer's rows
-///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each of
-///   the
-///              others
+///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each
+///              decoder layer
 ///   outputs    K · Output::computed: logits, probabilities, gradients. A task that reads no text scores so few targets
 ///
 /// Attention keeps nothing of queries × rows.
