@@ -31,7 +31,7 @@ class Function : public torch::autograd::Function<Function> {
     TORCH_CHECK(!at::GradMode::is_enabled(), kept.name, ": has no second derivatives (create_graph)");
     Received received{std::move(gradients), context->get_saved_variables(), {}};
     size_t given = 0;
-    for (const bool defined : kept.defined) received.wanted.push_back(defined && context->needs_input_grad(given++));
+    for (const bool defined : kept.defined) received.needed.push_back(defined && context->needs_input_grad(given++));
     const variable_list all = below_autograd([&] { return kept.backward(received); });
     variable_list result;
     for (size_t i = 0; i < kept.defined.size(); ++i)

@@ -14,13 +14,13 @@ namespace lapse {
 struct Received {
   std::vector<at::Tensor> gradients;  ///< of each output; zeros where nothing depends on it
   std::vector<at::Tensor> saved;      ///< what OwnGradient::saved was
-  std::vector<bool> wanted;           ///< of each input: whether its gradient is of use
+  std::vector<bool> needed;           ///< of each input: whether its gradient is of use
 };
 
 struct OwnGradient {
   const char* name;               ///< of the operator, for messages
   std::vector<at::Tensor> saved;  ///< inputs, outputs, and others: what the backward pass reads; may be undefined
-  /// The gradient of each input, undefined where there is none or it is not wanted. Runs below autograd: there are no
+  /// The gradient of each input, undefined where there is none or it is not needed. Runs below autograd: there are no
   /// second derivatives, and a backward pass with create_graph is refused.
   std::function<std::vector<at::Tensor>(const Received&)> backward;
 };

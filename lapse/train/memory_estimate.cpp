@@ -8,6 +8,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/model/transformer.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/train/optimiser.h"
 #include "lapse/train/shares.h"
 
 namespace lapse {
@@ -15,12 +16,6 @@ namespace {
 
 constexpr double kFloat = 4;        // bytes
 constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
-
-/// How many tensors as large as the parameters the optimiser keeps.
-double moments(const OptimiserConfig& optimiser) {
-  if (optimiser.name == "sgd") return optimiser.momentum > 0 ? 1 : 0;
-  return optimiser.name == "rmsprop" ? 1 : 2;
-}
 
 /// What an update needs beside the weights, with `old` rows of earlier blocks for each stream in each layer:
 ///
@@ -66,7 +61,8 @@ MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, cons
   const ModelShape shape = shape_of(config.model, config.train.block);
   MemoryEstimate estimate;
   estimate.parameters = count_parameters(config.model, config.method(), ends, config.train.block);
-  estimate.weights = kFloat * static_cast<double>(estimate.parameters) * (2 + moments(config.optimiser));
+  estimate.weights =
+      kFloat * static_cast<double>(estimate.parameters) * (2 + static_cast<double>(slots_of(config.optimiser).size()));
   const auto first = static_cast<double>(config.method().initial_rows(shape));
   const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
   const double fixed = kProcess + estimate.weights;

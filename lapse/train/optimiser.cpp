@@ -19,13 +19,16 @@ double learning_rate(const OptimiserConfig& config, int64_t n, int64_t total) {
   return config.rate * 0.5 * (1 + std::cos(std::numbers::pi * std::min(1.0, progress)));
 }
 
+std::vector<std::string> slots_of(const OptimiserConfig& config) {
+  if (config.name == "adam" || config.name == "adamw") return {"exp_avg", "exp_avg_sq"};
+  if (config.name == "rmsprop") return {"square_avg"};
+  if (config.name == "sgd" && config.momentum > 0) return {"momentum"};
+  return {};
+}
+
 Optimiser::Optimiser(const OptimiserConfig& config, NamedTensors parameters)
     : config_(config), parameters_(std::move(parameters)) {
-  std::vector<const char*> names;
-  if (config.name == "adam" || config.name == "adamw") names = {"exp_avg", "exp_avg_sq"};
-  if (config.name == "rmsprop") names = {"square_avg"};
-  if (config.name == "sgd" && config.momentum > 0) names = {"momentum"};
-  for (const char* name : names)
+  for (const auto& name : slots_of(config))
     for (const auto& [_, parameter] : parameters_) slots_[name].push_back(at::zeros_like(*parameter));
   lay_out_gradients();
 }

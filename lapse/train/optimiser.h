@@ -16,6 +16,9 @@ namespace lapse {
 /// The rate of update n = 1, 2, ..., total: linear warm-up, then constant or a half cosine to 0.
 double learning_rate(const OptimiserConfig& config, int64_t n, int64_t total);
 
+/// Names of what it keeps for each parameter, each as large as that.
+std::vector<std::string> slots_of(const OptimiserConfig& config);
+
 class Optimiser {
  public:
   Optimiser(const OptimiserConfig& config, NamedTensors parameters);

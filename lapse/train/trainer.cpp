@@ -211,8 +211,8 @@ void begin_run(const Config& config, const fs::path& folder, const std::function
   Run(config, solo(), open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
 }
 
-Outcome train(const Config& wanted, const fs::path& folder, const TrainerOptions& options) {
-  Config config = wanted;
+Outcome train(const Config& given, const fs::path& folder, const TrainerOptions& options) {
+  Config config = given;
   require_trainable_here(config);
   use_threads(config.train.threads);
   std::optional<RunLock> lock;

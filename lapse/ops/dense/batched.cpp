@@ -32,8 +32,8 @@ Tensor products(const Tensor& a, const Tensor& b) {
 std::vector<Tensor> gradients(const Received& r) {
   const auto turned = [](const Tensor& x) { return x.transpose(-1, -2); };
   const Tensor& dy = r.gradients[0];
-  return {r.wanted[0] ? products(dy, turned(r.saved[1])) : Tensor(),
-          r.wanted[1] ? products(turned(r.saved[0]), dy) : Tensor()};
+  return {r.needed[0] ? products(dy, turned(r.saved[1])) : Tensor(),
+          r.needed[1] ? products(turned(r.saved[0]), dy) : Tensor()};
 }
 
 }  // namespace

@@ -69,12 +69,12 @@ Tensor gradient_of_x(const Tensors& dy, const Tensors& weights, int64_t k, const
   return dx;
 }
 
-/// dy^T x for each dy that is wanted. One of the operands must be turned: x once for all, or each dy, whichever has
-/// fewer columns (wanted or not, so that the sums do not depend on it).
+/// dy^T x for each dy that is needed. One of the operands must be turned: x once for all, or each dy, whichever has
+/// fewer columns (needed or not, so that the sums do not depend on it).
 template <class T>
-Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& wanted, const Tensor& x) {
+Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& needed, const Tensor& x) {
   Tensors dw(dy.size());
-  if (std::none_of(wanted.begin(), wanted.end(), [](bool one) { return one; })) return dw;
+  if (std::none_of(needed.begin(), needed.end(), [](bool one) { return one; })) return dw;
   const int64_t m = x.size(0), k = x.size(1);
   int64_t columns = 0;
   for (const auto& each : dy) columns += each.size(1);
@@ -91,7 +91,7 @@ Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& wanted,
     return y;
   };
   for (size_t i = 0; i < dy.size(); ++i) {
-    if (!wanted[i]) continue;
+    if (!needed[i]) continue;
     const auto* grad = dy[i].const_data_ptr<float>();
     const int64_t n = dy[i].size(1);
     dw[i] = turned ? product(*turned, k, Panels<T>(grad, n, m, n, false)).t().contiguous()
@@ -119,15 +119,15 @@ std::vector<int64_t> columns_of(const Tensors& weights) {
   return n;
 }
 
-/// By narrow_gradients, those that are wanted: of x to result[0], of the bias to result[1], then of the weights.
+/// By narrow_gradients, those that are needed: of x to result[0], of the bias to result[1], then of the weights.
 void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const Tensors& weights, const Tensors& dy,
-                     const std::vector<bool>& wanted, bool of_x, bool of_bias, std::vector<RowRange> rows,
+                     const std::vector<bool>& needed, bool of_x, bool of_bias, std::vector<RowRange> rows,
                      Tensors& result) {
   NarrowLayer layer{.x = x.const_data_ptr<float>(), .m = x.size(0), .k = x.size(1), .rows = std::move(rows)};
   for (size_t i = 0; i < weights.size(); ++i) {
-    if (wanted[i]) result[2 + i] = at::empty_like(weights[i]);
+    if (needed[i]) result[2 + i] = at::empty_like(weights[i]);
     layer.products.push_back({dy[i].const_data_ptr<float>(), weights[i].const_data_ptr<float>(), weights[i].size(0),
-                              wanted[i] ? result[2 + i].mutable_data_ptr<float>() : nullptr});
+                              needed[i] ? result[2 + i].mutable_data_ptr<float>() : nullptr});
   }
   if (y.defined()) layer.relu = y.const_data_ptr<float>();
   if (of_x) layer.dx = (result[0] = at::empty_like(x)).mutable_data_ptr<float>();
@@ -152,11 +152,11 @@ Tensors gradients(const Received& r, std::vector<RowRange> rows) {
   Tensors dy, result(2 + weights.size());
   for (const auto& gradient : r.gradients) dy.push_back(gradient.contiguous());
   if (rows.empty()) rows.push_back({0, m});
-  const std::vector<bool> wanted(r.wanted.begin() + 2, r.wanted.end());
-  const bool of_x = r.wanted[0], of_bias = r.wanted[1];
+  const std::vector<bool> needed(r.needed.begin() + 2, r.needed.end());
+  const bool of_x = r.needed[0], of_bias = r.needed[1];
   if constexpr (std::is_same_v<T, float>)
     if (narrow(m, k, columns_of(weights))) {
-      narrow_backward(x, bias, y, weights, dy, wanted, of_x, of_bias, std::move(rows), result);
+      narrow_backward(x, bias, y, weights, dy, needed, of_x, of_bias, std::move(rows), result);
       return result;
     }
   if (y.defined()) dy[0] = through_relu(dy[0], y);
@@ -165,7 +165,7 @@ Tensors gradients(const Received& r, std::vector<RowRange> rows) {
     result[1] = at::empty_like(bias);
     column_sums(dy[0].const_data_ptr<float>(), m, dy[0].size(1), result[1].mutable_data_ptr<float>());
   }
-  const auto dw = gradients_of_weights<T>(dy, wanted, x);
+  const auto dw = gradients_of_weights<T>(dy, needed, x);
   std::copy(dw.begin(), dw.end(), result.begin() + 2);
   return result;
 }

@@ -177,7 +177,7 @@ TEST(Linear, NarrowGradientsAgreeWithFloat64OnAnyNumberOfThreads) {
       for (const auto& [begin, end] : c.options.gradient_rows)
         EXPECT_TRUE(given[first].tensor.slice(0, begin, end).equal(whole[first].tensor.slice(0, begin, end)));
       const Tensor outside = given[first].tensor.slice(0, 640);
-      EXPECT_TRUE(outside.equal(at::zeros_like(outside)));  // no tile of 64 rows there has one that is wanted
+      EXPECT_TRUE(outside.equal(at::zeros_like(outside)));  // no tile of 64 rows there has one that is needed
     }
 }
 

@@ -13,7 +13,7 @@ struct NarrowProduct {
   const float* dy;      ///< [m][n]
   const float* weight;  ///< [n][k]
   int64_t n;
-  float* dweight;  ///< [n][k], or null: not wanted
+  float* dweight;  ///< [n][k], or null: not needed
 };
 
 struct NarrowLayer {
@@ -22,7 +22,7 @@ struct NarrowLayer {
   std::vector<NarrowProduct> products;
   const float* relu = nullptr;  ///< y = max(0, ...) of the only product, or null: no relu
   float* dx = nullptr;          ///< [m][k], or null
-  std::vector<RowRange> rows;   ///< where dx is wanted; elsewhere it is 0 or the true one
+  std::vector<RowRange> rows;   ///< where dx is needed; elsewhere it is 0 or the true one
   float* dbias = nullptr;       ///< [n] of the only product, or null
 };
 

@@ -18,7 +18,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 
 std::vector<Tensor> gradients(const Received& r) {
   const Tensor dy = rounded(r.gradients[0]);
-  return {r.wanted[0] ? product(dy, r.saved[1]) : Tensor(), r.wanted[1] ? product(dy.t(), r.saved[0]) : Tensor()};
+  return {r.needed[0] ? product(dy, r.saved[1]) : Tensor(), r.needed[1] ? product(dy.t(), r.saved[0]) : Tensor()};
 }
 
 }  // namespace
