@@ -30,7 +30,8 @@ class FixedSpanOptions : public MethodOptions {
 
   Fields fields() override {
     return {field("max_span", max_span,
-                  "L: how many of the newest timesteps a query reads, beside its own with model.attend_self; ages 1 ... L have a position "
+                  "L: how many of the newest timesteps a query reads, beside its own with model.attend_self; ages 1 "
+                  "... L have a position "
                   "embedding")
                 .in(1, 1 << 24)
                 .unit("timesteps"),
