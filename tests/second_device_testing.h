@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "lapse/model/transformer_testing.h"
-#include "lapse/ops/aten.h"
 #include "lapse/ops/second_device_testing.h"
 #include "lapse/train/learner.h"
 

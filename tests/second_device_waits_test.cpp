@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lapse/core/testing.h"
+#include "lapse/ops/aten.h"
 #include "lapse/read/generator.h"
 #include "lapse/train/metrics.h"
 #include "tests/second_device_testing.h"
