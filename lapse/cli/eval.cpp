@@ -154,10 +154,11 @@ int run(const Command& verb, const Arguments& arguments) {
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.evaluated());
   const auto blocks = blocks_of(*source, arguments, streams, block);
   const auto other = other_reading(arguments, reader, block);
-  const auto report = token_report(arguments, reader, *source);
   Group& group = join_group(kPatience);
+  if ((!arguments.losses.empty() || !arguments.against.empty()) && !group.alone())
+    fail("--losses and --against read in one process; start this one without torchrun");
+  const auto report = token_report(arguments, reader, *source);
   catch_interrupts();
-  if (report && !group.alone()) fail("--losses and --against read in one process; start this one without torchrun");
   EvaluationOptions options{.parts = group.size(), .group = group};
   Progress progress("eval", "block", 0, 0, arguments.json || !group.first());
   options.progress = [&](int64_t done, int64_t total, const Score& score) {

@@ -134,15 +134,17 @@ fs::path partial_of(const fs::path& target) { return target.string() + ".partial
 // The empty file beside `target`, locked: of two that write one file the second is refused.
 int open_partial(const fs::path& target) {
   const fs::path path = partial_of(target);
-  while (true) {
+  for (int tries = 1;; ++tries) {
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!file.ok()) return -1;
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // some file systems have no locks
       fail(fmt::format("cannot write '{}': another process is writing it", target.string()));
     struct stat ours, now;
     if (::fstat(file.get(), &ours) != 0) return -1;
-    // The file may have been renamed or removed before the lock was ours; then it is another's.
-    if (::stat(path.c_str(), &now) != 0 || ours.st_ino != now.st_ino || ours.st_dev != now.st_dev) continue;
+    // The file may have been renamed or removed before the lock was ours; then it is another's. Not for ever: some file
+    // systems number files anew.
+    const bool same = ::stat(path.c_str(), &now) == 0 && ours.st_ino == now.st_ino && ours.st_dev == now.st_dev;
+    if (!same && tries < 100) continue;
     if (::ftruncate(file.get(), 0) != 0) return -1;
     return file.release();
   }

@@ -94,7 +94,7 @@ class Threads : public httplib::TaskQueue {
     };
     try {
       std::thread(one).detach();
-    } catch (const std::system_error&) {  // no more threads
+    } catch (const std::exception&) {  // no more threads, or no memory for one
       --open_;
       refuse(work);
     }
