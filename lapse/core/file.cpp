@@ -131,7 +131,7 @@ class Partial {
 
 fs::path partial_of(const fs::path& target) { return target.string() + ".partial"; }
 
-// The empty file beside `target`, locked: of two that write one file the second is refused.
+// The file beside `target`, locked: of two that write one file the second is refused.
 int open_partial(const fs::path& target) {
   const fs::path path = partial_of(target);
   for (int tries = 1;; ++tries) {
@@ -140,13 +140,11 @@ int open_partial(const fs::path& target) {
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // some file systems have no locks
       fail(fmt::format("cannot write '{}': another process is writing it", target.string()));
     struct stat ours, now;
-    if (::fstat(file.get(), &ours) != 0) return -1;
     // The file may have been renamed or removed before the lock was ours; then it is another's. Not for ever: some file
     // systems number files anew.
-    const bool same = ::stat(path.c_str(), &now) == 0 && ours.st_ino == now.st_ino && ours.st_dev == now.st_dev;
-    if (!same && tries < 100) continue;
-    if (::ftruncate(file.get(), 0) != 0) return -1;
-    return file.release();
+    const bool same = ::fstat(file.get(), &ours) == 0 && ::stat(path.c_str(), &now) == 0 && ours.st_ino == now.st_ino &&
+                      ours.st_dev == now.st_dev;
+    if (same || tries == 100) return file.release();
   }
 }
 
@@ -229,6 +227,7 @@ struct FileWriter::State {
     file.emplace(whole ? open_partial(target) : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!file->ok()) fail_on("write", path, errno);
     if (whole) partial.emplace(partial_of(target));
+    if (partial && ::ftruncate(file->get(), 0) != 0) fail_on("write", path, errno);  // what a crash has left
     buffer.emplace(file->get());
     stream.rdbuf(&*buffer);
     stream.clear();
