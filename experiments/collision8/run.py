@@ -40,6 +40,7 @@ def runs():
         for name, values in {
             "expire_span_512": {"expire_span.max_span": 512} | SHORT_RAMP,
             "fixed_span_128": fixed(128),
+            "fixed_span_192": fixed(192),
             "adaptive_span_512": adaptive(512, 16, **{"adaptive_span.initial_fraction": 0.1}),
             "fixed_span_32": fixed(32),
             "fixed_span_512": fixed(512),
