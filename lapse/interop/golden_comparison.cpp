@@ -37,8 +37,9 @@ std::vector<GoldenError> GoldenComparison::errors() const {
   for (const Entry& entry : entries_) most[entry.what] = std::max(most[entry.what], entry.largest);
   std::vector<GoldenError> all;
   for (const Entry& entry : entries_) {
-    const double least = std::max(entry.largest, kSmall * most[entry.what]);
-    const double error = least > 0 ? entry.difference / least : entry.difference;
+    const bool zero = entry.largest <= kRounding * most[entry.what];
+    const double size = zero ? most[entry.what] : entry.largest;
+    const double error = size > 0 ? entry.difference / size : entry.difference;
     auto found = std::ranges::find(all, entry.what, &GoldenError::what);
     if (found == all.end()) found = all.insert(all.end(), GoldenError{entry.what, -1, "", 0});
     ++found->tensors;

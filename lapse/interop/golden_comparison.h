@@ -17,11 +17,11 @@ class GoldenComparison {
  public:
   void compare(const std::string& what, const std::string& tensor, const at::Tensor& ours, const at::Tensor& theirs);
   void add(const std::string& what, const std::string& tensor, double error);
-  /// The largest of each kind. Errors are relative to the tensor's largest absolute value; or to kSmall of that of all
-  /// tensors of its kind, if this is more: where a gradient is 0 but for rounding, both sides hold rounding alone.
+  /// The largest of each kind. Errors are relative to the tensor's largest absolute value. Where the file has 0 but for
+  /// float64's rounding, beside the largest tensor of its kind, they are relative to that one's.
   std::vector<GoldenError> errors() const;
 
-  constexpr static double kSmall = 1e-3;
+  constexpr static double kRounding = 1e-14;
 
  private:
   struct Entry {

@@ -36,6 +36,9 @@ TEST(GoldenComparison, RoundingAloneIsNoError) {
   comparison.compare("grad", "nothing", at::full({2}, 3e-17, at::kDouble), at::full({2}, -1e-17, at::kDouble));
   comparison.compare("grad", "large", at::full({2}, 4., at::kDouble), at::full({2}, 4., at::kDouble));
   EXPECT_LT(comparison.errors()[0].error, 1e-13);
+  // A gradient that is small is compared with itself, as that of spans with a small alpha is.
+  comparison.compare("grad", "spans", at::full({2}, 2e-10, at::kDouble), at::full({2}, 1e-10, at::kDouble));
+  EXPECT_NEAR(comparison.errors()[0].error, 1, 1e-9);
 }
 
 }  // namespace
