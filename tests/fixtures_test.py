@@ -1,4 +1,8 @@
-"""Checkpoints of every version so far open in this one: same parameters, same evaluation, and training goes on from them."""
+"""Checkpoints of every version so far open in this one: same parameters, same evaluation, and training goes on from them.
+
+Those in before_0.1.0 are of commit ea4dc36, whose trainer, layers and operators were others; what is expected of them is what that program
+found. Its dropout drew other numbers, so there are no losses of the run with dropout.
+"""
 
 import json
 import re
@@ -31,6 +35,8 @@ class Fixtures(ProgramTest):
         self.assertLessEqual(wanted["eval"].keys(), found["eval"].keys())
         for key, value in wanted["eval"].items():  # another processor rounds otherwise
             self.assertAlmostEqual(found["eval"][key], value, delta=1e-4 * max(1, abs(value)), msg=key)
+        if "losses" not in wanted:
+            return
         if "losses" not in found:
             self.skipTest("it was read and evaluated; this processor cannot train it further in bfloat16")
         self.assertEqual(len(found["losses"]), len(wanted["losses"]))
