@@ -95,6 +95,68 @@ class Page(Runs):
         tab.wait(f"lanesOf().length === 2 && texts.length === 2 && now === {len(TEXT)} && !playing")
         self.assertEqual(tab.messages, [])
 
+    def change(self, tab, where, value):
+        tab.run(f"((one) => {{ one.value = {value!r}; one.dispatchEvent(new Event('change')); }})(document.querySelector({where!r}))")
+
+    def test_other_settings_keep_the_view(self):
+        tab = self.open("expire")
+        self.read(tab, TEXT)
+        tab.click("#by [data-value='told:0']")
+        tab.click("#layer [data-value='1']")
+        self.change(tab, "#lanes input[name=max_span]", "9")
+        tab.wait(f"lanesOf()[0].options.max_span === '9' && now === {len(TEXT)} && !playing")
+        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:0", 1])
+        tab.click("#anew")
+        tab.wait("now === 0 && !playing")
+        self.read(tab, TEXT)
+        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:0", 1])
+        other = self.open("expire", view=tab.run("new URL(linkToState()).hash"))
+        other.wait(f"now === {len(TEXT)} && !playing")
+        self.assertEqual(other.run("[view.by, view.layer]"), ["told:0", 1])
+        self.change(tab, "#method-A", "local")  # which reports nothing of rows
+        tab.wait(f"lanesOf()[0].method === 'local' && now === {len(TEXT)} && !playing")
+        self.assertEqual(tab.run("view.by"), "live")
+        self.assertTrue(self.shaded(tab))
+        self.assertEqual(tab.messages + other.messages, [])
+
+    def test_a_layer_that_is_not_there(self):
+        tab = self.open("expire", view="#layer=7")
+        self.read(tab, TEXT)
+        self.assertEqual(tab.run("view.layer"), "mean")
+        self.assertTrue(self.shaded(tab))
+
+    def test_what_is_refused_can_be_mended(self):
+        tab = self.open("expire")
+        self.read(tab, TEXT)
+        self.change(tab, "#method-A", "local_global")  # every fourth layer, of two
+        tab.wait("element('status').classList.contains('failed')")
+        self.assertIn("layers", tab.run("element('status').textContent"))
+        self.assertEqual(tab.run("element('method-A').value"), "local_global")
+        self.change(tab, "#lanes input[name=every]", "2")
+        tab.wait(f"lanesOf()[0].method === 'local_global' && now === {len(TEXT)} && !playing")
+
+    def test_a_link_of_a_long_text(self):
+        """The link has the newest tokens, also those that are no text, and shows memory at the same moment of them."""
+        tab = self.open("fixed")
+        tab.run("window.ids = Array.from({ length: 5000 }, (_, i) => (i * i * 7) % 256)")
+        tab.run("command('read', { ids })")
+        tab.wait("now === 5000 && !playing", 60)
+        tab.run("showMoment(4700)")
+        near = "tokens.slice(view.at - base - 20, view.at - base + 20).map((one) => one.id)"
+        shown = tab.run(near)
+        other = self.open("fixed", view=tab.run("new URL(linkToState()).hash"))
+        other.wait("now === 4000 && !playing", 60)
+        self.assertEqual(other.run(near), shown)
+        self.assertEqual(self.shaded(other), list(range(other.run("view.at") - 12, other.run("view.at") + 1)))
+        tab.run("showMoment(900)")  # of which the link has nothing
+        self.assertNotIn("at=", tab.run("linkToState()"))
+
+    def test_curves_after_an_undo(self):
+        """The largest size of a stretch is that of the steps that are left."""
+        tab = self.open("fixed")
+        tab.run("window.curve = new Curve(), Array.from({ length: 1300 }, (_, t) => curve.add(t, t === 1299 ? 999 : 5)), curve.cut(1299)")
+        self.assertEqual(tab.run("Math.max(...curve.buckets)"), 5)
+
     def test_keyboard_alone(self):
         tab = self.open("expire")
         tab.key("t")

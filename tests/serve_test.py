@@ -129,6 +129,35 @@ class Api(Runs):
             self.assertEqual(status, 200)
             self.assertIn(b'"--max-span","3"', page)
 
+    def test_tokens_by_number(self):
+        server = self.serve("expire")
+        with Session(server) as session:
+            session.read(TEXT)
+            ids = [step["id"] for step in session.steps]
+            with Session(server) as other:
+                self.assertEqual(other.post("read", ids=ids)[0], 200)
+                other.until("state", lambda state: state["playing"])
+                other.idle()
+                self.assertEqual([step["bits"] for step in other.steps], [step["bits"] for step in session.steps])
+
+    def test_the_options_of_the_command_line(self):
+        """What the server was started with is the way in which runs are read, is told so, and stands in the page that can be kept."""
+        server = self.serve("expire", "--method", "local", "--budget", 5)
+        self.assertFalse(server.get("/api")[1]["as_trained"])
+        self.assertTrue(self.serve("expire").get("/api")[1]["as_trained"])
+        with Session(server) as session:
+            lane = session.until("begin")["lanes"][0]
+            self.assertEqual((lane["method"], lane["asked"]), ("local", ""))
+            session.read(TEXT)
+            self.assertEqual(session.steps[-1]["lanes"][0][0][0], 5)
+            self.assertIn(b'"--budget","5"', server.ask("GET", session.path + "/page", raw=True)[1])
+            self.assertEqual(session.post("settings", lanes=[{"method": "local"}])[0], 200)  # as that method is by itself
+            lane = session.until("begin")["lanes"][0]
+            self.assertEqual((lane["method"], lane["asked"]), ("local", "local"))
+            session.until("state", lambda state: state["playing"])
+            session.idle()
+            self.assertGreater(session.steps[-1]["lanes"][0][0][0], 5)
+
     def test_pause_step_speed(self):
         with Session(self.serve("expire")) as session:
             begin = time.monotonic()
@@ -224,6 +253,11 @@ class Api(Runs):
             (400, "POST", session.path + "/play", {"sped": 1}, "did you mean 'speed'"),
             (400, "POST", session.path + "/undo", {"to": 5}, "no time 5 to go back to"),
             (400, "POST", session.path + "/read", {"text": ""}, "has no token"),
+            (400, "POST", session.path + "/read", {"ids": [1, 10**6]}, "there is no token 1000000"),
+            (400, "POST", session.path + "/read", {"ids": [-1]}, "ids: give a list"),
+            (400, "POST", session.path + "/read", {"ids": []}, "ids: give a list"),
+            (400, "POST", session.path + "/read", {"ids": [1.5]}, "ids: give a list"),
+            (400, "POST", session.path + "/read", {"text": "a", "ids": [1]}, "not both"),
             (400, "POST", "/api/sessions", {"lanes": []}, "one or two"),
             (400, "POST", "/api/sessions", {"lanes": [{"method": "h3o"}]}, "did you mean 'h2o'"),
             (400, "POST", "/api/sessions", {"temperature": "hot"}, "temperature: give a number"),

@@ -312,21 +312,24 @@ for (const record of records) record.layers.forEach((layer, l) => {
 // there, and the largest span or other number that the method tells; means of the layers.
 function edits() {
   const [a, b] = records.map((record) => cells.filter((cell) => cell.of === record && cell.read)), table = make("table");
-  const place = new Map(b.map((cell, i) => [cell, i])), largest = (of, number) => Math.max(...of.map((cell) => mean(layers.map((_, l) => number(cell, l)))));
+  const place = new Map(b.map((cell, i) => [cell, i])), largest = (of, number) => of.reduce((most, cell) => Math.max(most, mean(layers.map((_, l) => number(cell, l)))), -Infinity);
   const stays = (of) => (of.some((cell) => layers.some((_, l) => there(cell, l))) ? "+" : "");
   const numbersOf = (of) => told.map((name) => write(largest(of, (cell, l) => over(cell, cell.of.layers[l].told[name], larger) ?? 0)));
   const said = (of) => (of.length ? [visible(of.map((cell) => cell.text).join("")).replace(/\n/g, "↵"), write(largest(of, held)) + stays(of), ...numbersOf(of)] : ["–", "", ...told.map(() => "")]);
-  let edited = [], next = 0;
+  let edited = [], next = 0, more = 0;
   row(table, ["A", "held for", ...told, "B", "held for", ...told]);
   for (const cell of [...a, null]) {
     if (cell && !cell.partner) edited.push(cell);
     else {
       const end = cell ? place.get(cell.partner) : b.length, inserted = b.slice(next, end);
-      if ((edited.length || inserted.length) && table.rows.length <= 30) row(table, [...said(edited), ...said(inserted)], "td");
+      const changed = edited.length || inserted.length;
+      if (changed && table.rows.length <= 30) row(table, [...said(edited), ...said(inserted)], "td");
+      else if (changed) ++more;
       (edited = []), (next = end + 1);
     }
   }
   element("edits").append(make("h2", "Edits"), table);
+  if (more) element("edits").append(make("p", `… and ${more} more, which the text shows`));
 }
 if (data.other) edits();
 readAddress();

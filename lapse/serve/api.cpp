@@ -113,14 +113,16 @@ HttpReply Api::command(const HttpRequest& request, const std::string& id, const 
     return json(engine_.call([&] {
       Session& session = found(id);
       work(session);
-      return Json{{"time", session.subject().time()}};
+      return Json{{"time", session.time()}};
     }));
   };
   if (name == "read") {
     const std::string text = fields.text("text", "");
+    const auto ids = ids_of(fields);
     const bool hold = fields.yes("hold", false);
+    if (!text.empty() && !ids.empty()) throw Failure(400, "give text or ids, not both");
     return run([&](Session& session) {
-      text_of(session).add(text);
+      ids.empty() ? text_of(session).add(text) : text_of(session).add(ids);
       if (!hold && !session.playing()) session.read();
       if (hold) session.say_state();
     });
@@ -140,7 +142,7 @@ HttpReply Api::command(const HttpRequest& request, const std::string& id, const 
     return json(engine_.call([&] {
       Session& session = found(id);
       settings(session, fields);
-      return Json{{"time", session.subject().time()}};
+      return Json{{"time", session.time()}};
     }));
   throw Failure(404, "a session knows no command '" + name + "'; there are read, play, pause, step, undo, settings");
 }
@@ -168,6 +170,7 @@ Json Api::info() {
   return {{"version", options_.version},
           {"runs", std::move(runs)},
           {"methods", std::move(methods)},
+          {"as_trained", library.as_trained()},
           {"temperature", options_.sampling.temperature},
           {"kept", Session::kKept}};
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "lapse/forgetting/registry.h"
 #include "lapse/serve/failure.h"
 
@@ -35,6 +37,19 @@ std::vector<LaneSettings> lanes_of(JsonFields& fields) {
   std::vector<LaneSettings> lanes;
   for (const auto& one : given) lanes.push_back(lane_of(one, lanes.size()));
   return lanes;
+}
+
+std::vector<int32_t> ids_of(JsonFields& fields) {
+  const Json given = fields.any("ids");
+  if (given.is_null()) return {};
+  const char* wanted = "ids: give a list of tokens' numbers";
+  if (!given.is_array() || given.empty()) throw Failure(400, wanted);
+  std::vector<int32_t> ids;
+  for (const auto& one : given) {
+    if (!one.is_number_integer() || one < 0 || one > std::numeric_limits<int32_t>::max()) throw Failure(400, wanted);
+    ids.push_back(one.get<int32_t>());
+  }
+  return ids;
 }
 
 SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise) {

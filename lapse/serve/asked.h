@@ -12,6 +12,8 @@ namespace lapse {
 
 /// "lanes": one or two of {"run", "method", "options"}; absent: the first run as it was trained.
 std::vector<LaneSettings> lanes_of(JsonFields& fields);
+/// "ids": tokens, by their numbers in the vocabulary; absent: none.
+std::vector<int32_t> ids_of(JsonFields& fields);
 /// "temperature", "top_k", "top_p".
 SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise);
 uint64_t seed_of(JsonFields& fields, uint64_t otherwise);

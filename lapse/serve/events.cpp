@@ -138,6 +138,7 @@ Json lane_json(const Opened& opened, const LaneSettings& settings, const Stream&
   return {{"run", settings.run},
           {"name", opened.name},
           {"method", opened.reader.method->name()},
+          {"asked", settings.method.value_or("")},
           {"options", settings.options},
           {"layers", opened.model->layers().size()},
           {"names", stream.names()}};

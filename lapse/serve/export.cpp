@@ -13,11 +13,11 @@
 namespace lapse {
 namespace {
 
-ReportOptions describe(const Opened& opened, const LaneSettings& settings) {
+ReportOptions describe(const Opened& opened) {
   ReportOptions report;
   report.title = "What " + opened.name + " remembers";
   report.facts = {{"checkpoint", opened.reader.checkpoint.path().string()}, {"method", opened.reader.method->name()}};
-  for (const auto& [field, value] : settings.options) report.facts.emplace_back(flag_of(field), value);
+  for (const auto& [field, value] : opened.options) report.facts.emplace_back(flag_of(field), value);
   report.configuration = opened.reader.config().to_toml();
   return report;
 }
@@ -25,7 +25,7 @@ ReportOptions describe(const Opened& opened, const LaneSettings& settings) {
 /// The first lane; beside it the second, where both tell of as many layers by the same method.
 class TextExport : public Export {
  public:
-  explicit TextExport(const WatchedText& text) : tokens_(text.newest(kExported)), settings_(text.settings()) {
+  explicit TextExport(const WatchedText& text) : tokens_(text.newest(kExported)) {
     for (const auto& lane : text.lanes()) {
       const bool fits = lanes_.empty() || (lane.layers() == text.lanes()[0].layers() &&
                                            lane.state().stream.names() == text.lanes()[0].state().stream.names());
@@ -53,10 +53,10 @@ class TextExport : public Export {
       lane->recorder.end_stream();
       contents.push_back(contents_of(lane->recorder.record, lane->lane.opened().reader.vocabulary()));
     }
-    ReportOptions report = describe(lanes_[0]->lane.opened(), settings_[0]);
+    ReportOptions report = describe(lanes_[0]->lane.opened());
     report.facts.emplace_back("tokens read", fmt::format("{}", tokens_.size()));
     if (lanes_.size() == 1) return html_report(lanes_[0]->recorder.record, contents[0], report);
-    for (auto& fact : describe(lanes_[1]->lane.opened(), settings_[1]).facts)
+    for (auto& fact : describe(lanes_[1]->lane.opened()).facts)
       report.facts.emplace_back("B: " + fact.first, fact.second);
     std::vector<int64_t> same(tokens_.size());
     std::iota(same.begin(), same.end(), 0);
@@ -65,7 +65,6 @@ class TextExport : public Export {
   }
 
   std::vector<int32_t> tokens_;
-  std::vector<LaneSettings> settings_;
   std::vector<std::unique_ptr<One>> lanes_;
   size_t at_ = 0;
 };
@@ -75,7 +74,6 @@ class PlayExport : public Export {
  public:
   explicit PlayExport(const Play& play)
       : opened_(play.opened()),
-        settings_(play.lanes()[0]),
         played_(play.time()),
         steps_(std::min(played_, kExported)),
         how_(play.settings()),
@@ -87,7 +85,7 @@ class PlayExport : public Export {
     recorder_.step();
     if (std::ssize(recorder_.record.steps) < steps_) return "";
     recorder_.finish();
-    ReportOptions report = describe(*opened_, settings_);
+    ReportOptions report = describe(*opened_);
     report.facts.emplace_back("environment", opened_->reader.config().task_name);
     report.facts.emplace_back("actions", how_.greedy ? "likeliest" : "drawn");
     report.facts.emplace_back("seed", fmt::format("{}", how_.seed));
@@ -99,7 +97,6 @@ class PlayExport : public Export {
 
  private:
   std::shared_ptr<const Opened> opened_;
-  LaneSettings settings_;
   int64_t played_, steps_;
   PlaySettings how_;
   EpisodeRecorder recorder_;

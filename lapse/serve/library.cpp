@@ -47,7 +47,8 @@ std::shared_ptr<const Opened> Library::open_anew(const LaneSettings& settings) c
   auto model = reader.model();
   const fs::path folder = run_folder(reader.checkpoint.path());
   reader.checkpoint.close();
-  return std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), folder.filename().string()});
+  return std::make_shared<const Opened>(
+      Opened{std::move(reader), std::move(model), folder.filename().string(), reading.of_method});
 }
 
 std::shared_ptr<const Opened> Library::open(const LaneSettings& settings) {

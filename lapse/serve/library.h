@@ -23,7 +23,8 @@ struct LaneSettings {
 struct Opened {
   Reader reader;
   std::unique_ptr<Transformer> model;
-  std::string name;  ///< of the run: its folder
+  std::string name;                ///< of the run: its folder
+  ReadingOptions::Values options;  ///< of the method, those of the command line among them
 };
 
 /// For one thread.
@@ -36,6 +37,8 @@ class Library {
   int64_t runs() const { return std::ssize(default_); }
   /// As the server was started.
   const Opened& run(int64_t number) const { return *default_[number]; }
+  /// Whether that is as the runs were trained.
+  bool as_trained() const { return !reading_.method && reading_.of_method.empty(); }
   /// Shared with whoever reads it in the same way. Error if there is no such run, method or option.
   std::shared_ptr<const Opened> open(const LaneSettings& settings);
 

@@ -80,13 +80,13 @@ void Session::pause() {
 }
 
 void Session::fail_with(const std::string& message) {
-  outbox->put("failed", {{"message", message}});
   if (const int64_t now = subject_->time(); now < quiet_until_) {  // an undo that fails ends where it is
     quiet_until_ = now;
     subject_->forget_after(now);
     outbox->put("undo", {{"t", now}});
   }
   pause();
+  outbox->put("failed", {{"message", message}});  // after the state, with which a page takes back what it said before
 }
 
 void Session::read() {
@@ -107,8 +107,8 @@ void Session::require_settled() const {
 }
 
 void Session::undo(int64_t time) {
-  const int64_t now = std::max(subject_->time(), quiet_until_);  // an undo on its way counts as done
-  if (time < 0 || time > now) fail(fmt::format("there is no time {} to go back to; it is {}", time, now));
+  if (const int64_t now = this->time(); time < 0 || time > now)
+    fail(fmt::format("there is no time {} to go back to; it is {}", time, now));
   const auto& state = snapshots_.before(time);
   playing_ = reading_ = false;
   subject_->restore(*state.state);

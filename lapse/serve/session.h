@@ -2,6 +2,7 @@
 // time.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -68,6 +69,8 @@ class Session {
   void say_state();
 
   Subject& subject() { return *subject_; }
+  /// Steps taken; an undo on its way counts as done.
+  int64_t time() const { return std::max(subject_->time(), quiet_until_); }
   bool playing() const { return playing_; }
 
   /// When there is something to do next; none: nothing.

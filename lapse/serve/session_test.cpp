@@ -95,6 +95,16 @@ TEST(Session, AnUndoThatFailsEndsWhereItIs) {
   EXPECT_NE(w.said.find("memory is short"), std::string::npos);
 }
 
+// A page takes back what it said with the next state: why reading stopped must come after that.
+TEST(Session, AFailureIsSaidLast) {
+  Watched w;
+  w.session->play(0, 0);
+  w.session->turn();
+  w.session->fail_with("memory is short");
+  w.run();
+  EXPECT_GT(w.said.rfind("event: failed"), w.said.rfind("event: state")) << w.said;
+}
+
 TEST(Session, GoesBackToEveryEarlierTime) {
   for (const int64_t to : {0, 1, 63, 64, 65, 1023, 1024, 1025, 10000, 25000, 29990, 29999, 30000}) {
     Watched w;

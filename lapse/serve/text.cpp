@@ -41,6 +41,13 @@ void WatchedText::add(const std::string& text) {
   if (vocabulary().needs_utf8()) require_utf8(text, "the text");
   const auto tokens = vocabulary().encode(text);
   if (tokens.empty()) fail("the text has no token; give at least one character or word");
+  add(tokens);
+}
+
+void WatchedText::add(const std::vector<int32_t>& tokens) {
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= vocabulary().size())
+      fail(fmt::format("there is no token {}; the vocabulary has {}", token, vocabulary().size()));
   if (const int64_t waiting = end() - time_; waiting + std::ssize(tokens) > kMostWaiting)
     fail(fmt::format("{} tokens wait to be read, and no more than {} may; let some be read first", waiting,
                      kMostWaiting));
@@ -135,7 +142,11 @@ Json WatchedText::describe() const {
   Json lanes = Json::array();
   for (size_t i = 0; i < lanes_.size(); ++i)
     lanes.push_back(lane_json(lanes_[i].opened(), settings_[i], lanes_[i].state().stream));
-  return {{"kind", "text"}, {"unit", vocabulary().unit()}, {"context", context()}, {"lanes", std::move(lanes)}};
+  return {{"kind", "text"},
+          {"unit", vocabulary().unit()},
+          {"context", context()},
+          {"bos", vocabulary().bos() >= 0},
+          {"lanes", std::move(lanes)}};
 }
 
 Json WatchedText::told() const {

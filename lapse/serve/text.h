@@ -16,8 +16,10 @@ class WatchedText : public Subject {
   WatchedText(const std::vector<std::shared_ptr<const Opened>>& opened, std::vector<LaneSettings> settings,
               const SamplingOptions& sampling, uint64_t seed);
 
-  /// Tokens to be read after those that are there. Error if the text has none, or the vocabulary cannot write it.
+  /// Tokens to be read after those that are there. Error if the text has none, or the vocabulary cannot write it or has
+  /// no such tokens.
   void add(const std::string& text);
+  void add(const std::vector<int32_t>& tokens);
   void set_sampling(const SamplingOptions& sampling) { sampling_ = sampling; }
   const SamplingOptions& sampling() const { return sampling_; }
   /// The same text, read by other lanes from the start, or from as many tokens back as are kept, at most `most`.

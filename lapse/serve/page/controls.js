@@ -15,10 +15,12 @@ function choices(id, entries, key) {
     return button;
   }));
 }
-function buildChoices() {
+// `named`: what methods report is known; before the first step it is not.
+function buildChoices(named = false) {
   const names = lanesOf()[0].names, count = Math.max(...lanesOf().map((lane) => lane.layers));
   const ways = [["live", "remembered"], ["held", "how long"], ...names.map((name, i) => [`told:${i}`, name]), ...(about.kind === "text" ? [["surprise", "surprise"]] : [])];
-  if (!ways.some(([name]) => name === view.by)) view.by = "live";
+  if (!ways.some(([name]) => name === view.by) && (named || !view.by.startsWith("told:"))) view.by = "live";
+  if (view.layer !== "mean" && view.layer !== "all" && !(view.layer < count)) view.layer = "mean";
   choices("by", ways, "by");
   choices("layer", [...(count > 1 ? [["mean", "mean"]] : []), ...Array.from({ length: count }, (_, l) => [l, `${l}`]), ...(count > 1 ? [["all", "side by side"]] : [])], "layer");
   choices("range", [["recent", `last ${RECENT}`], ["all", "all"]], "range");
@@ -37,11 +39,10 @@ function buildLanes() {
     if (lane > 0) run.append(new Option("off", "-1"));
     info.runs.forEach((one, i) => run.append(new Option(one.name, i)));
     run.value = own ? own.run : -1;
-    method.append(new Option("as trained", ""));
+    method.append(new Option(info.as_trained ? "as trained" : "as served", ""));
     for (const one of info.methods) method.append(new Option(one.name, one.name));
     const given = own?.options ?? {};
-    const chosen = own && own.method !== info.runs[own.run].method ? own.method : "";
-    method.value = chosen;
+    method.value = own?.asked ?? "";
     const fill = () => {
       options.replaceChildren();
       method.disabled = Number(run.value) < 0;
@@ -83,7 +84,7 @@ function lanesWanted() {
 const episodesWanted = () => (about.kind === "text" ? {} : { seed: Number(element("seed").value), greedy: element("greedy").checked });
 async function apply() {
   say(about.kind === "text" ? "Reading the text anew …" : "Beginning anew …");
-  if (!(await command("settings", { lanes: lanesWanted(), ...episodesWanted() }))) buildLanes(), buildChoices();
+  await command("settings", { lanes: lanesWanted(), ...episodesWanted() });  // what is refused stays there, to be mended
 }
 element("seed").addEventListener("change", apply);
 element("greedy").addEventListener("change", apply);

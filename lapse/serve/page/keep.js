@@ -73,12 +73,16 @@ function resolved(colour) {
 }
 element("save-picture").addEventListener("click", () => picture().toBlob((blob) => save(blob, "remembered.png")));
 
-// What the session has read and how, within an address: whoever opens it sees the same.
+// What the session has read and how, within an address: whoever opens it sees the same, of a long text the newest tokens.
+const LINKED = 4000;
 function linkToState() {
   const all = new URLSearchParams({ by: view.by, layer: view.layer, lanes: JSON.stringify(lanesWanted()), temperature: element("temperature").value });
-  if (about.kind === "text") all.set("text", tokens.map((one) => one.text).join("").slice(-6000));
+  const shared = tokens.slice(tokens[0]?.bos ? 1 : 0).slice(-LINKED), first = shared[0]?.t ?? 0;
+  if (about.kind === "text") all.set("ids", shared.map((one) => one.id).join("."));
   else Object.entries({ steps: now, ...episodesWanted() }).forEach(([name, value]) => all.set(name, value));
-  if (view.at !== null) all.set("at", view.at);
+  // Whoever opens the link begins at time 0, where a BOS is again.
+  const moment = view.at - (about.kind === "text" ? first - (about.bos ? 1 : 0) : 0);
+  if (view.at !== null && moment >= 0) all.set("at", moment);
   return `${location.origin}/#${all}`;
 }
 element("link").addEventListener("click", async () => {
@@ -103,7 +107,8 @@ async function begin() {
   listen(session).catch((problem) => say(problem.message, true));
   row(element("facts"), ["version", info.version]);
   for (const run of info.runs) row(element("facts"), ["checkpoint", run.checkpoint]);
-  if (asked.get("text")) mark(), await command("read", { text: asked.get("text") });
+  if (asked.get("ids")) mark(), await command("read", { ids: asked.get("ids").split(".").map(Number) });
+  else if (asked.get("text")) mark(), await command("read", { text: asked.get("text") });
   if (Number(asked.get("steps")) > 0) await command("play", { steps: Number(asked.get("steps")) });
   if (asked.get("at")) (view.at = Number(asked.get("at"))), draw(true);  // which may be still to come
 }

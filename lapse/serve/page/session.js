@@ -62,7 +62,7 @@ const receivers = {
   },
   names(said) {
     about = said;
-    buildChoices();
+    buildChoices(true);
   },
   steps(steps) {
     const time = Date.now();
@@ -127,6 +127,8 @@ class Curve {
     this.recent.length = Math.max(0, Math.min(this.recent.length, t - this.begin()));
     this.end = Math.min(this.end, t);
     this.buckets.length = Math.min(this.buckets.length, Math.ceil(t / this.width));
+    const last = this.buckets.length - 1, from = last * this.width - this.begin();
+    if (last >= 0 && from >= 0) this.buckets[last] = Math.max(...this.recent.slice(from));
   }
   points(range) {
     if (range !== "recent") return this.buckets.map((size, i) => [i * this.width, size]);
@@ -139,7 +141,7 @@ const NOTHING = [];
 
 function take(step) {
   const { t, text, bits = null, acts = null, written, bos } = step;  // acts: what the agent of each lane saw and did
-  const one = { t, text: text ?? acts[0].text, bits, acts, written, bos, rows: [], spans: [], dirty: true };
+  const one = { t, id: step.id, text: text ?? acts[0].text, bits, acts, written, bos, rows: [], spans: [], dirty: true };
   curves ??= lanesOf().map((lane) => Array.from({ length: lane.layers }, () => new Curve()));
   if (tokens.length === 0) base = step.t;
   tokens.push(one);
