@@ -204,6 +204,8 @@ class Plot(ProgramTest):
         tested, _ = self.evaluated("tested", "fixed")
         self.refused("figures are of different texts: expire has those of valid, tested.json has those of test", "expire", tested, "--against", "memory",
                      "-o", self.folder / "a.png")  # fmt: skip
+        there, _ = self.evaluated("there", "fixed", "--data", shared / "text.txt")
+        self.refused("tested.json has those of test, there.json has those of test of ", tested, there, "--against", "memory", "-o", self.folder / "a.png")
 
     def test_a_spike_is_drawn_though_it_is_narrow(self):
         lines = [{"at": i, "nats": 20.0 if 20_002 <= i < 20_012 else 1.0, "memory": [3]} for i in range(30_000)]

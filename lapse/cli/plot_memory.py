@@ -39,6 +39,19 @@ def evaluation(path):
     return result, result.get("method")
 
 
+def text_of(line):
+    """Which text a line's figures are of, in words: the part, and of an evaluation the file and which documents of it."""
+    options = line.get("options", {})
+    text = line["split"]
+    if "data" in options:
+        text += f" of {os.path.normpath(options['data'])}"
+    if "min_fill" in options:
+        text += f", documents that fill {options['min_fill']:g} of a window"
+    if "documents" in line and "block" in options:
+        text += f", windows of {options['block']}"
+    return text
+
+
 def picture():
     points = [Point(label, path) for label, path in settings["inputs"]]
     for point in points:
@@ -47,9 +60,9 @@ def picture():
     trained = [point.path for point in points if point.line.get("split") == "train"]
     if trained and len(trained) < len(points):
         stop(f"{trained[0]}: has figures of training alone, and the others of validation; plot them apart")
-    splits = {point.line["split"]: point.path for point in points if "split" in point.line}
-    if len(splits) > 1:  # losses of other texts, in one picture, would look like losses of other memories
-        told = ", ".join(f"{path} has those of {split}" for split, path in splits.items())
+    texts = {text_of(point.line): point.path for point in points if "split" in point.line}
+    if len(texts) > 1:  # losses of other texts, in one picture, would look like losses of other memories
+        told = ", ".join(f"{path} has those of {text}" for text, path in texts.items())
         stop(f"figures are of different texts: {told}; read all alike, say with `lapse eval RUN --split valid --json`")
     metric = common_figure([(point.path, point.line) for point in points], settings["metric"])
     mains = {point.path: figures_of(point.line)[0] for point in points}

@@ -21,6 +21,8 @@
 namespace lapse {
 namespace {
 
+constexpr double kRounding = 1e-5;  // of a loss, where the same rows are read in other blocks
+
 struct Arguments {
   ReadingOptions reading;
   std::string data, split = "train", measure = "test", standard, out;
@@ -137,6 +139,9 @@ void print(const Json& result) {
                              (*own)["total"].get<int64_t>(), result["full"].get<int64_t>(),
                              (*own)["saved"].get<double>(), (*own)["chosen_on"].get<double>(),
                              result["measured_on"]["split"].get<std::string>(), (*own)["measured_on"].get<double>());
+  else if (result["threshold"] != result["chosen_on"]["loss_full"])
+    std::cout << fmt::format("at its own loss      not reached with {} rows a layer, where the search begins\n",
+                             result["settings"]["context"].get<int64_t>());
   if (result["chosen_on"]["loss"] > result["threshold"])
     std::cout << fmt::format(
         "                     the loss to reach, {:.4f}, is not reached with {} rows a layer, where the search "
@@ -243,7 +248,8 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
   Json result = to_json(chosen, all);
   result.update({{"threshold", options.threshold}, {"full", all}, {"chosen_on", on}, {"measured_on", measured}});
   if (options.threshold == full.nats) return result;
-  const PruneRound& own = chosen_round(curve, full.nats);  // what the model's own loss allows
+  const PruneRound& own = chosen_round(curve, full.nats);     // what the model's own loss allows
+  if (own.nats > full.nats * (1 + kRounding)) return result;  // not even as many rows as the search begins with
   result["at_own_loss"] = to_json(own, all);
   result["at_own_loss"].update(
       {{"chosen_on", own.nats}, {"measured_on", loss_with(model, own.budgets, other, reader)}});
