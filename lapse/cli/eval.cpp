@@ -124,6 +124,87 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   }
 }
 
+/// How a text or a task is read.
+struct Shape {
+  int64_t streams, block;
+};
+
+EvaluationResult read_blocks(Transformer& model, EvaluationBlocks& blocks, const Source& source, Other* other,
+                             TokenReport* report, bool quiet) {
+  Group& group = join_group(kPatience);
+  EvaluationOptions options{.parts = group.size(), .group = group};
+  Progress progress("eval", "block", 0, 0, quiet || !group.first());
+  options.progress = [&](int64_t done, int64_t total, const Score& score) {
+    std::vector<std::string> said;
+    for (const auto& figure : source.figures(score)) said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
+    progress.of(total);
+    progress.update(done, fmt::format("{}", fmt::join(said, "  ")));
+  };
+  if (report)
+    options.each = [&](const TokenBlock& read, const TokenLosses& losses) {
+      TokenLosses others;
+      if (other) other->evaluator.read(read, &others);
+      report->add(read, losses, other ? &others : nullptr);
+    };
+  const auto result = evaluate(model, blocks, options);
+  progress.finish();
+  return result;
+}
+
+Json result_of(const Reader& reader, const Arguments& arguments, const Source& source, const Shape& shape,
+               const EvaluationResult& result) {
+  Json json = {
+      {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", shape.streams}, {"tokens", result.tokens}};
+  if (const auto* text = dynamic_cast<const TextSource*>(&source))
+    if (const auto& documents = text->tokens(arguments.split).documents(); !documents.empty())
+      json["documents"] = documents.size();
+  json.update(to_json(reader, result, source.figures(result.score)));
+  json.update({{"seconds", result.seconds},
+               {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
+               {"peak_memory", peak_memory()},
+               {"complete", !result.stopped},
+               {"options", options_of(arguments, shape.block)}});
+  return json;
+}
+
+int eval_source(Reader& reader, const Arguments& arguments) {
+  const TrainConfig& train = reader.config().train;
+  const int64_t block = arguments.block > 0 ? arguments.block : train.block;
+  const auto source = reader.source(arguments.data, arguments.split, {arguments.min_fill, block});
+  const auto model = reader.model();
+  reader.checkpoint.close();
+  const int64_t streams =
+      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.evaluated());
+  const auto blocks = blocks_of(*source, arguments, streams, block);
+  const auto other = other_reading(arguments, reader, block);
+  const bool by_token = !arguments.losses.empty() || !arguments.against.empty();
+  const Group& group = join_group(kPatience);
+  if (by_token && !group.alone()) fail("--losses and --against read in one process; start this one without torchrun");
+  const auto report = token_report(arguments, reader, *source);
+  catch_interrupts();
+  const auto result = read_blocks(*model, *blocks, *source, other.get(), report.get(), arguments.json);
+  if (report && !result.stopped) report->close();
+  Json json = result_of(reader, arguments, *source, {streams, block}, result);
+  std::vector<Figure> other_figures;
+  if (other) {
+    const auto compared = other->evaluator.finish();
+    other_figures = source->figures(compared.score);
+    json["against"] = to_json(other->reader, compared, other_figures);
+    json["mean_difference"] = report->mean_difference();
+    json["differences"] = report->largest_differences();
+  }
+  if (!group.first()) return 0;
+  if (arguments.json)
+    std::cout << to_text(json, 2) << '\n';
+  else
+    print(json, source->figures(result.score));
+  if (!arguments.json && other) print_comparison(json, other_figures);
+  if (result.stopped)
+    fail("interrupted: these are the numbers of the part that was read" +
+         (arguments.losses.empty() ? "" : "; " + arguments.losses + " was not written"));
+  return 0;
+}
+
 int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data},
                       {"--losses", arguments.losses},
@@ -139,74 +220,11 @@ int run(const Command& verb, const Arguments& arguments) {
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
   if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
-  if (!arguments.choices.questions.empty()) {
-    refuse_given(verb, {"--data", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
-                 "is for reading a text, not for --choices");
-    if (!join_group(kPatience).alone()) fail("--choices reads in one process; start this one without torchrun");
-    return eval_choices(reader, arguments.choices, arguments.json);
-  }
-  const TrainConfig& train = reader.config().train;
-  const int64_t block = arguments.block > 0 ? arguments.block : train.block;
-  const auto source = reader.source(arguments.data, arguments.split, {arguments.min_fill, block});
-  const auto model = reader.model();
-  reader.checkpoint.close();
-  const int64_t streams =
-      arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.evaluated());
-  const auto blocks = blocks_of(*source, arguments, streams, block);
-  const auto other = other_reading(arguments, reader, block);
-  Group& group = join_group(kPatience);
-  if ((!arguments.losses.empty() || !arguments.against.empty()) && !group.alone())
-    fail("--losses and --against read in one process; start this one without torchrun");
-  const auto report = token_report(arguments, reader, *source);
-  catch_interrupts();
-  EvaluationOptions options{.parts = group.size(), .group = group};
-  Progress progress("eval", "block", 0, 0, arguments.json || !group.first());
-  options.progress = [&](int64_t done, int64_t total, const Score& score) {
-    std::vector<std::string> said;
-    for (const auto& figure : source->figures(score))
-      said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
-    progress.of(total);
-    progress.update(done, fmt::format("{}", fmt::join(said, "  ")));
-  };
-  if (report)
-    options.each = [&](const TokenBlock& read, const TokenLosses& losses) {
-      TokenLosses others;
-      if (other) other->evaluator.read(read, &others);
-      report->add(read, losses, other ? &others : nullptr);
-    };
-  const auto result = evaluate(*model, *blocks, options);
-  progress.finish();
-  if (report && !result.stopped) report->close();
-  const auto figures = source->figures(result.score);
-  Json json = {
-      {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", streams}, {"tokens", result.tokens}};
-  if (const auto* text = dynamic_cast<const TextSource*>(source.get()))
-    if (const auto& documents = text->tokens(arguments.split).documents(); !documents.empty())
-      json["documents"] = documents.size();
-  json.update(to_json(reader, result, figures));
-  json.update({{"seconds", result.seconds},
-               {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
-               {"peak_memory", peak_memory()},
-               {"complete", !result.stopped},
-               {"options", options_of(arguments, block)}});
-  std::vector<Figure> other_figures;
-  if (other) {
-    const auto compared = other->evaluator.finish();
-    other_figures = source->figures(compared.score);
-    json["against"] = to_json(other->reader, compared, other_figures);
-    json["mean_difference"] = report->mean_difference();
-    json["differences"] = report->largest_differences();
-  }
-  if (!group.first()) return 0;
-  if (arguments.json)
-    std::cout << to_text(json, 2) << '\n';
-  else
-    print(json, figures);
-  if (!arguments.json && other) print_comparison(json, other_figures);
-  if (result.stopped)
-    fail("interrupted: these are the numbers of the part that was read" +
-         (arguments.losses.empty() ? "" : "; " + arguments.losses + " was not written"));
-  return 0;
+  if (arguments.choices.questions.empty()) return eval_source(reader, arguments);
+  refuse_given(verb, {"--data", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
+               "is for reading a text, not for --choices");
+  if (!join_group(kPatience).alone()) fail("--choices reads in one process; start this one without torchrun");
+  return eval_choices(reader, arguments.choices, arguments.json);
 }
 
 }  // namespace

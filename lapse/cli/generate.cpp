@@ -110,9 +110,59 @@ void check(const Command& verb, const Arguments& arguments) {
   if (arguments.prompt == "-") fail("--interactive reads lines from standard input; give the prompt by --prompt-file");
 }
 
+/// The prompt's tokens. A text that begins with BOS begins with nothing else by itself; others with a line end.
+std::vector<int32_t> prompt_tokens(const Vocabulary& vocabulary, Arguments& arguments, bool given) {
+  const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
+  if (!given && vocabulary.bos() >= 0) arguments.prompt.clear();
+  std::vector<int32_t> prompt;
+  if (given || vocabulary.bos() < 0) prompt = encode_prompt(vocabulary, arguments.prompt, origin);
+  if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
+  if (prompt.empty()) fail(origin + " has no token; give at least one character or word");
+  return prompt;
+}
+
+struct Written {
+  std::vector<int32_t> tokens;  ///< and their text: kept only where either is asked for at the end,
+  std::string text;             ///< so that a stream without end takes no memory
+  double seconds = 0;
+};
+
+Written write_on(Generator& generator, const Vocabulary& vocabulary, const Arguments& arguments, int32_t last,
+                 int64_t tokens) {
+  catch_interrupts();
+  Written written;
+  if (!arguments.json) std::cout << arguments.prompt;
+  // Words and tasks' tokens are decoded with the space after them, which a prompt need not end with.
+  const bool spaced = last != vocabulary.bos() && vocabulary.decode(last).ends_with(' ');
+  if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
+  std::cout << std::flush;
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; (tokens == 0 || i < tokens) && !interrupted(); ++i) {
+    const int32_t token = generator.next();
+    const std::string piece = vocabulary.decode(token);
+    if (arguments.json || arguments.remembered) written.tokens.push_back(token), written.text += piece;
+    if (!arguments.json) std::cout << piece << std::flush;
+    if (!std::cout) break;  // the reader of a pipe has gone
+  }
+  written.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return written;
+}
+
+void show_remembered(const Generator& generator, const Vocabulary& vocabulary, const std::vector<int32_t>& tokens,
+                     int32_t layers, bool colour) {
+  std::vector<std::string> pieces;
+  for (int32_t token : tokens) pieces.push_back(vocabulary.decode(token));
+  auto remembered = generator.remembered();
+  remembered.resize(pieces.size());  // a last token may not have been read
+  std::cout << fmt::format(
+                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; memory sizes of "
+                   "the layers: {} ---\n",
+                   layers, fmt::join(generator.memory_sizes(), ", "))
+            << highlight(pieces, remembered, layers, colour) << '\n';
+}
+
 int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
-  const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
   const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
   if (given) arguments.prompt = read_prompt(arguments.prompt, arguments.prompt_file);
   Reader reader = open_reader(arguments.reading);
@@ -125,56 +175,25 @@ int run(const Command& verb, Arguments arguments) {
   reader.checkpoint.close();
   if (model->reads_source()) return fill(verb, arguments, *model, vocabulary);
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
+  const bool colour = use_colour(arguments.color);
   if (arguments.interactive) {
     talk(generator, *model, vocabulary,
-         {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = use_colour(arguments.color)});
+         {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = colour});
     return 0;
   }
-  // A text that begins with BOS begins with nothing else by itself; others with a line end.
-  if (!given && vocabulary.bos() >= 0) arguments.prompt.clear();
-  std::vector<int32_t> prompt;
-  if (given || vocabulary.bos() < 0) prompt = encode_prompt(vocabulary, arguments.prompt, origin);
-  if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
-  if (prompt.empty()) fail(origin + " has no token; give at least one character or word");
-  const int64_t tokens = tokens_to_write(verb, arguments, std::ssize(prompt), model->context());
-  generator.feed(prompt);
-
-  catch_interrupts();
-  const bool keep = arguments.json || arguments.remembered;  // else a stream without end keeps nothing of its text
-  std::vector<int32_t> made;
-  std::string text;
-  if (!arguments.json) std::cout << arguments.prompt;
-  // Words and tasks' tokens are decoded with the space after them, which a prompt need not end with.
-  const bool spaced = prompt.back() != vocabulary.bos() && vocabulary.decode(prompt.back()).ends_with(' ');
-  if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
-  std::cout << std::flush;
-  const auto start = std::chrono::steady_clock::now();
-  for (int64_t i = 0; (tokens == 0 || i < tokens) && !interrupted(); ++i) {
-    const int32_t token = generator.next();
-    const std::string piece = vocabulary.decode(token);
-    if (keep) made.push_back(token), text += piece;
-    if (!arguments.json) std::cout << piece << std::flush;
-    if (!std::cout) return 0;  // the reader of a pipe has gone
-  }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::vector<int32_t> tokens = prompt_tokens(vocabulary, arguments, given);
+  const int64_t wanted = tokens_to_write(verb, arguments, std::ssize(tokens), model->context());
+  generator.feed(tokens);
+  const Written written = write_on(generator, vocabulary, arguments, tokens.back(), wanted);
+  if (!std::cout) return 0;
   if (arguments.json) {
-    print_json(arguments, text, made, std::ssize(prompt), generator, seconds);
+    print_json(arguments, written.text, written.tokens, std::ssize(tokens), generator, written.seconds);
     return 0;
   }
   std::cout << '\n';
   if (!arguments.remembered) return 0;
-
-  std::vector<std::string> pieces;
-  for (int32_t token : prompt) pieces.push_back(vocabulary.decode(token));
-  for (int32_t token : made) pieces.push_back(vocabulary.decode(token));
-  auto remembered = generator.remembered();
-  remembered.resize(pieces.size());  // a last token may not have been read
-  const auto layers = static_cast<int32_t>(model->layers().size());
-  std::cout << fmt::format(
-                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; memory sizes of "
-                   "the layers: {} ---\n",
-                   layers, fmt::join(generator.memory_sizes(), ", "))
-            << highlight(pieces, remembered, layers, use_colour(arguments.color)) << '\n';
+  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
+  show_remembered(generator, vocabulary, tokens, static_cast<int32_t>(model->layers().size()), colour);
   return 0;
 }
 
