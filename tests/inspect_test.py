@@ -224,7 +224,7 @@ class Inspect(PageTest):
 
         out = ("-o", self.folder / "page.html")
         refused("no such run", "nowhere", *out)
-        refused("nothing is left to read after --offset 9999", "fixed", "--offset", 9999, *out)
+        refused("0 is left to read after --offset 9999", "fixed", "--offset", 9999, *out)
         refused("leave out --data", "copy", "--data", "text.txt", *out)
         refused("leave it out", "copy", "--compare", "text.txt", *out)
         refused("leave out --offset", "copy", "--offset", 3, *out)

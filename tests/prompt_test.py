@@ -155,6 +155,13 @@ class Interactive(ProgramTest):
         self.assertIn("the window has 32 tokens in all", out)
         self.assertEqual(len(out.splitlines()[0]), 32 - 21 + 1, "one token more than can be read")
 
+    def test_a_line_without_end(self):
+        endless = self.write("endless.txt", "x" * (1 << 20) + "x")
+        with endless.open() as file:
+            done = lapse("generate", shared / "run", "--interactive", stdin=file)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard input has a line of more than 1048576 bytes", done.stderr)
+
     def test_two_interrupts(self):
         """The first stops the answer; the second, when nothing is being written, ends."""
         process = start("generate", shared / "run", "--interactive", "--tokens", 0, stdin=subprocess.PIPE, text=False)

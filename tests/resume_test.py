@@ -55,11 +55,11 @@ class Resume(KilledRun):
             with self.subTest(changes=changes):
                 self.setUp()
                 self.configure(data, changes)
-                for pause in (0, 0.02, 0.07):
+                for pause, number in ((0, signal.SIGINT), (0.02, signal.SIGTERM), (0.07, signal.SIGHUP)):
                     process = self.start()
                     self.wait_for_progress(process)
                     time.sleep(pause)
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(number)
                     self.end(process, 130)
                     saved = newest_checkpoint(self.broken)[2]["update"]
                     self.assertGreaterEqual(saved, max((line["update"] for line in metrics(self.broken)), default=0))

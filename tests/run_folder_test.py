@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import time
@@ -144,6 +145,44 @@ class History(RunFolder):
         self.refuse("train", self.config_file, *files, *more, says="the run was validated on another text than this one")
         self.succeed("train", self.config_file, *files, *more[:3])
 
+    def test_a_configuration_of_ones_own_stays(self):
+        """A config.toml that lapse did not write is not written over; of a run, notes in it stay while its values do."""
+        self.run_folder.mkdir()
+        own = self.run_folder / "config.toml"
+        notes = "# seeds 1 to 3 tried\n" + self.config_file.read_text()
+        own.write_text(notes)
+        for config in (own, self.config_file):
+            self.refuse("train", config, "--out", self.run_folder, says=[str(own), "lapse did not write it", "another --out"])
+        self.assertIn("training would refuse this", self.succeed("train", own, "--out", self.run_folder, "--dry-run", "--seconds", 0.01).stderr)
+        self.assertEqual(own.read_text(), notes)
+        own.unlink()
+        self.succeed("train", self.config_file, "--out", self.run_folder)
+        shutil.rmtree(self.run_folder / "checkpoints"), (self.run_folder / "metrics.jsonl").unlink()
+        self.succeed("train", own, "--out", self.run_folder)  # as lapse wrote it
+        written = own.read_text()
+        own.write_text("# good\n" + written)
+        self.succeed("train", own, "--out", self.run_folder, "--resume")
+        self.assertEqual(own.read_text(), "# good\n" + written)
+        self.succeed("train", own, "--out", self.run_folder, "--resume", "--set", "train.updates=30")
+        self.assertEqual(own.read_text(), written.replace("updates = 20", "updates = 30"))
+
+    def test_read_with_another_text(self):
+        """Reading warns where a part of the run's own text is not what it was in training."""
+        parts = ("train", "valid", "test")
+        texts = {part: self.write(f"{part}.txt", english(9000, seed=seed)) for seed, part in enumerate(parts)}
+        files = [f"--set=data.{part}={text}" for part, text in texts.items()]
+        self.succeed("train", self.config_file, *files, "--set=data.path=", "--out", self.run_folder)
+        reads = lambda part: self.succeed("eval", self.run_folder, "--split", part).stderr
+        for part in parts:
+            self.assertNotIn("warning", reads(part))
+        for part in ("valid", "test"):
+            texts[part].write_text(english(9000, seed=9))
+        self.assertNotIn("warning", reads("train"))
+        for part in ("valid", "test"):
+            self.assertIn(f"warning: {checkpoints(self.run_folder)[0]}: the text's part '{part}' is not what it was", reads(part))
+        self.assertIn("part 'test' is not what it was", self.succeed("inspect", self.run_folder, "--out", self.folder / "page.html").stderr)
+        self.assertNotIn("warning", self.succeed("eval", self.run_folder, "--data", texts["test"], "--split", "all").stderr)
+
     def test_a_text_in_place_of_three(self):
         text = self.write("a.txt", english(9000))
         none = ("--set", "data.path=", "--set", f"data.train={self.folder}/none.txt", "--set", f"data.valid={self.folder}/none.txt")
@@ -166,6 +205,26 @@ class Lock(RunFolder):
         process.communicate()
         self.assertFalse((self.run_folder / "lock").exists())
         self.assertEqual(metrics(self.run_folder)[0]["update"], 5)
+
+    def test_a_file_of_ones_own_named_lock(self):
+        self.run_folder.mkdir()
+        (self.run_folder / "lock").write_text("precious\n")
+        self.refuse("train", self.config_file, "--out", self.run_folder, says=["lock", "lapse did not write this one"])
+        self.assertEqual((self.run_folder / "lock").read_text(), "precious\n")
+
+    def test_a_limit_of_sizes(self):
+        """`ulimit -f`: a write that fails is one line, as on a full disk, and nothing half written stays."""
+        self.copy()
+        before = self.content()
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+        page = self.folder / "page.html"
+        for arguments in (("inspect", self.run_folder, "--out", page), ("train", self.config_file, "--out", self.run_folder, "--resume", "--set=train.updates=30")):
+            done = lapse(*arguments, preexec_fn=limit)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("File too large", done.stderr.splitlines()[-1])
+        self.assertFalse(page.exists() or list(self.folder.glob("*.partial")))
+        self.assertEqual([path for path in self.content().keys() - before.keys() if path.parent.name != "tensorboard"], [])
+        self.succeed("eval", self.run_folder)
 
     def test_a_killed_writer_frees_the_folder(self):
         process = self.start_long_run()

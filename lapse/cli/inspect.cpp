@@ -68,8 +68,10 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
   // A stream's first token is predicted by nothing; a window's by BOS.
   const int64_t unpredicted = reader.config().data.in_windows() ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
-    fail(fmt::format("split '{}' of {} has {} tokens; nothing is left to read after --offset {}", split,
-                     data.empty() ? "the run's text" : data, all.size(), arguments.offset));
+    fail(fmt::format("split '{}' of {} has {} tokens; {} is left to read{}, and a page needs {}", split,
+                     data.empty() ? "the run's text" : data, all.size(),
+                     std::max<int64_t>(all.size() - arguments.offset, 0),
+                     arguments.offset > 0 ? fmt::format(" after --offset {}", arguments.offset) : "", 1 + unpredicted));
   const auto [end, read] = end_of(all, arguments, unpredicted, reader.config().train.block);
   Tokens part = all.slice(arguments.offset, end);
   return {std::make_unique<TextSource>(reader.config().data, reader.vocabulary(), split, std::move(part)), read, split};

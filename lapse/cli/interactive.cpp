@@ -38,8 +38,7 @@ class Talk {
     std::string line;
     while (true) {
       if (terminal) std::cerr << "> " << std::flush;
-      if (!std::getline(std::cin, line)) break;
-      if (line.ends_with('\r')) line.pop_back();
+      if (!read_line(line)) break;
       try {
         turn(line);
       } catch (const Error& error) {

@@ -48,5 +48,6 @@ int guarded(int argc, char** argv) {
 int main(int argc, char** argv) {
   lapse::hold_standard_streams();
   lapse::save_addresses();
+  lapse::outlive_file_limit();
   lapse::leave(guarded(argc, argv));
 }

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iomanip>
 #include <iostream>
 #include <map>
 
@@ -103,9 +104,11 @@ std::vector<std::string> keys_of(const std::string& word, const std::vector<std:
   return keys;
 }
 
+constexpr int kLongestWord = 1024;  // longer ones, such as letters without end, come in parts
+
 void play_by_words(Game& game) {
   std::cout << game.frame(kColumns, /*colour=*/false) << std::flush;
-  for (std::string word; std::cin >> word;)
+  for (std::string word; std::cin >> std::setw(kLongestWord) >> word;)
     for (const auto& key : keys_of(word, game.keys())) {
       if (key == "q") return;
       game.act(key);

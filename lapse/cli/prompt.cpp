@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <iostream>
 
 #include "lapse/core/error.h"
@@ -11,7 +12,8 @@
 namespace lapse {
 namespace {
 
-constexpr size_t kLongest = size_t{1} << 28;  // bytes of standard input: it may never end
+// Bytes of standard input, and of a line there: it may never end.
+constexpr size_t kLongest = size_t{1} << 28, kLongestLine = size_t{1} << 20;
 
 std::string standard_input() {
   std::string text(1 << 16, '\0');
@@ -36,6 +38,17 @@ std::string without_last_line_end(std::string text) {
 std::string read_prompt(const std::string& prompt, const std::string& file) {
   if (!file.empty()) return without_last_line_end(read_text_file(file));
   return prompt == "-" ? without_last_line_end(standard_input()) : prompt;
+}
+
+bool read_line(std::string& line) {
+  line.clear();
+  for (int letter; (letter = std::cin.get()) != EOF && letter != '\n';) {
+    if (line.size() == kLongestLine) fail(fmt::format("standard input has a line of more than {} bytes", kLongestLine));
+    line += static_cast<char>(letter);
+  }
+  if (line.empty() && !std::cin) return false;
+  if (line.ends_with('\r')) line.pop_back();
+  return true;
 }
 
 std::vector<int32_t> encode_prompt(const Vocabulary& vocabulary, const std::string& prompt, const std::string& origin) {

@@ -104,9 +104,14 @@ void leave(int status) {
 #endif
 }
 
+void outlive_file_limit() { std::signal(SIGXFSZ, SIG_IGN); }
+
 void catch_interrupts() {
   catch_once(SIGINT);
   catch_once(SIGTERM);
+  struct sigaction now {};
+  ::sigaction(SIGHUP, nullptr, &now);
+  if (now.sa_handler != SIG_IGN) catch_once(SIGHUP);  // of nohup: goes on
 }
 
 bool interrupted() { return stop; }

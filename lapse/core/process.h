@@ -23,7 +23,12 @@ void hold_standard_streams();
 /// Ends the process without the destructors of global objects: of libtorch's they take as long as a short command.
 [[noreturn]] void leave(int status);
 
-/// After this, the first Ctrl-C (SIGINT) or SIGTERM only makes `interrupted` true; the second ends the process.
+/// Beyond a limit of files' sizes (`ulimit -f`) writes fail, with an error of their own, and no signal ends the
+/// process.
+void outlive_file_limit();
+
+/// After this, the first Ctrl-C (SIGINT), SIGTERM or SIGHUP (a terminal that is gone) only makes `interrupted` true;
+/// the second ends the process.
 void catch_interrupts();
 bool interrupted();
 

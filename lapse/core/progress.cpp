@@ -140,6 +140,8 @@ std::string duration(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+std::string three_digits(double x) { return std::abs(x) < 999.5 ? fmt::format("{:.3g}", x) : fmt::format("{:.0f}", x); }
+
 std::string byte_size(double bytes) {
   const char* units[] = {"kB", "MB", "GB", "TB", "PB"};
   if (std::abs(bytes) < 999.5) return fmt::format("{:.0f} B", bytes);

@@ -50,6 +50,8 @@ class Progress {
 
 /// "12 s", "5:32", "1:05:00", "2 d 3 h".
 std::string duration(double seconds);
+/// With three digits, or all of a whole one: "0.0312", "48.5", "12345".
+std::string three_digits(double x);
 /// "512 B", "1.5 MB", "2.1 GB" (powers of 1000).
 std::string byte_size(double bytes);
 

@@ -261,6 +261,23 @@ TEST_F(CorpusTest, ReadsGzipAndRefusesATruncatedFile) {
   expect_error(config, path);
 }
 
+// A long text is encoded in pieces: no token, and no byte that it stands for, depends on where they end.
+TEST_F(CorpusTest, WordsDoNotDependOnPieces) {
+  std::string text;
+  Random random(1, "text");
+  while (text.size() < (size_t{5} << 20) / 2)
+    text +=
+        std::string(1 + random.below(9), static_cast<char>('a' + random.below(26))) + (random.below(9) ? " " : "  \n");
+  DataConfig config = one_file(text, "word");
+  config.split = {1, 0, 0}, config.max_vocabulary = 50;  // most words are unknown
+  const Corpus corpus = load_corpus(config);
+  std::vector<TextBytes> text_bytes;
+  const auto whole = corpus.vocabulary.encode(text, &text_bytes);
+  ASSERT_EQ(ids(corpus.train), whole);
+  for (size_t i = 0; i < whole.size(); ++i)
+    ASSERT_EQ(corpus.train.text_bytes(static_cast<int64_t>(i)), text_bytes[i]) << i;
+}
+
 TEST_F(CorpusTest, RefusesAnUnknownPart) {
   DataConfig config = one_file("abc");
   EXPECT_THAT([&] { load_tokens(config.path, "train-valid", config, Vocabulary::build({}, "a")); },

@@ -57,7 +57,10 @@ Question labelled(const JsonObject& line) {
   const bool answered = line.has("answerKey");
   const std::string right = answered ? line.text("answerKey") : "";
   for (const JsonObject& choice : asked.objects("choices")) {
-    if (answered && choice.text("label") == right) question.answer = std::ssize(question.candidates);
+    if (answered && choice.text("label") == right) {
+      if (question.answer != kUnknown) line.refuse("answerKey", "the label of one of question.choices, not of several");
+      question.answer = std::ssize(question.candidates);
+    }
     question.candidates.push_back(choice.text("text"));
   }
   if (answered && question.answer == kUnknown) line.refuse("answerKey", "the label of one of question.choices");

@@ -86,6 +86,9 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndWhatIsMissing) {
               HasSubstr("'question.choices[0].text'"));
   EXPECT_THAT(second(R"({"question": {"stem": "a", "choices": [{"label": "A", "text": "b"}]}, "answerKey": "B"})"),
               HasSubstr("'answerKey' must be the label"));
+  const std::string twice = R"([{"label": "A", "text": "b"}, {"label": "A", "text": "c"}])";
+  EXPECT_THAT(second(R"({"question": {"stem": "a", "choices": )" + twice + R"(}, "answerKey": "A"})"),
+              HasSubstr("not of several"));
   EXPECT_THAT(error("\n"), HasSubstr("no question"));
 }
 

@@ -36,10 +36,10 @@ class Source {
   virtual ~Source() = default;
 
   virtual const Vocabulary& vocabulary() const = 0;
-  virtual std::string describe() const = 0;              ///< one line for the user
-  virtual uint32_t checksum() const = 0;                 ///< of what is read in training: another text has another
-  virtual uint32_t valid_checksum() const { return 0; }  ///< of what is read in validation, if that is a text
-  virtual bool has(const std::string& part) const = 0;   ///< "train", "valid", "test"
+  virtual std::string describe() const = 0;             ///< one line for the user
+  virtual bool has(const std::string& part) const = 0;  ///< "train", "valid", "test"
+  /// Of the text that a part is, or is made from: another text has another. 0 if there is none.
+  virtual uint32_t checksum(const std::string& part) const = 0;
 
   /// Endless. All randomness comes from `random`.
   virtual std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) = 0;
@@ -64,9 +64,8 @@ class TextSource : public Source {
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
   std::string describe() const override;
-  uint32_t checksum() const override { return tokens("train").checksum(); }
-  uint32_t valid_checksum() const override { return has("valid") ? tokens("valid").checksum() : 0; }
   bool has(const std::string& part) const override { return tokens(part).size() > 0; }
+  uint32_t checksum(const std::string& part) const override { return has(part) ? tokens(part).checksum() : 0; }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override;
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
                                                bool drop_partial) override;

@@ -15,6 +15,7 @@ namespace lapse {
 namespace {
 
 constexpr char kWhiteSpace[] = " \t\n\v\f\r";
+constexpr size_t kFarSpace = size_t{1} << 16;  // bytes
 
 /// Moves documents to the front of a text, one after the other.
 class Gathered {
@@ -55,11 +56,14 @@ size_t Text::cut(size_t at, const std::string& unit) const {
   if (at == 0 || at >= bytes.size()) return std::min(at, bytes.size());
   if (!ends.empty()) return *std::ranges::lower_bound(ends, at - 1) + 1;  // the last is at the end of the text
   if (unit == "byte") return at;
-  if (unit == "character") {
+  if (unit == "subword") {  // no piece reaches across white space; in a text that has none for long, any may be cut
+    const size_t space = std::min(bytes.find_first_of(" \n", at), bytes.size());
+    if (space - at <= kFarSpace) return space;
+  }
+  if (unit == "character" || unit == "subword") {
     while (at < bytes.size() && continues_character(bytes[at])) ++at;
     return at;
   }
-  if (unit == "subword") return std::min(bytes.find_first_of(" \n", at), bytes.size());  // no piece reaches across
   const size_t space = bytes.find_first_of(kWhiteSpace, at - 1);
   return space == std::string::npos ? bytes.size() : space + 1;
 }

@@ -67,6 +67,19 @@ TEST(Text, IsCutAfterDocuments) {
   }
 }
 
+// Subwords are cut at white space, where it is near; else between any two characters.
+TEST(Text, OfSubwordsIsCutAtWhiteSpaceNearBy) {
+  const Text near{"aa bbb\nc", {}};
+  EXPECT_EQ(near.cut(1, "subword"), 2);
+  EXPECT_EQ(near.cut(4, "subword"), 6);
+  EXPECT_EQ(near.cut(7, "subword"), 8);
+  std::string letters;
+  for (int i = 0; i < 100'000; ++i) letters += "\u6C34";
+  const Text none{letters + " ", {}};
+  EXPECT_EQ(none.cut(1, "subword"), 3);
+  EXPECT_EQ(none.cut(3 * 99'999 - 1, "subword"), 300'000);
+}
+
 // A document is in one part; words of markers are in no vocabulary.
 TEST(Corpus, PartsAreOfWholeDocuments) {
   TestFolder folder;

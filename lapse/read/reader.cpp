@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
 #include <vector>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/tasks/registry.h"
 #include "lapse/train/device.h"
+#include "lapse/train/prediction.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {
@@ -110,8 +112,14 @@ Tokens Reader::text(const std::string& data, const std::string& split, const Min
 Tokens Reader::whole_text(const std::string& data, const std::string& split) const {
   require_text("this");
   if (task) fail("the run has the task " + config().task_name + " and reads no text");
+  if (!data.empty()) return load_tokens(data, split, config().data, vocabulary());
+  Tokens tokens = own_text(split);
+  warn_of_another_text(split, tokens);
+  return tokens;
+}
+
+Tokens Reader::own_text(const std::string& split) const {
   const DataConfig& own = config().data;
-  if (!data.empty()) return load_tokens(data, split, own, vocabulary());
   if (!own.path.empty()) return load_tokens(own.path, split, own, vocabulary());
   const std::map<std::string, std::string> files = {
       {"train", own.train_path}, {"valid", own.valid_path}, {"test", own.test_path}};
@@ -121,13 +129,23 @@ Tokens Reader::whole_text(const std::string& data, const std::string& split) con
   return load_tokens(file->second, "all", own, vocabulary());
 }
 
+void Reader::warn_of_another_text(const std::string& split, const Tokens& tokens) const {
+  const std::string path = checkpoint.path().string();
+  if (!feed.is_object() || !is_another_text(JsonObject(feed, path), split, tokens.checksum())) return;
+  std::cerr << fmt::format(
+      "lapse: warning: {}: the text's part '{}' is not what it was when the run was trained; was the file changed?\n",
+      path, split);
+}
+
 Reader open_reader(const ReadingOptions& options) {
   const at::Device device = find_device(options.device);
   Checkpoint checkpoint = Checkpoint::open(options.run);
   auto method = method_of(checkpoint.config(), options);
   auto task = task_of(checkpoint.config(), options);
   use_threads(options.threads);
-  return {std::move(checkpoint), std::move(method), std::move(task), options.precision, device};
+  const Json state = parse_json(checkpoint.state(), checkpoint.path().string() + ", its state");
+  Json feed = state.is_object() ? state.value("streams", Json()) : Json();
+  return {std::move(checkpoint), std::move(method), std::move(task), options.precision, device, std::move(feed)};
 }
 
 }  // namespace lapse

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "lapse/core/json.h"
 #include "lapse/data/corpus.h"
 #include "lapse/data/source.h"
 #include "lapse/train/checkpoint.h"
@@ -36,6 +37,7 @@ struct Reader {
   std::unique_ptr<TaskOptions> task;      ///< null: the run reads a text
   std::string precision;
   at::Device device;
+  Json feed;  ///< where training was (Feed::state), or null
 
   const Config& config() const { return checkpoint.config(); }
   const Vocabulary& vocabulary() const { return checkpoint.vocabulary(); }
@@ -46,12 +48,14 @@ struct Reader {
   /// The run's task, or its text. Error if there is a task, and `data` or `fill` too.
   std::unique_ptr<Source> source(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
   /// A split of the text in the file `data`, cut as the run's configuration says, or if that is empty of the run's own
-  /// text. Error if the run has a task or an environment instead; also if documents are asked for by their length, and
-  /// the run reads none, or none is so long.
+  /// text, with a warning where that is another now than in training. Error if the run has a task or an environment
+  /// instead; also if documents are asked for by their length, and the run reads none, or none is so long.
   Tokens text(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
 
  private:
   Tokens whole_text(const std::string& data, const std::string& split) const;
+  Tokens own_text(const std::string& split) const;
+  void warn_of_another_text(const std::string& split, const Tokens& tokens) const;
 };
 
 /// Opens the run's newest whole checkpoint, chooses method and options, and sets the threads. Error if the method or

@@ -139,7 +139,7 @@ class InstructionSource : public TaskSource {
         name(), setting_->rules.rounds, setting_->world.rooms.size(), setting_->world.agents.size(),
         setting_->words.chatter().size(), vocabulary().size(), valid_);
   }
-  uint32_t checksum() const override { return setting_->words.checksum(); }
+  uint32_t checksum(const std::string& part) const override { return part == "train" ? setting_->words.checksum() : 0; }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
     return std::make_unique<Training>(setting_, batch, block, std::move(random));
   }

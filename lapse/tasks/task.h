@@ -36,7 +36,7 @@ class TaskSource : public Source {
       : name_(std::move(name)), vocabulary_(std::move(vocabulary)), test_seed_(test_seed) {}
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }
-  uint32_t checksum() const override { return 0; }
+  uint32_t checksum(const std::string&) const override { return 0; }
   bool has(const std::string& part) const override { return part == "valid" || part == "test"; }
   /// The share of scored positions predicted right, and of whole answers where they are longer than one position.
   std::vector<Figure> figures(const Score& score) const override;

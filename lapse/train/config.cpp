@@ -294,7 +294,7 @@ void require_new_run(const Config& config) {
   require_utf8(config);
   const std::string what = config.generates() ? fmt::format("data.task = \"{}\"", config.task_name)
                                               : fmt::format("data.unit = \"{}\"", config.data.unit);
-  const bool ranked = !config.generates() && config.data.unit != "byte" && config.data.unit != "character";
+  const bool ranked = !config.generates() && config.data.unit == "word";
   for (const auto& end : end_sections())
     if (const auto option = end.needs_ranks(config.model); !ranked && !option.empty() && config.uses(end.name))
       fail(

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "lapse/core/error.h"
 #include "lapse/train/objectives.h"
 #include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
+
+/// Where a feed's state says Source::checksum.
+std::string text_key(const std::string& part) { return part == "train" ? "text" : part + "_text"; }
 
 class BlockFeed : public Feed {
  public:
@@ -23,26 +28,33 @@ class BlockFeed : public Feed {
 
   Json state() const override {
     const auto position = blocks_->state();
-    return {{"position", position.position}, {"pass", position.pass},
-            {"restart", position.restart},   {"random", position.random_counter},
-            {"text", source_.checksum()},    {"valid_text", source_.valid_checksum()}};
+    return {{"position", position.position},        {"pass", position.pass},
+            {"restart", position.restart},          {"random", position.random_counter},
+            {text_key("train"), checksum("train")}, {text_key("valid"), checksum("valid")},
+            {text_key("test"), checksum("test")}};
   }
 
   void restore(const JsonObject& state, const Columns& tensors) override {
     if (!tensors.empty())
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
-    if (state.counter("text") != source_.checksum())
+    if (state.counter(text_key("train")) != checksum("train"))
       fail("the run was trained on another text than this one; was the file changed?");
-    const uint64_t before = state.has("valid_text") ? state.counter("valid_text") : 0, now = source_.valid_checksum();
-    if (before != 0 && now != 0 && before != now)  // 0: there was none, or nothing was said of it
+    if (checksum("valid") != 0 && is_another_text(state, "valid", checksum("valid")))
       fail("the run was validated on another text than this one; was the file changed?");
     blocks_->set_state(
         {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});
   }
 
  private:
+  /// Made once: every checkpoint says them.
+  uint32_t checksum(const std::string& part) const {
+    const auto known = checksums_.find(part);
+    return known != checksums_.end() ? known->second : checksums_[part] = source_.checksum(part);
+  }
+
   Source& source_;
   std::unique_ptr<TrainingBlocks> blocks_;
+  mutable std::map<std::string, uint32_t> checksums_;
 };
 
 class PredictionProblem : public Problem {
@@ -84,6 +96,11 @@ class PredictionProblem : public Problem {
 };
 
 }  // namespace
+
+bool is_another_text(const JsonObject& feed, const std::string& part, uint32_t checksum) {
+  const uint64_t before = feed.has(text_key(part)) ? feed.counter(text_key(part)) : 0;
+  return before != 0 && before != checksum;
+}
 
 std::unique_ptr<Problem> prediction_problem(const Config& config, const Checkpoint* from) {
   std::unique_ptr<Source> source;

@@ -5,8 +5,38 @@
 #include <set>
 
 #include "lapse/core/error.h"
+#include "lapse/core/file.h"
 
 namespace lapse {
+namespace {
+
+/// The file's values, as TOML that lapse writes; empty if they cannot be read.
+std::string settings_in(const fs::path& file) {
+  try {
+    Config config;
+    read_config(config.sections(), file.string());
+    return config.to_toml();
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+/// Error if there is such a file that lapse did not write just so.
+void require_own_settings(const fs::path& file) {
+  if (!is_there(file) || settings_in(file) == read_file(file)) return;
+  fail(
+      fmt::format("{}: training would write the run's configuration in this file's place, and lapse did not write it; "
+                  "move it, or give another --out",
+                  file.string()));
+}
+
+}  // namespace
+
+void write_settings(const fs::path& run, const Config& config) {
+  const fs::path file = run / "config.toml";
+  const std::string settings = config.to_toml();
+  if (!is_there(file) || settings_in(file) != settings) write_file(file, settings);
+}
 
 void require_same_run(const Checkpoint& checkpoint, const Config& config) {
   static const std::set<std::string> free = {
@@ -28,6 +58,7 @@ void require_same_run(const Checkpoint& checkpoint, const Config& config) {
 }
 
 void require_no_history(const fs::path& run) {
+  require_own_settings(run / "config.toml");
   const fs::path metrics = run / "metrics.jsonl";
   std::error_code none;
   const auto size = fs::file_size(metrics, none);

@@ -28,13 +28,21 @@ bool is_same_file(int descriptor, const fs::path& path) {
          opened.st_dev == now.st_dev;
 }
 
-/// "process 123", as the holder wrote it.
-std::string holder(int descriptor) {
+/// The beginning of it, without line ends.
+std::string content_of(int descriptor) {
   char text[32];
   const ssize_t size = ::pread(descriptor, text, sizeof text, 0);
-  std::string id(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
-  while (!id.empty() && id.back() == '\n') id.pop_back();
-  return id.empty() ? "another process" : "process " + id;
+  std::string content(text, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  while (!content.empty() && content.back() == '\n') content.pop_back();
+  return content;
+}
+
+bool is_number(const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; }
+
+/// "process 123", as the holder wrote it.
+std::string holder(int descriptor) {
+  const std::string id = content_of(descriptor);
+  return id.empty() || !is_number(id) ? "another process" : "process " + id;
 }
 
 /// Of what lapse itself writes into a run; others may have files there too.
@@ -79,6 +87,13 @@ void RunLock::take() {
     }
     if (is_same_file(descriptor_, file_)) break;
     ::close(descriptor_);
+  }
+  if (!is_number(content_of(descriptor_))) {
+    ::close(descriptor_);
+    fail(fmt::format(
+        "{}: a file of this name locks a run while it is written, and lapse did not write this one; move it, "
+        "or give another folder",
+        file_.string()));
   }
   const std::string id = fmt::format("{}\n", ::getpid());
   if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, id.data(), id.size(), 0) < 0) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lapse/core/process.h"
+#include "lapse/core/progress.h"
 
 namespace lapse {
 
@@ -67,7 +68,7 @@ void RunRecord::training(int64_t update, const Update& newest, bool whole) {
     line["memory_of_processes"] = memory_of_processes();
   }
   if (metrics_) metrics_->record(update, "train", line);
-  pace_ = fmt::format("  {:.3g} {}s/s", pace, problem_.unit());
+  pace_ = fmt::format("  {} {}s/s", three_digits(pace), problem_.unit());
   double memory = 0;
   for (const auto& layer : layers) memory += layer["memory_mean"].get<double>() / static_cast<double>(layers.size());
   if (!layers.empty()) pace_ += fmt::format("  memory {:.1f}", memory);

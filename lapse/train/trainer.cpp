@@ -50,7 +50,7 @@ class Run {
     const bool complete = resumed_ && update() >= config_.train.updates && !validation_due_;
     if (group_.first()) {
       if (!complete) record_.write_to(folder, update(), update() < config_.train.updates, validation_due_);
-      if (!resumed_ || update() < config_.train.updates) write_file(folder / "config.toml", config_.to_toml());
+      if (!resumed_ || update() < config_.train.updates) write_settings(folder, config_);
       // What a process left that was killed between writing one checkpoint and removing another.
       if (resumed_) remove_older_checkpoints(folder, update(), config_.train.keep);
     }
@@ -82,7 +82,7 @@ class Run {
   void begin(const fs::path& folder, const std::function<void(Transformer&)>& load_weights) {
     folder_ = folder;
     load_weights(learner_->model());
-    write_file(folder / "config.toml", config_.to_toml());
+    write_settings(folder, config_);
     save();  // last: a folder with a checkpoint is a run, and is not begun again
   }
 
