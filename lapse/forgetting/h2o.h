@@ -1,5 +1,6 @@
 // H2O, the heavy-hitter oracle: keeps the newest rows and those that have received most attention so far (Zhang et al.
-// 2023). Causal: scores come from past queries only. Rows are shared by the heads, whose scores are summed.
+// 2023). Causal: scores come from past queries only. Each head has scores and a budget of its own; a row goes once no
+// head holds it.
 #pragma once
 
 #include <memory>

@@ -18,10 +18,11 @@ namespace lapse {
 /// What a method may know of the model around it.
 struct ModelShape {
   int64_t layers, width, heads, head_dim;
-  int64_t block;              ///< K of training
-  int64_t min_age = 1;        ///< the least age that a query reads: 0 if tokens attend themselves
-  bool normed_heads = false;  ///< q and k pass an RMSNorm over a head's features
-  bool scaled = true;         ///< logits are q . k / sqrt(D), not q . k
+  int64_t block;                           ///< K of training
+  int64_t min_age = 1;                     ///< the least age that a query reads: 0 if tokens attend themselves
+  bool normed_heads = false;               ///< q and k pass an RMSNorm over a head's features
+  bool scaled = true;                      ///< logits are q . k / sqrt(D), not q . k
+  std::string initialisation = "default";  ///< of linear maps (core/linear_weights.h)
 };
 
 /// A block of K queries per sample, as one layer asks them.

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "lapse/core/error.h"
+#include "lapse/core/linear_weights.h"
 #include "lapse/forgetting/budgets.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
@@ -35,12 +35,9 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   SelectiveAttention(const Settings& s, const ModelShape& shape, int64_t layer, Random& random) : s_(s), shape_(shape) {
     budget_ = s.evaluated_budget > 0 ? s.evaluated_budget : s.budgets.empty() ? 0 : s.budgets[layer];
     if (!s.separate) return;
-    for (Tensor* weight : {&select_query_, &select_key_}) {
-      *weight = at::empty({shape.head_dim, shape.width});
-      const double bound = 1 / std::sqrt(static_cast<double>(shape.width));
-      for (float& x : values(*weight)) x = static_cast<float>((2 * random.uniform() - 1) * bound);
-      weight->set_requires_grad(true);
-    }
+    select_query_ = fresh(shape, random), select_key_ = fresh(shape, random);
+    if (!shape.scaled) select_query_.div_(std::sqrt(static_cast<double>(shape.head_dim)));  // as W_q
+    for (Tensor* weight : {&select_query_, &select_key_}) weight->set_requires_grad(true);
     if (!shape.normed_heads) return;
     query_scale_ = at::ones({shape.head_dim}).set_requires_grad(true);
     key_scale_ = at::ones({shape.head_dim}).set_requires_grad(true);
@@ -93,8 +90,9 @@ class SelectiveAttention : public Method, public BudgetedLayer {
   }
 
  private:
-  static std::span<float> values(const Tensor& x) {
-    return {x.mutable_data_ptr<float>(), static_cast<size_t>(x.numel())};
+  static Tensor fresh(const ModelShape& shape, Random& random) {  // [D, width]
+    return at::tensor(linear_weights(shape.head_dim, shape.width, shape.initialisation, random))
+        .view({shape.head_dim, shape.width});
   }
 
   static Tensor selected(const Tensor& x, const Tensor& weight, const Tensor& scale) {

@@ -80,9 +80,15 @@ void ModelConfig::check() const {
 }
 
 ModelShape shape_of(const ModelConfig& config, int64_t block) {
-  return {
-      config.layers,       config.width,        config.heads, config.head_width(), block, config.attend_self ? 0 : 1,
-      config.normed_heads, config.scaled_logits};
+  return {config.layers,
+          config.width,
+          config.heads,
+          config.head_width(),
+          block,
+          config.attend_self ? 0 : 1,
+          config.normed_heads,
+          config.scaled_logits,
+          config.initialisation};
 }
 
 }  // namespace lapse

@@ -22,11 +22,15 @@ ModelConfig config_of(const std::string& norm, const std::string& initialisation
   return config;
 }
 
-std::map<std::string, Tensor> weights_of(const ModelConfig& config, uint64_t seed = 1) {
-  Transformer model(config, *method_options("fixed_span"), kTokens, kWindow, Random(seed, "weights"));
+std::map<std::string, Tensor> weights_of(const ModelConfig& config, const MethodOptions& method, uint64_t seed = 1) {
+  Transformer model(config, method, kTokens, kWindow, Random(seed, "weights"));
   std::map<std::string, Tensor> all;
   for (auto& [name, tensor] : model.parameters()) all[name] = tensor->detach().to(at::kDouble).flatten();
   return all;
+}
+
+std::map<std::string, Tensor> weights_of(const ModelConfig& config, uint64_t seed = 1) {
+  return weights_of(config, *method_options("fixed_span"), seed);
 }
 
 double fraction_beyond(const Tensor& x, double limit) {
@@ -89,6 +93,20 @@ TEST(Initialisation, LinearWeightsAreUniform) {
       expect_uniform(weights.at("output.weight"), bound(kWidth, kTokens));
       expect_uniform(weights.at("output.bias"), 1 / std::sqrt(kWidth));
     }
+}
+
+// Those of a masking of its own (selective_attention.separate) are linear maps as others are.
+TEST(Initialisation, SeparateMaskingHasLinearWeights) {
+  const auto method = method_options("selective_attention");
+  for (const auto& field : method->fields())
+    if (field.name == "separate") *std::get<bool*>(field.value) = true;
+  ModelConfig config = config_of("pre", "glorot");
+  for (const auto& [name, tensor] : weights_of(config, *method))
+    if (name.find("select.") != std::string::npos) expect_uniform(tensor, std::sqrt(6. / (kWidth + 16)));
+  config.initialisation = "normal", config.scaled_logits = false;
+  const auto weights = weights_of(config, *method);
+  expect_normal(weights.at("layers.1.select.key"), 1 / std::sqrt(kWidth));
+  expect_normal(weights.at("layers.1.select.query"), 1 / std::sqrt(kWidth) / 4);
 }
 
 TEST(Initialisation, IsTheSameForASeedAndNoTwoTensorsAreAlike) {

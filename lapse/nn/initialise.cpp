@@ -1,7 +1,6 @@
 #include "lapse/nn/initialise.h"
 
-#include <cmath>
-
+#include "lapse/core/linear_weights.h"
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -38,10 +37,8 @@ at::Tensor constant_parameter(at::IntArrayRef shape, double value) {
 }
 
 at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random) {
-  if (initialisation == "normal") return normal_parameter({out, in}, random, 1 / std::sqrt(static_cast<double>(in)));
-  const double bound =
-      initialisation == "glorot" ? std::sqrt(6.0 / (in + out)) : 1 / std::sqrt(static_cast<double>(in));
-  return uniform_parameter({out, in}, bound, random);
+  if (shapes_only) return at::empty({out, in}, options());
+  return at::tensor(linear_weights(out, in, initialisation, random)).view({out, in}).set_requires_grad(true);
 }
 
 }  // namespace lapse

@@ -23,8 +23,7 @@ at::Tensor normal_parameter(at::IntArrayRef shape, Random& random, double deviat
 at::Tensor uniform_parameter(at::IntArrayRef shape, double bound, Random& random);         ///< U(-bound, bound)
 at::Tensor constant_parameter(at::IntArrayRef shape, double value);
 
-/// A linear map's weight [out, in]: "default" U(+-1/sqrt(in)), "glorot" U(+-sqrt(6 / (in + out))), "normal"
-/// N(0, 1/sqrt(in)), the second being the standard deviation.
+/// A linear map's weight [out, in] (linear_weights).
 at::Tensor linear_weight(int64_t out, int64_t in, const std::string& initialisation, Random& random);
 
 }  // namespace lapse

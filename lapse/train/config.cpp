@@ -47,8 +47,8 @@ Fields TrainConfig::fields() {
       field("log_every", log_every, "a line of metrics").in(1, kMany).unit("updates"),
       field("validate_every", validate_every, "0: never").in(0, kMany).unit("updates"),
       field("validation_blocks", validation_blocks,
-            "at most so many blocks of the validation text; 0: all; of agents: "
-            "actor_critic.validation_episodes")
+            "at most so many blocks of the validation text; 0: all whole ones (`lapse eval` reads what is left at the "
+            "end, too); of agents: actor_critic.validation_episodes")
           .in(0, kMany),
       field("validation_streams", validation_streams,
             "validation, and `lapse eval` by default, reads so many streams or windows at a time; 0: as many as batch")

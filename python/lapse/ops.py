@@ -6,7 +6,8 @@ Rows come in one of two forms:
   T of them, so that N > T is memory and a block.
 * packed, with `cu_seqlens`: q [S, H, D] and k, v [N, G, D], sample b's at cu_seqlens[b] ... cu_seqlens[b + 1] - 1;
   `cu_seqlens_k` where a sample has more rows than queries. `max_seqlen`, at least the queries of the longest sample, saves
-  a look at the device; on a GPU and under torch.compile an assertion there fails where it is too small.
+  a look at the device. What cu_seqlens and max_seqlen must be is checked; of what is on a GPU alone, and under
+  torch.compile, by an assertion there.
 
 G divides H: head h of the queries reads head h // (H // G) of the rows. Times, ages and spans are in timesteps; the age
 of a row is a = (time of the query) - (time of the row). Times of rows that are seen ascend strictly within a sample:
@@ -87,15 +88,22 @@ class _Call:
         self.bounds = until
 
     def _pack(self, op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen):
-        cu_q = _offsets(op, "cu_seqlens", cu_seqlens, q.shape[0])
-        cu_k = _offsets(op, "cu_seqlens_k", cu_seqlens if cu_seqlens_k is None else cu_seqlens_k, k.shape[0])
+        cu_q = cu_k = _offsets(op, "cu_seqlens", cu_seqlens)
+        if cu_seqlens_k is not None:
+            cu_k = _offsets(op, "cu_seqlens_k", cu_seqlens_k)
         if cu_q.shape != cu_k.shape:
             raise ValueError(f"{op}: cu_seqlens is of {len(cu_q) - 1} samples, cu_seqlens_k of {len(cu_k) - 1}")
         self.samples = cu_q.shape[0] - 1
-        lengths = cu_q[1:] - cu_q[:-1]
-        longest = _longest(op, max_seqlen, lengths) if q.shape[0] > 0 else 0
-        self.lengths = lengths.to(q.device)
-        self.offsets = cu_k.cpu()
+        self.offsets = cu_k.cpu()  # the operator wants them there
+        # There they are checked too. The queries' own offsets are copied only where the longest sample must be known. A
+        # trace knows no numbers: its assertions look where the caller's tensor is.
+        seen_k = cu_k if torch.compiler.is_compiling() else self.offsets
+        seen_q = seen_k if cu_seqlens_k is None else cu_q.cpu() if max_seqlen is None else cu_q
+        _require_ascent(op, "cu_seqlens", seen_q, q.shape[0])
+        if cu_seqlens_k is not None or k.shape[0] != q.shape[0]:
+            _require_ascent(op, "cu_seqlens_k", seen_k, k.shape[0])
+        self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
+        longest = _longest(op, max_seqlen, seen_q[1:] - seen_q[:-1]) if q.shape[0] > 0 else 0
         self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
@@ -143,19 +151,25 @@ class _Call:
         return x.flatten(0, 1)[self.place] if self.packed else x
 
 
-def _offsets(op, name, given, rows):
-    """Where samples begin in so many rows: int64."""
+def _offsets(op, name, given):
+    """Where samples begin: int64."""
     if not isinstance(given, Tensor) or given.dim() != 1 or given.is_floating_point() or len(given) < 1:
         raise ValueError(f"{op}: {name} must be a tensor [B + 1] of whole numbers")
-    if not (given.is_cuda or torch.compiler.is_compiling()):  # a look at them would wait for the device
-        if given[0] != 0 or given[-1] != rows or bool((given[1:] < given[:-1]).any()):
-            raise ValueError(f"{op}: {name} must ascend from 0 to the {rows} rows, got {given.tolist()}")
     return given.long()
 
 
+def _require_ascent(op, name, cu, rows):
+    """Offsets into so many rows; of what is on a GPU, where a look would wait, or traced, an assertion requires it there."""
+    sound = (cu[0] == 0) & (cu[-1] == rows) & (cu[1:] >= cu[:-1]).all()
+    if cu.is_cuda or torch.compiler.is_compiling():
+        torch._assert_async(sound, f"{op}: {name} must ascend from 0 to the number of rows")
+    elif not sound:
+        raise ValueError(f"{op}: {name} must ascend from 0 to the {rows} rows, got {cu.tolist()}")
+
+
 def _longest(op, given, lengths):
-    """How many queries the longest sample has; or max_seqlen, which saves a look at the device: an assertion checks it there,
-    and under torch.compile."""
+    """How many queries the longest sample has; or max_seqlen, which saves a look at the device: for lengths that are there,
+    and under torch.compile, an assertion checks it."""
     if given is None:
         return int(lengths.max())
     if not isinstance(given, (int, torch.SymInt)):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lapse.checkpoint import open_checkpoint
 from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method
 from lapse.nn import (
     AdaptiveSpanAttention,
@@ -243,43 +244,21 @@ def _attention(
 
 
 # --- the file ----------------------------------------------------------------------------------------------------------
-def checkpoint_of(run: str | pathlib.Path) -> pathlib.Path:
-    """A run's newest checkpoint, or the checkpoint itself."""
-    path = pathlib.Path(run)
-    if path.is_file():
-        return path
-    found = sorted((path / "checkpoints").glob("update-*.safetensors"))
-    if not found:
-        raise FileNotFoundError(
-            f"{path}: no checkpoint in its folder checkpoints/; is this a folder that `lapse train --out` made?"
-        )
-    return found[-1]
-
-
 def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **options: Any) -> Transformer:
     """A trained run, or one of its checkpoints, as a module in evaluation mode.
 
     method, budget, options: read it with another method, as `lapse eval --method h2o --budget 64` does: "local",
     "local_global", "strided", "sink_window", "h2o", "tova".
 
-    ValueError for what this module does not have: compressive memory, encoders, adaptive ends, agents.
+    ValueError for what this module does not have: compressive memory, encoders, adaptive ends, agents; and for a damaged
+    checkpoint. Of a run's folder the newest that is not damaged is read, with a warning of each that is.
     """
-    from safetensors import SafetensorError, safe_open
-
     method = ALIASES.get(method, method) if method else None
     if not isinstance(budget, Integral) or budget < 0:
         raise ValueError(f"lapse.load: budget must be a positive whole number, got {budget!r}")
     if method and method not in METHODS and method not in TRAINED:
         raise ValueError(f"no forgetting method {method!r}; there are: {', '.join([*METHODS, *ALIASES])}")
-    path = checkpoint_of(run)
-    try:
-        with safe_open(str(path), "pt") as file:
-            told = file.metadata() or {}
-            if told.get("lapse.format") != "1":
-                raise ValueError(f"{path}: not a checkpoint of lapse that this version reads")
-            weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith("weight.")}
-    except SafetensorError as error:
-        raise ValueError(f"{path}: not a checkpoint of lapse, or not all of one ({error})") from error
+    path, told, weights = open_checkpoint(pathlib.Path(run))
     config = _toml(told["config"])
     if "weight.input.weight" in weights:  # of what an agent sees
         raise ValueError(f"{path}: lapse.load does not read agents; the command lapse does")

@@ -60,6 +60,15 @@ def plain_selective(q, k, v, first):
     return torch.einsum("bhtn,bnhd->bthd", weights, v.repeat_interleave(q.shape[2] // v.shape[2], 2)), memory, masking
 
 
+class OnDevice(torch.Tensor):
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = True
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
 class Ramp(unittest.TestCase):
     def test_is_the_formula(self):
         q, k, v = inputs()
@@ -211,6 +220,34 @@ class Ramp(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words):
                 op(*rows, cu_seqlens=cu, **more)
 
+    def test_offsets_on_a_device_are_checked(self):
+        """Where they are copied to the CPU anyway, there; else by an assertion."""
+        rows = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
+        whole, on_device = [0, 3, 6], lambda x: torch.tensor(x).as_subclass(OnDevice)
+
+        def given(cu, cu_k=None, most=None):
+            with torch.no_grad():
+                own = None if cu_k is None else on_device(cu_k)
+                ops.ramp_attention(*rows, cu_seqlens=on_device(cu), cu_seqlens_k=own, max_seqlen=most)
+
+        for bad in ([0, 3, 5], [0, 3, 9], [1, 3, 6], [0, 4, 3, 6]):
+            fits = [0, 2, 4, 6][: len(bad) - 1] + [6]
+            words = lambda name: rf"{name} must ascend from 0 to the 6 rows, got \[{', '.join(map(str, bad))}\]"
+            for most in (None, 6):
+                with self.assertRaisesRegex(ValueError, words("cu_seqlens")):
+                    given(bad, most=most)
+                with self.assertRaisesRegex(ValueError, words("cu_seqlens_k")):
+                    given(fits, bad, most)
+            with self.assertRaisesRegex(ValueError, words("cu_seqlens")):
+                given(bad, fits)
+            with self.assertRaisesRegex(RuntimeError, "cu_seqlens must ascend from 0 to the number of rows"):
+                given(bad, fits, 6)
+        with self.assertRaisesRegex(ValueError, "max_seqlen is 2, but a sample has 3 queries"):
+            given(whole, most=2)
+        with self.assertRaisesRegex(RuntimeError, "a sample has more queries than max_seqlen"):
+            given(whole, whole, 2)
+        given(whole), given(whole, most=3), given(whole, whole), given(whole, whole, 3)
+
     def test_without_samples(self):
         rows = torch.zeros(0, H, D), torch.zeros(0, G, D), torch.zeros(0, G, D)
         for cu in (torch.tensor([0]), torch.tensor([0, 0])):
@@ -334,6 +371,24 @@ class Tools(unittest.TestCase):
         compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
         with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "a sample has more queries than max_seqlen"):
             compiled(q, k, v, torch.tensor([0, 3, 4, 9]))
+
+    def test_compiled_with_offsets_that_do_not_fit(self):
+        rows = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
+        run = lambda q, k, v, cu, cu_k: ops.ramp_attention(q, k, v, cu_seqlens=cu, cu_seqlens_k=cu_k, max_seqlen=6).out
+        for dynamic in (None, True):
+            torch.compiler.reset()
+            compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+            for name, cu, cu_k in (
+                ("cu_seqlens", [0, 3, 5], None),
+                ("cu_seqlens", [0, 3, 9], None),
+                ("cu_seqlens", [1, 3, 6], None),
+                ("cu_seqlens", [4, 3, 6], [0, 3, 6]),
+                ("cu_seqlens_k", [0, 3, 6], [0, 3, 5]),
+            ):
+                given = [None if x is None else torch.tensor(x) for x in (cu, cu_k)]
+                with self.assertRaisesRegex(RuntimeError, f"{name} must ascend from 0 to the number of rows"):
+                    compiled(*rows, *given)  # with gradients: no partition may drop the assertion
+            self.assertEqual(compiled(*rows, torch.tensor([0, 3, 6]), None).shape, rows[0].shape)
 
     def test_version(self):
         self.assertRegex(lapse.__version__, r"^\d+\.\d+\.\d+$")

@@ -5,11 +5,14 @@ import pathlib
 import pickle
 import sys
 import unittest
+import warnings
+from unittest import mock
 
 import torch
 from torch.nn import functional as F
 
 import lapse
+from lapse.checkpoint import checkpoints_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import program  # noqa: E402
@@ -166,6 +169,36 @@ class Load(program.ProgramTest):
         self.assertTrue(all(p.grad is not None for p in model.parameters()))
         self.assertLess(sum(losses[-20:]), sum(losses[:20]) * 0.9)
 
+    def test_spans_that_cost_once(self):
+        """With expire_span.loss_at = "creation" the cost is loss / T times the spans of a block's rows, the mean over streams."""
+        model = lapse.load(self.train(METHOD("expire_span", loss_at="creation", loss=1e-3), "creation"))
+        seen = []
+        for attention in model.attentions():
+            spans = attention.spans
+            attention.spans = lambda x, spans=spans: seen.append(spans(x)) or seen[-1]
+        tokens, state = torch.tensor([list(self.text.read_bytes()[:24])]).view(2, 12), None
+        for at in (0, 7):
+            seen.clear()
+            _, state = model(tokens[:, at : at + 7], state)
+            steps = tokens[:, at : at + 7].shape[1]
+            wanted = sum(span[:, -steps:].sum() / 2 * 1e-3 / steps for span in seen)
+            self.assertAlmostEqual(model.cost.item(), wanted.item(), delta=1e-6 * abs(wanted.item()))
+        model.cost.backward()
+        self.assertTrue(all(attention.span_weight.grad.abs().sum() > 0 for attention in model.attentions()))
+
+    def test_costs_are_the_runs_own(self):
+        """Of its first update: all blocks of a text of one letter are the same, and with a rate of 0 the weights stay."""
+        self.text.write_text("a" * 6000)
+        first = {"train": {"updates": 1, "log_every": 1}, "optimiser": {"rate": 0}}
+        for loss_at in ("ramp", "creation"):
+            with self.subTest(loss_at):
+                run = self.train({**METHOD("expire_span", loss_at=loss_at, loss=0.1), **first}, loss_at)
+                told = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+                model = lapse.load(run)
+                model(torch.full((2, 8), ord("a")))
+                # float32, sums of some 100 terms
+                self.assertAlmostEqual(model.cost.item(), told["cost"], delta=1e-5 * abs(told["cost"]))
+
     def test_all_layers_drop_alike(self):
         """One u a block, as in the run itself (expire_span.random_drop)."""
         model = lapse.load(self.train(METHOD("expire_span", random_drop=True), "drop")).train()
@@ -201,17 +234,13 @@ class Load(program.ProgramTest):
         with self.assertRaisesRegex(ValueError, "evicts row by row; read within torch.no_grad"):
             lapse.load(run, method="h2o", budget=9)(torch.tensor([[1, 2]]))
         run = self.train(METHOD("expire_span", loss_at="creation"), "creation")
-        with self.assertRaisesRegex(ValueError, 'the cost of expire_span.loss_at = "creation" is not computed'):
-            lapse.load(run)(torch.tensor([[1, 2]]))
-        with torch.no_grad():
-            lapse.load(run)(torch.tensor([[1, 2]]))
         with self.assertRaisesRegex(ValueError, "no forgetting method 'nothing'"):
             lapse.load(run, "nothing")
         with self.assertRaisesRegex(ValueError, r"positive whole number, got \[8, 16\]"):
             lapse.load(run, "tova", budget=[8, 16])
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
             lapse.load(self.folder)
-        whole = lapse.run.checkpoint_of(run).read_bytes()
+        whole = checkpoints_of(run)[0].read_bytes()
         for content in (b"[train]\n", whole[: len(whole) // 2]):
             (self.folder / "broken").write_bytes(content)
             with self.assertRaisesRegex(ValueError, "broken: not a checkpoint of lapse, or not all of one"):
@@ -223,6 +252,95 @@ class Load(program.ProgramTest):
         for token in (-7, model.vocabulary.size):
             with self.assertRaisesRegex(ValueError, f"no token {token}: this vocabulary has {model.vocabulary.size}"):
                 model.vocabulary.decode([1, token])
+
+
+def altered(content, at):
+    """With one bit flipped."""
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+@unittest.skipUnless(pathlib.Path(program.PROGRAM).exists(), f"no program {program.PROGRAM}: scripts/build.sh release")
+class Damage(program.ProgramTest):
+    """lapse.load of files that are not what the program wrote."""
+
+    def setUp(self):
+        super().setUp()
+        self.trained = self.folder / "run"
+        self.succeed("train", self.config(self.write("text.txt", program.english(2000))), "--out", self.trained)
+        self.newest, self.older = checkpoints_of(self.trained)
+        self.whole = self.newest.read_bytes()
+
+    def weight(self, model):
+        return model.embedding.weight.detach().clone()
+
+    def test_no_bit_changes_unnoticed(self):
+        header = int.from_bytes(self.whole[:8], "little")
+        checksum = self.whole.index(b"lapse.checksum")
+        places = {  # the last tensor, the first, the checksum and its name, the configuration; the header's ends and size
+            "its checksum does not agree": [-9, 8 + header + 64, checksum + 18, self.whole.index(b"[train]") + 2],
+            "metadata has the unknown key 'lapse.checksul'": [checksum + 13],
+            "not a checkpoint of lapse, or not all of one": [0, 8, 7 + header],
+        }
+        file = self.folder / "one.safetensors"
+        for words, each in places.items():
+            for at in each:
+                file.write_bytes(altered(self.whole, at % len(self.whole)))
+                line = rf"^.*one\.safetensors: {words}.*; put a good copy there, or load another checkpoint$"
+                with self.subTest(at=at), self.assertRaisesRegex(ValueError, line):
+                    lapse.load(file)
+        file.write_bytes(self.whole)
+        lapse.load(file)
+
+    def test_files_without_a_checksum_are_read(self):
+        from safetensors import safe_open
+        from safetensors.torch import save_file
+
+        with safe_open(str(self.newest), "pt") as file:
+            told = {key: value for key, value in file.metadata().items() if key != "lapse.checksum"}
+            save_file({name: file.get_tensor(name) for name in file.keys()}, self.folder / "foreign", told)
+        self.succeed("info", self.folder / "foreign")
+        torch.testing.assert_close(self.weight(lapse.load(self.folder / "foreign")), self.weight(lapse.load(self.trained)))
+
+    def test_a_run_falls_back_to_the_checkpoint_before(self):
+        before = self.weight(lapse.load(self.older))
+        self.assertFalse(torch.equal(before, self.weight(lapse.load(self.newest))))
+        for content in (altered(self.whole, len(self.whole) - 9), self.whole[: len(self.whole) // 2], b""):
+            self.newest.write_bytes(content)
+            with self.assertWarnsRegex(UserWarning, f"{self.newest.name}: .*; trying the checkpoint before it"):
+                self.assertTrue(torch.equal(before, self.weight(lapse.load(self.trained))))
+        self.newest.unlink()
+        self.newest.mkdir()
+        with self.assertWarnsRegex(UserWarning, "not a file that is there; trying the checkpoint before it"):
+            self.assertTrue(torch.equal(before, self.weight(lapse.load(self.trained))))
+        self.older.write_bytes(b"[train]")
+        none = "no usable checkpoint among the 2 of its folder"
+        with self.assertWarns(UserWarning), self.assertRaisesRegex(ValueError, none):
+            lapse.load(self.trained)
+
+    def test_a_run_that_goes_on_meanwhile(self):
+        """It removes what was found, once it has written a newer one."""
+        self.newest.write_bytes(b"[train]")
+        read = lapse.checkpoint._read
+
+        def later(path):
+            if path == self.newest:
+                self.older.rename(self.newest.parent / "update-00000030.safetensors")
+            return read(path)
+
+        with mock.patch("lapse.checkpoint._read", later), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lapse.load(self.trained)
+
+    def test_files_of_other_names_are_the_users(self):
+        folder = self.newest.parent
+        for name in ("update-backup", "update-99999999-copy", "update-", "update-99999999999999999999", "other"):
+            (folder / f"{name}.safetensors").write_bytes(b"the user's")
+        for file, update in ((self.newest, 100000020), (self.older, 99999999)):  # as text, the second comes last
+            file.rename(folder / f"update-{update}.safetensors")
+        self.assertEqual([path.name[7:-12] for path in checkpoints_of(self.trained)], ["100000020", "99999999"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lapse.load(self.trained)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class ExpireSpanAttention(ForgettingAttention):
         self.max_span, self.ramp, self.loss = max_span, float(ramp), loss
         self.divisor, self.shift, self.random_drop = divisor, (1 / divisor if divide == "all" else 1.0), random_drop
         self.uniform: float | None = None
-        self.loss_at = "ramp"  # where rows cost; lapse.load knows runs with another
+        self.loss_at = "ramp"  # when rows cost; "creation": once, when they are made, which the paper tried (Sec. 4.2)
         self.span_weight = nn.Parameter(torch.zeros(width))
         odds = math.log(initial_fraction / (1 - initial_fraction))
         self.span_bias = nn.Parameter(torch.full((1,), odds / self.shift))
@@ -65,7 +65,7 @@ class ExpireSpanAttention(ForgettingAttention):
         return {"span": self.spans(x)}
 
     def price(self, reading: Reading, steps: int, rows: InputRows) -> Tensor:
+        if self.loss_at == "creation":  # spans of the block's own rows
+            return rows.columns["span"][:, -steps:].sum(1).mean() * (self.loss / steps)
         assert reading.ramp_sum is not None
-        if self.loss_at != "ramp":
-            raise ValueError(f'lapse: the cost of expire_span.loss_at = "{self.loss_at}" is not computed here')
         return reading.ramp_sum.mean() * (self.loss / (self.ramp * steps))
