@@ -5,14 +5,17 @@
 #
 #   scripts/gpu_check.sh [FOLDER]     results go to FOLDER (default: build/gpu), first of all the card's name
 #   LAPSE_PYTHON=PYTHON               the interpreter; default .venv/bin/python where there is one, else python3
-#   LAPSE_MINUTES=8                   after which the benchmark begins no further case. Building the library, compiling
-#                                     kernels and the tests come on top; how long they take depends on the machine
+#   LAPSE_MINUTES=8                   whole minutes, after which the benchmark begins no further case. Building the
+#                                     library, compiling kernels and the tests come on top; how long they take depends
+#                                     on the machine
 #
 # Ends with 0 where everything passed, with 1 where something failed or there is no GPU, and with 3 where what was run
 # passed and something was left out.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+minutes=${LAPSE_MINUTES:-8}
+[[ $minutes =~ ^[1-9][0-9]{0,4}$ ]] || { echo "gpu_check: LAPSE_MINUTES must be whole minutes, 1 or more, got '$minutes'" >&2; exit 1; }
 out=${1:-build/gpu}
 mkdir -p "$out"
 python=${LAPSE_PYTHON:-python3}
@@ -84,7 +87,7 @@ fi
 # --- the benchmark ---------------------------------------------------------------------------------------------------
 if ((launches)); then
   say "correctness against formulas in float64, and times (bench/gpu.py)"
-  minutes=${LAPSE_MINUTES:-8} # and some for the last case
+  # Some more seconds for the last case.
   run bench.txt timeout $((60 * minutes + 420)) "$python" bench/gpu.py --out "$out/gpu.json" --minutes "$minutes" || true
 fi
 

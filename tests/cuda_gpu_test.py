@@ -100,6 +100,27 @@ class Compiled(unittest.TestCase):
                 got = torch.ops.lapse.ramp_until(time.cuda(), span.cuda(), size).cpu()
                 self.assertTrue(torch.equal(got, torch.ops.lapse.ramp_until(time, span, size)), (size, dtype))
 
+    def test_a_seed_of_the_cpu_goes_there_without_waiting(self):
+        args = ramp.make("row spans, dropout", torch.float32)
+        expected = torch.ops.lapse.ramp_attention(**ramp.there(args))
+        given = ramp.there(args) | {"seed": args["seed"]}
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            got = torch.ops.lapse.ramp_attention(**given)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        for x, y in zip(got, expected, strict=True):
+            self.assertTrue(torch.equal(x, y))
+
+    def test_autocast_does_not_reach_into_the_kernels(self):
+        for operator, args in ((torch.ops.lapse.ramp_attention, ramp.make("row spans, positions", torch.float32)),
+                               (torch.ops.lapse.selective_attention, selective.make("from a stream's beginning", torch.float32))):  # fmt: skip
+            expected = operator(**ramp.there(args))
+            with torch.autocast("cuda", torch.bfloat16):
+                got = operator(**ramp.there(args))
+            for x, y in zip(got, expected, strict=True):
+                self.assertTrue(torch.equal(x, y))
+
     def test_a_call_in_a_cuda_graph_gives_the_same_bits(self):
         """Shapes stay, so a graph can hold both passes: nothing in them asks the device for a number."""
         for operator, args in ((torch.ops.lapse.ramp_attention, ramp.make("row spans, positions", torch.float32)),

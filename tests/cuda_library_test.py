@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest.mock import patch
 
 import interpreted  # noqa: F401
 import torch
@@ -17,11 +18,15 @@ import ramp_triton_test as ramp
 import selective_triton_test as selective
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from lapse.ops.attention.cuda import tiles
 from lapse.ops.cuda import signature
 from lapse.ops.cuda.fingerprint import fingerprint
 
 BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ramp.ROOT / "build" / "release"))
-VARIANTS = {v.name: v for v in signature.variants(90)}
+ARCH = int(os.environ.get("LAPSE_TILES", 0))  # whose tiles kernels have; 0: the small ones of interpreted kernels
+if ARCH:
+    tiles.INTERPRETED = False
+VARIANTS = {v.name: v for v in signature.variants(ARCH or 90)}
 CTYPES = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 DTYPES = signature.DTYPES | {"i64": torch.int64, "i32": torch.int32, "u8": torch.uint8}
 
@@ -124,6 +129,31 @@ def on_cuda(operator, args):
     return result
 
 
+# Several blocks of queries and of rows at the tiles that are compiled: of spans, positions, dropout, extras, both widths.
+REAL_RAMP = (
+    (torch.bfloat16, dict(rows=(130,), K=130, spans="row", H=1, D=64)),
+    (torch.bfloat16, dict(rows=(70, 9), K=70, H=2, G=1, D=72)),
+    (torch.bfloat16, dict(rows=(130,), K=70, P=40, spans="row", H=1, D=64)),
+    (torch.bfloat16, dict(rows=(70,), K=70, P=40, spans="row", H=1, D=64, dropout=0.2)),
+    (torch.float16, dict(rows=(130,), K=70, spans="head", H=1, D=128, logit=True)),
+    (torch.float32, dict(rows=(70,), K=40, spans="row", H=1, D=64)),
+)
+REAL_SELECTIVE = (
+    (torch.bfloat16, dict(rows=(70,), K=70, H=2, D=64)),
+    (torch.float32, dict(rows=(24,), K=20, H=1, D=24, P=9, masking=True)),
+)
+REAL_TOLERANCE = {torch.float32: 8e-6, torch.bfloat16: 4e-2, torch.float16: 6e-3}
+
+
+def gradients_of(operator, args):
+    """Of the two outputs that have some, by the names that the backward operator takes."""
+    shape, draw = args["q"].shape, torch.Generator().manual_seed(1)
+    of_ramp = operator == "ramp_attention"
+    second = torch.randn(shape[:1] if of_ramp else shape[:2], generator=draw)
+    return {"grad_out": torch.randn(shape, generator=draw).to(args["q"].dtype),
+            "grad_ramp_sum" if of_ramp else "grad_memory": second}  # fmt: skip
+
+
 class Library(unittest.TestCase):
     assert_near = ramp.Kernels.assert_near
 
@@ -162,11 +192,7 @@ class Library(unittest.TestCase):
         for name in ("from a stream's beginning", "own selection"):
             with self.subTest(name):
                 args = selective.make(name, torch.float32)
-                shape = args["q"].shape
-                draw = torch.Generator().manual_seed(1)
-                grads = dict(grad_out=torch.randn(shape, generator=draw), grad_memory=torch.randn(shape[:2],
-                generator=draw))
-                self.check("selective_attention", args, grads, 8e-6)
+                self.check("selective_attention", args, gradients_of("selective_attention", args), 8e-6)
 
     def test_selective_attention_of_a_few_queries_is_one_launch(self):
         beginning = "from a stream's beginning"  # whose heads share keys
@@ -191,10 +217,7 @@ class Library(unittest.TestCase):
         for operator, args in (("ramp_attention", ramp.make("row spans, until", torch.float32)),
                                ("ramp_attention", ramp.make("head spans", torch.float32)),
                                ("selective_attention", selective.make("own selection", torch.float32))):  # fmt: skip
-            shape, draw = args["q"].shape, torch.Generator().manual_seed(1)
-            second = "grad_ramp_sum" if operator == "ramp_attention" else "grad_memory"
-            grads = {"grad_out": torch.randn(shape, generator=draw),
-                     second: torch.randn(shape[:1] if operator == "ramp_attention" else shape[:2], generator=draw)}  # fmt: skip
+            grads = gradients_of(operator, args)
             given = {n: x if n == "offsets" else sliced(x) for n, x in args.items()}
             few = {n: x if n == "offsets" else sliced(x) for n, x in ramp.last_queries(args, 1).items()}
             with self.subTest(operator):
@@ -221,6 +244,88 @@ class Library(unittest.TestCase):
         self.assertEqual(on_cuda("ramp_until", empty).shape, (0,))
         with self.assertRaisesRegex(RuntimeError, "time must be int64 of span's shape"):
             on_cuda("ramp_until", args | dict(time=args["time"][1:]))
+
+        turned = dict(time=args["time"][:12].view(3, 4).t(), span=span[:12].view(3, 4).t(), ramp=3.3)
+        for dtype in (torch.float32, torch.float64):  # the kernel, and the reference
+            given = turned | dict(span=turned["span"].to(dtype))
+            there = torch.ops.lapse.ramp_until(given["time"].to("meta"), given["span"].to("meta"), 3.3)
+            self.assertEqual(on_cuda("ramp_until", given).stride(), (3, 1))
+            self.assertEqual(there.stride(), (3, 1))
+
+    def test_autocast_does_not_reach_into_the_kernels(self):
+        """Products of positions, and the reference's for heads that the kernels do not take: the same bits."""
+        positions, wide = dict(rows=(15, 9), K=9, P=5), dict(rows=(61, 37), K=37, D=160)
+        cases = (("ramp_attention", ramp, positions | {"spans": "row"}, torch.float32),
+                 ("ramp_attention", ramp, wide | {"spans": "row"}, torch.float32),
+                 ("ramp_attention", ramp, wide | {"spans": "row"}, torch.bfloat16),
+                 ("selective_attention", selective, positions, torch.float32),
+                 ("selective_attention", selective, wide, torch.float16))  # fmt: skip
+        for operator, module, case, dtype in cases:
+            with self.subTest(operator, dtype=dtype, **case), patch.dict(module.CASES, case=case):
+                args = module.make("case", dtype)
+                results = []
+                for within in (False, True):
+                    with torch.autocast("cpu", torch.bfloat16, enabled=within):
+                        y = on_cuda(operator, args)
+                        saved = gradients_of(operator, args) | dict(out=y[0], stats=y[3])
+                        results.append([*y, *on_cuda(operator + "_backward", saved | args)])
+                self.assertEqual(bool(launches), case.get("D") != 160)
+                for i, (x, expected) in enumerate(zip(results[1], results[0], strict=True)):
+                    self.assertEqual(x.dtype, expected.dtype)
+                    self.assertTrue(torch.equal(x, expected), f"tensor {i}")
+
+    def test_autocast_does_not_reach_into_the_references(self):
+        """On the CPU float16 has no other kernels."""
+        for operator, module, name in (("ramp_attention", ramp, "row spans, positions"),
+                                       ("selective_attention", selective, "from a stream's beginning")):  # fmt: skip
+            results = []
+            for within in (False, True):
+                args = module.make(name, torch.float16)
+                leaves = [x.requires_grad_() for n, x in args.items() if n in ("q", "k", "v", "row_span", "position")]
+                grads = list(gradients_of(operator, args).values())
+                with torch.autocast("cpu", torch.bfloat16, enabled=within):
+                    y = getattr(torch.ops.lapse, operator)(**args)
+                    results.append([*y, *torch.autograd.grad(y[:2], leaves, grads)])
+            for i, (x, expected) in enumerate(zip(results[1], results[0], strict=True)):
+                self.assertTrue(torch.equal(x, expected), f"{operator}, tensor {i}")
+
+    def test_as_many_blocks_as_32_bits_count(self):
+        """One sample of 8,193 blocks of rows, and so many others that each block's four numbers are too many."""
+        samples, rows, few = 65535, 8193 * 16, 5
+        q, k = torch.empty(samples, few, 1, 64, dtype=torch.bfloat16), torch.empty(rows, 1, 64, dtype=torch.bfloat16)
+        offsets = torch.full((samples + 1,), rows).index_fill(0, torch.tensor([0]), 0)
+        start, time = torch.zeros(samples, dtype=torch.long), torch.zeros(rows, dtype=torch.long)
+        args = dict(q=q, k=k, v=k, offsets=offsets, start=start, time=time)
+        launch = ctypes.c_void_p.in_dll(mock, "mock_launch")
+        nothing = LAUNCH(lambda *_: 0)
+        launch.value = ctypes.cast(nothing, ctypes.c_void_p).value
+        try:
+            with self.assertRaisesRegex(RuntimeError, "65535 samples of up to 131088 rows in one call are too many"):
+                on_cuda("ramp_attention", args)
+        finally:
+            launch.value = ctypes.cast(callback, ctypes.c_void_p).value
+
+    def real_tiles(self):
+        """By name, in a process of its own: kernels are read once."""
+        self.assertGreater(len({dict(v.constants).get("QUERIES") for v in VARIANTS.values()}), 4)
+        for operator, module, cases in (("ramp_attention", ramp, REAL_RAMP),
+                                        ("selective_attention", selective, REAL_SELECTIVE)):  # fmt: skip
+            for dtype, case in cases:
+                with self.subTest(operator, dtype=dtype, **case), patch.dict(module.CASES, real=case):
+                    args = module.make("real", dtype)
+                    self.check(operator, args, gradients_of(operator, args), REAL_TOLERANCE[dtype])
+                    if "dropout" not in args:
+                        last = ramp.last_queries(args, 2)
+                        expected = getattr(torch.ops.lapse, operator)(**ramp.doubled(last))
+                        self.compare(on_cuda(operator, last), expected, REAL_TOLERANCE[dtype], "few queries")
+        got = on_cuda("selective_prune", args | {"budget": 11})
+        self.assertTrue(torch.equal(got, torch.ops.lapse.selective_prune(**ramp.doubled(args), budget=11)))
+
+    def test_tiles_that_are_compiled(self):
+        for arch in (80, 90):
+            done = subprocess.run([sys.executable, "-B", __file__, "Library.real_tiles"], capture_output=True, text=True,
+                                  env=os.environ | {"LAPSE_TILES": str(arch)})  # fmt: skip
+            self.assertEqual(done.returncode, 0, f"tiles of sm_{arch}:\n{done.stderr}")
 
     def test_kernels_are_loaded_once(self):
         args = ramp.make("no spans", torch.float32)

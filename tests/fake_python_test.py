@@ -29,8 +29,9 @@ class Fake(unittest.TestCase):
     def check(self, operator, positional, named):
         """On fake tensors of a GPU, offsets on the CPU, the outputs are like the real ones on the CPU."""
         real = operator(*positional, **named)
-        offsets = positional[-3]
-        self.assertEqual(offsets.dtype, torch.long)
+        offsets = positional[-3] if len(positional) > 3 else None
+        if offsets is not None:
+            self.assertEqual(offsets.dtype, torch.long)
         with FakeTensorMode() as mode:
 
             def fake(x):
@@ -65,6 +66,11 @@ class Fake(unittest.TestCase):
         self.check_kinds(selective.KINDS, ops.selective_attention, ops.selective_attention_backward, gradients=3)
         positional, named = detached(*selective.inputs())
         self.check(ops.selective_prune, positional, {**named, "budget": 3})
+
+    def test_ramp_until_of_any_strides(self):
+        time, span = torch.arange(12).view(3, 4), torch.rand(3, 4)
+        for given in ((time, span), (time.t(), span.t()), (time.t(), span.t().double()), (time[:, ::2], span[:, ::2])):
+            self.check(torch.ops.lapse.ramp_until, [*given, 3.0], {})
 
     def test_cpu_still_compiles(self):
         positional, named = detached(*ramp.inputs())

@@ -1,8 +1,10 @@
-"""bench/gpu.py's jobs: they prepare side by side and time in turn; one that dies or is late costs its own lines alone."""
+"""bench/gpu.py's jobs: they prepare side by side and time in turn; one that dies or is late costs its own lines alone. And
+what scripts/gpu_check.sh says without a GPU."""
 
 import io
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -100,6 +102,18 @@ class Jobs(unittest.TestCase):
         job = Job("job", [{"n": 1}, {"n": 2}], measure)
         gpu_jobs.finish(job, list(gpu_jobs.begun(job)))
         self.assertEqual(said, [("prepared", 1), ("prepared", 2), ("timed", 1), ("timed", 2)])
+
+
+class Check(unittest.TestCase):
+    def test_minutes_are_looked_at_first(self):
+        script = pathlib.Path(__file__).resolve().parent.parent / "scripts" / "gpu_check.sh"
+        with tempfile.TemporaryDirectory() as folder:
+            for minutes in ("0.5", "0", "-1", "08", "eight"):
+                environment = os.environ | {"LAPSE_MINUTES": minutes, "LAPSE_PYTHON": "false"}
+                done = subprocess.run([script, f"{folder}/out"], env=environment, capture_output=True, text=True)
+                expected = f"gpu_check: LAPSE_MINUTES must be whole minutes, 1 or more, got '{minutes}'\n"
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", expected))
+            self.assertFalse(os.path.exists(f"{folder}/out"))
 
 
 if __name__ == "__main__":

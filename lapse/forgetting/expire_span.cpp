@@ -7,8 +7,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
 #include "lapse/ops/dense/few_rows.h"
-#include "lapse/ops/dense/linear.h"
-#include "lapse/ops/dense/matrix_passes.h"
+#include "lapse/ops/dense/logistic.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -41,18 +40,10 @@ class ExpireSpan : public Method {
 
   // Eq. 3 (c = 1) and Eq. 8: e_i = L sigma((w x_i + b) / c).
   Columns describe(const Tensor& x) const override {
-    const double c = s_.divisor, shift = s_.divide == "all" ? 1 / c : 1;
-    if (!few_rows(x, kSomeRows)) {
-      const Tensor wx = lapse::linear(x, weight_.unsqueeze(0)).squeeze(1);
-      return {{"span", at::sigmoid(wx * (1 / c) + bias_ * shift) * s_.max_span}};
-    }
-    Tensor span = empty_rows({x.size(0)});
-    const double b = shift * bias_.const_data_ptr<float>()[0];
-    for (int64_t i = 0; i < x.size(0); ++i) {
-      const double wx = dot(x.const_data_ptr<float>() + i * x.size(1), weight_.const_data_ptr<float>(), x.size(1));
-      span.mutable_data_ptr<float>()[i] = static_cast<float>(s_.max_span / (1 + std::exp(-(wx / c + b))));
-    }
-    return {{"span", span}};
+    const LogisticScale scale{.bound = static_cast<double>(s_.max_span),
+                              .divisor = s_.divisor,
+                              .bias = s_.divide == "all" ? 1 / s_.divisor : 1};
+    return {{"span", logistic(x, weight_, bias_, scale)}};
   }
 
   Reading read(const Query& query, const Rows& rows) const override {

@@ -1,6 +1,5 @@
 #include "lapse/model/transformer.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -14,6 +13,7 @@
 #include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/parallel/team.h"
 #include "lapse/ops/waiting.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 
@@ -202,9 +202,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
   TORCH_CHECK(!options.bfloat16 || !stored, "bfloat16 products are for memories of inputs");
   TORCH_CHECK(!options.begins.defined() || (initial_rows_ == 0 && context() == 0),
               "episodes cannot begin within a block where streams start from zeros, or positions are absolute");
-  // Token by token libtorch's bookkeeping for autograd would cost as much as the arithmetic.
-  std::optional<at::AutoDispatchBelowADInplaceOrView> below;
-  if (!at::GradMode::is_enabled()) below.emplace();
+  const WithoutAutograd below;
   if (encoder_ && options.source.defined()) {
     memory.source = encode(options, draws);
     options.source.reset();

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "lapse/rl/testing.h"
+#include <algorithm>
+
+#include "lapse/rl/registry.h"
 
 namespace lapse {
 namespace {
@@ -43,7 +45,8 @@ TEST(Contents, EpisodesAreCellsWithHeadings) {
   record.steps = {{.bits = {0, 1}, .policy = {0.25, 0.25, 0.25, 0.25}, .value = 0.5, .action = 0, .result = {}},
                   {.bits = {0}, .policy = {0, 1, 0, 0}, .value = 1, .action = 1, .result = {1, true, 1}},
                   {.bits = {0, 3}, .policy = {0, 1, 0, 0}, .value = -1, .action = 2, .result = {-0.5, false, 0}}};
-  const auto contents = contents_of(record, *options_of({"t_maze", {}}));  // agent, goal up, goal down, junction
+  const auto maze = std::ranges::find(environment_table(), "t_maze", &EnvironmentEntry::name);
+  const auto contents = contents_of(record, *maze->options());  // agent, goal up, goal down, junction
   EXPECT_EQ(contents.unit, "step");
   EXPECT_EQ(contents.headings, (std::vector<std::string>{"episode 0 · success 1 · return 1 · 2 steps",
                                                          "episode 1 · not at its end · return -0.5 · 1 steps"}));

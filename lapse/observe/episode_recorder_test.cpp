@@ -2,16 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "lapse/rl/registry.h"
-#include "lapse/rl/testing.h"
 #include "lapse/train/agent_testing.h"
 
 namespace lapse {
 namespace {
 
-std::unique_ptr<EnvironmentOptions> corridor() { return options_of({"corridor", {{"longest", "8"}}}); }
+std::unique_ptr<EnvironmentOptions> corridor() {
+  auto options = std::ranges::find(environment_table(), "corridor", &EnvironmentEntry::name)->options();
+  set_field(options->fields()[1], "8", "longest");
+  return options;
+}
 
 std::unique_ptr<Transformer> walker(const EnvironmentOptions& environment, const MethodOptions& method) {
   const EnvironmentShape shape = environment.shape();

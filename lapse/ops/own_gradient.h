@@ -2,11 +2,12 @@
 // seconds for each file; here they are instantiated once.
 #pragma once
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <vector>
+
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 
@@ -28,7 +29,7 @@ struct OwnGradient {
 /// What `f` returns, computed below autograd.
 template <class F>
 auto below_autograd(const F& f) {
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   return f();
 }
 

@@ -13,9 +13,16 @@ using at::Tensor;
 
 namespace {
 
-constexpr int64_t kForEver = int64_t{1} << 62;                               // beyond every age
-constexpr int64_t kLines = 7;                                                // LINES
-constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max() / kLines;  // kernels find a place in them by 32 bits
+constexpr int64_t kForEver = int64_t{1} << 62;                  // beyond every age
+constexpr int64_t kLines = 7;                                   // LINES
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // kernels find a place by 32 bits
+constexpr int64_t kMostRows = kMost / kLines;
+
+/// Of what has `each` numbers for each block of each sample's rows, as many blocks as the longest sample has.
+void check_blocks(int64_t samples, int64_t blocks, int64_t each, int64_t most) {
+  TORCH_CHECK(samples * blocks * each <= kMost, "CUDA: ", samples, " samples of up to ", most,
+              " rows in one call are too many for the kernels; read fewer samples at once");
+}
 
 }  // namespace
 
@@ -45,7 +52,7 @@ Tensor widened(const Tensor& x, int64_t width) {
 double kept_scale(double dropout) { return 1 / (1 - dropout); }
 int64_t drop_threshold(double dropout) { return static_cast<int64_t>(std::ceil(dropout * (1 << 24))); }
 Tensor seed_on(const std::optional<Tensor>& seed, const Tensor& like) {
-  return seed ? aligned(seed->to(like.device())) : at::zeros({1}, like.options().dtype(at::kLong));
+  return seed ? aligned(sent(*seed, like.device())) : at::zeros({1}, like.options().dtype(at::kLong));
 }
 
 SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
@@ -57,6 +64,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
   const int64_t chunks = blocks_of(seen.most, kChunk);
+  check_blocks(B, chunks, 2, seen.most);
   seen.offsets = sent(x.offsets, x.time.device());
   Tensor span = o.row_span    ? as_floats(*o.row_span)
                 : o.head_span ? as_floats(*o.head_span).amin(0, /*keepdim=*/true)
@@ -84,6 +92,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
 
 Tensor plan_ranges(const SeenRows& seen, int64_t rows) {
   const int64_t B = seen.count.size(0), blocks = blocks_of(seen.most, rows);
+  check_blocks(B, blocks, 4, seen.most);
   Tensor ranges = at::empty({B, blocks, 4}, seen.count.options());
   Arguments arguments;
   arguments.set("offsets", seen.offsets).set("packed", seen.packed).set("count", seen.count).set("ranges", ranges);

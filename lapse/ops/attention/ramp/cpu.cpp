@@ -6,6 +6,7 @@
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
 #include "lapse/ops/attention/work.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -30,7 +31,7 @@ RampTensors forward(LAPSE_RAMP_ARGUMENTS, bool received) {
   }
   check_ramp_attention(x, o);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   if (ramp_attention_decodes(x, o)) {
     auto y = ramp_attention_decode(x, o);
     return {y.out, y.ramp_sum, y.received, y.stats};
@@ -51,7 +52,7 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
   }
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, lse);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   auto g = ramp_attention_backward_tiled(grad_out, grad_ramp_sum, x, o, y, lse, computes_bfloat16(x));
   const auto type = q.scalar_type();
   auto given = [&](const Tensor& gradient, const Optional& input) {

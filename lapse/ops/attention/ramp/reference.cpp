@@ -6,6 +6,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -131,7 +132,7 @@ template <class F>
 void for_each_sample(const Tensor& q, const F& f) {
   const int64_t batch = q.size(0);
   at::parallel_for(0, batch, q.device().is_cpu() ? 1 : batch, [&](int64_t begin, int64_t end) {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const InsideKernel inside;
     for (int64_t b = begin; b < end; ++b) f(b);
   });
 }
@@ -141,7 +142,7 @@ void for_each_sample(const Tensor& q, const F& f) {
 RampOutputs ramp_attention_reference(const AttentionInputs& x, const RampOptions& o) {
   check_ramp_attention(x, o);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
   const auto wide = x.q.options().dtype(compute_type(x.q));
   RampOutputs y{at::zeros(x.q.sizes(), x.q.options()), at::zeros({B}, wide), at::zeros({o.received ? N * H : 0}, wide),
@@ -177,7 +178,7 @@ RampGradients ramp_attention_backward_reference(const Tensor& grad_out, const Te
                                                 const Tensor& grad_lse) {
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, grad_lse);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const int64_t B = x.q.size(0), H = x.q.size(2);
   const auto type = compute_type(x.q);
   const double scale = scale_of(o, x.q);

@@ -11,6 +11,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cpu.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -60,7 +61,7 @@ class Function : public torch::autograd::Function<Function> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, LAPSE_RAMP_ARGUMENTS,
                                                 bool received) {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const InsideKernel inside;
     auto [out, ramp_sum, got, stats] = forward_operator().call(LAPSE_RAMP_VALUES, received);
     ctx->save_for_backward({q, k, v, offsets, start, time, row_span.value_or(Tensor()), head_span.value_or(Tensor()),
                             position.value_or(Tensor()), logit.value_or(Tensor()), seed.value_or(Tensor()),

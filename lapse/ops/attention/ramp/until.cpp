@@ -35,7 +35,8 @@ Tensor ramp_until_reference(const Tensor& time, const Tensor& span_of_any, doubl
   const Tensor first = base + (steps - 1) * kStep, last = first + seen_from(first, 1, kStep) - 1;
   constexpr int64_t never = std::numeric_limits<int64_t>::max(), always = std::numeric_limits<int64_t>::min();
   const Tensor some = at::logical_and(at::logical_and(number, steps > 0), last >= -kFar);
-  return at::where(at::logical_and(some, last >= kFar), never, at::where(some, time + last + 1, always));
+  const Tensor until = at::where(at::logical_and(some, last >= kFar), never, at::where(some, time + last + 1, always));
+  return until.contiguous();  // as the kernels' is, whatever the inputs' strides are
 }
 
 Tensor ramp_until_there(const Tensor& time, const Tensor& span, double ramp) {

@@ -7,6 +7,7 @@
 #include "lapse/ops/attention/selective/cpu.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 #include "lapse/ops/attention/work.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -33,7 +34,7 @@ SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
   } else {
     check_selective_attention(x, o);
     check_attention_offsets("selective_attention", x);
-    at::AutoDispatchBelowADInplaceOrView below;
+    const InsideKernel inside;
     y = decodes(x, o) ? selective_attention_decode(x, o) : selective_attention_tiled(x, o, computes_bfloat16(x));
   }
   return {y.out.to(q.scalar_type()), y.memory, y.masking, y.stats};
@@ -50,7 +51,7 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
   } else {
     check_selective_attention_backward(grad_out, grad_memory, x, o, y);
     check_attention_offsets("selective_attention", x);
-    at::AutoDispatchBelowADInplaceOrView below;
+    const InsideKernel inside;
     g = selective_attention_backward_tiled(grad_out, grad_memory, x, o, y, computes_bfloat16(x));
   }
   auto as = [&](const Tensor& gradient, const std::optional<Tensor>& input) {
@@ -71,7 +72,7 @@ Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
   if (!tiled(x, o)) return selective_prune_reference(x, o, budget);
   check_selective_prune(x, o, budget);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   return selective_prune_tiled(x, o, budget);
 }
 

@@ -6,6 +6,7 @@
 #include "lapse/core/random.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -114,7 +115,7 @@ struct Sample {
 SelectiveOutputs selective_attention_reference(const AttentionInputs& x, const SelectiveOptions& o) {
   check_selective_attention(x, o);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0);
   const auto wide = x.q.options().dtype(at::toOpMathType(x.q.scalar_type()));
   SelectiveOutputs y{at::zeros(x.q.sizes(), x.q.options()), at::zeros({B, K}, wide), at::zeros({N}, wide),
@@ -141,7 +142,7 @@ Tensor selective_masking(const AttentionInputs& inputs, const SelectiveOptions& 
   x.q = x.q.narrow(2, 0, 1), x.k = x.k.narrow(1, 0, 1), x.v = x.v.narrow(1, 0, 1);
   if (o.age_bias) o.age_bias = o.age_bias->narrow(0, 0, 1);
   o.dropout = 0;
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const int64_t B = x.q.size(0);
   std::vector<Tensor> all;
   for (int64_t b = 0; b < B; ++b) {
@@ -157,7 +158,7 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
                                                           const SelectiveOutputs& y) {
   check_selective_attention_backward(grad_out, grad_memory, x, o, y);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   auto zeros = [](const Tensor& like) { return at::zeros(like.sizes(), like.options()); };
   auto absent = [&] { return x.q.new_empty({0}); };
   SelectiveGradients g{zeros(x.q), zeros(x.k), zeros(x.v), absent(), absent(), absent(), absent()};
@@ -212,7 +213,7 @@ SelectiveGradients selective_attention_backward_reference(const Tensor& grad_out
 Tensor selective_prune_reference(const AttentionInputs& x, const SelectiveOptions& o, int64_t budget) {
   check_selective_prune(x, o, budget);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   SelectiveOptions before = o;
   before.shift = true, before.dropout = 0;
   const auto on_cpu = at::TensorOptions(at::kLong).device(at::kCPU);  // where rows are looked through one by one

@@ -11,6 +11,7 @@
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/arguments.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -62,7 +63,7 @@ Tensor meta_prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
 class Function : public torch::autograd::Function<Function> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, LAPSE_SELECTIVE_ARGUMENTS) {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const InsideKernel inside;
     auto [out, memory, after, stats] = forward_operator().call(LAPSE_SELECTIVE_VALUES);
     ctx->save_for_backward({q, k, v, offsets, start, time, masking.value_or(Tensor()), until.value_or(Tensor()),
                             select_q.value_or(Tensor()), select_k.value_or(Tensor()), position.value_or(Tensor()),

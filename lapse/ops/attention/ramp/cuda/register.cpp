@@ -5,6 +5,7 @@
 #include "lapse/ops/attention/ramp/arguments.h"
 #include "lapse/ops/attention/ramp/cuda/ramp.h"
 #include "lapse/ops/attention/ramp/until.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -16,7 +17,7 @@ RampTensors forward(LAPSE_RAMP_ARGUMENTS, bool received) {
   const RampOptions o LAPSE_RAMP_OPTIONS(received);
   check_ramp_attention(x, o);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const c10::OptionalDeviceGuard guard(q.device());
   auto y = cuda::ramp_attention_takes(x) ? cuda::ramp_attention(x, o) : ramp_attention_reference(x, o);
   return {y.out, y.ramp_sum, y.received, y.stats};
@@ -30,7 +31,7 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
   const Tensor lse = grad_lse.value_or(Tensor());
   check_ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, lse);
   check_attention_offsets("ramp_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const c10::OptionalDeviceGuard guard(q.device());
   auto g = cuda::ramp_attention_takes(x) ? cuda::ramp_attention_backward(grad_out, grad_ramp_sum, x, o, y, lse)
                                          : ramp_attention_backward_reference(grad_out, grad_ramp_sum, x, o, y, lse);

@@ -5,6 +5,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/arguments.h"
 #include "lapse/ops/attention/selective/cuda/selective.h"
+#include "lapse/ops/without_autograd.h"
 
 namespace lapse {
 namespace {
@@ -16,7 +17,7 @@ SelectiveTensors forward(LAPSE_SELECTIVE_ARGUMENTS) {
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   check_selective_attention(x, o);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const c10::OptionalDeviceGuard guard(q.device());
   auto y =
       cuda::selective_attention_takes(x, o) ? cuda::selective_attention(x, o) : selective_attention_reference(x, o);
@@ -30,7 +31,7 @@ SelectiveGradientTensors backward(const Tensor& grad_out, const Tensor& grad_mem
   const SelectiveOutputs y{out, {}, {}, stats};
   check_selective_attention_backward(grad_out, grad_memory, x, o, y);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const c10::OptionalDeviceGuard guard(q.device());
   auto g = cuda::selective_attention_takes(x, o)
                ? cuda::selective_attention_backward(grad_out, grad_memory, x, o, y)
@@ -43,7 +44,7 @@ Tensor prune(LAPSE_SELECTIVE_ARGUMENTS, int64_t budget) {
   const SelectiveOptions o LAPSE_SELECTIVE_OPTIONS;
   check_selective_prune(x, o, budget);
   check_attention_offsets("selective_attention", x);
-  at::AutoDispatchBelowADInplaceOrView below;
+  const InsideKernel inside;
   const c10::OptionalDeviceGuard guard(q.device());
   return cuda::selective_attention_takes(x, o) ? cuda::selective_prune(x, o, budget)
                                                : selective_prune_reference(x, o, budget);

@@ -1,0 +1,27 @@
+#include "lapse/ops/dense/logistic.h"
+
+#include <cmath>
+
+#include "lapse/ops/aten.h"
+#include "lapse/ops/dense/few_rows.h"
+#include "lapse/ops/dense/linear.h"
+#include "lapse/ops/dense/matrix_passes.h"
+
+namespace lapse {
+
+at::Tensor logistic(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b, const LogisticScale& scale) {
+  if (!few_rows(x, kSomeRows)) {
+    const at::Tensor product = lapse::linear(x, weight.unsqueeze(0)).squeeze(1);
+    return at::sigmoid(product * (1 / scale.divisor) + b * scale.bias) * scale.bound;
+  }
+  at::Tensor y = empty_rows({x.size(0)});
+  const double shift = scale.bias * b.const_data_ptr<float>()[0];
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    const double product = dot(x.const_data_ptr<float>() + i * x.size(1), weight.const_data_ptr<float>(), x.size(1));
+    y.mutable_data_ptr<float>()[i] =
+        static_cast<float>(scale.bound / (1 + std::exp(-(product / scale.divisor + shift))));
+  }
+  return y;
+}
+
+}  // namespace lapse
