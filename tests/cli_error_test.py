@@ -28,6 +28,7 @@ class Arguments(ProgramTest):
     def test_verbs_and_flags(self):
         self.refuse("evil", says=["unknown verb 'evil'", "did you mean 'eval'"], status=2)
         self.refuse("xyzzy", says=["unknown verb 'xyzzy'", "lapse help"])
+        self.refuse("--vresion", says=["unknown flag '--vresion'", "did you mean '--version'"], status=2)
         for odd in ("x\ny", "x\x1b[2Jy", "x" * 5000):  # what is quoted stays one line that a terminal can bear
             for arguments in ((odd,), ("task", "show", "copy", "--seed", odd)):
                 line = self.refuse(*arguments, says="x", status=2).stderr

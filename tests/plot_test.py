@@ -207,6 +207,39 @@ class Plot(ProgramTest):
         there, _ = self.evaluated("there", "fixed", "--data", shared / "text.txt")
         self.refused("tested.json has those of test, there.json has those of test of ", tested, there, "--against", "memory", "-o", self.folder / "a.png")
 
+    def record(self, name, *arguments):
+        path = shared / f"{name}.json"
+        self.succeed("inspect", *arguments, "-o", path, cwd=shared)
+        self.addCleanup(path.unlink)
+        return path.name, json.loads(path.read_text())
+
+    def test_a_text_shaded_by_memory(self):
+        for name, word in (("a.txt", "time"), ("b.txt", "day")):
+            (shared / name).write_text(f"Once upon\na {word}, " * 3)
+            self.addCleanup((shared / name).unlink)
+        texts = ("--data", "a.txt", "--split", "all")
+        file, found = self.record("one", "expire", *texts)
+        self.assertEqual("".join(cell[0] for cell in found["cells"][0]), (shared / "a.txt").read_text())
+        svg = self.plot(file).decode()
+        self.assertEqual((svg.count(">layer 0<"), svg.count(">layer 1<"), svg.count(">span<")), (1, 1, 1))
+        self.assertEqual(svg.count(">O<"), 6)  # of both layers
+        self.assertIn("timesteps held", self.plot(file, "--metric", "held").decode())
+        file, found = self.record("two", "expire", *texts, "--compare", "b.txt")
+        self.assertEqual([len(one["layers"]) for one in (found, found["other"])], [2, 2])
+        svg = self.plot(file).decode()
+        for words in ("layer 0, A", "layer 0, B", "layer 1, A", "layer 1, B"):
+            self.assertIn(f">{words}<", svg)
+        self.refused("has no 'loss'; it has held, span", file, "--metric", "loss", "-o", self.folder / "a.svg")
+        self.refused("draw texts one by one", file, file, "-o", self.folder / "a.svg")
+        self.refused("--x is for runs", file, "--x", "tokens", "-o", self.folder / "a.svg")
+        broken = self.write("broken.json", '{"title": "a", "layers": [1]}')
+        self.refused("not a whole file of `lapse inspect -o FILE.json`", broken, "-o", self.folder / "a.svg")
+
+    def test_episodes_shaded_by_memory(self):
+        file, found = self.record("agent", "corridor", "--episodes", 1)
+        self.assertEqual(found["unit"], "step")
+        self.assertIn("timesteps held", self.plot(file, "--metric", "held").decode())
+
     def test_a_spike_is_drawn_though_it_is_narrow(self):
         lines = [{"at": i, "nats": 20.0 if 20_002 <= i < 20_012 else 1.0, "memory": [3]} for i in range(30_000)]
         files = []

@@ -126,6 +126,9 @@ Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, 
   return alignment;
 }
 
+/// The page, or for a name that ends in .json what it shows.
+auto writer_of(const std::string& out) { return fs::path(out).extension() == ".json" ? json_report : html_report; }
+
 std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
   if (!arguments.compare.empty() && reader.task)
     fail("--compare is for runs that read a text, and this one has the task " + reader.task->name() + "; leave it out");
@@ -142,7 +145,8 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
   facts.emplace_back("split", one.split);
   if (arguments.offset > 0) facts.emplace_back("offset", fmt::format("{} tokens", arguments.offset));
   facts.insert(facts.end(), first.facts.begin(), first.facts.end());
-  if (arguments.compare.empty()) return html_report(first.record, first.contents, report);
+  const auto write = writer_of(arguments.out);
+  if (arguments.compare.empty()) return write(first.record, first.contents, report, nullptr);
   const ReadText second = read_text(reader, model, other_part);
   if (second.record.stopped) return "";
   facts.emplace_back("compared with", arguments.compare);
@@ -154,7 +158,7 @@ std::string page_of_text(const Reader& reader, Transformer& model, const Argumen
     std::cerr << fmt::format("lapse: {}; lower --tokens\n", why);
   }
   const ComparedRecord other = {second.record, second.contents, alignment.partner};
-  return html_report(first.record, first.contents, report, &other);
+  return write(first.record, first.contents, report, &other);
 }
 
 std::string page_of_episodes(const Reader& reader, Transformer& model, const Arguments& arguments) {
@@ -183,7 +187,7 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
                                            {"actions", asked.greedy ? "likeliest" : "drawn"},
                                            {"steps", fmt::format("{}", record.steps.size())}});
   for (const auto& setting : asked.set) report.facts.emplace_back("world", setting);
-  return html_report(record, contents_of(record, environment), report);
+  return writer_of(arguments.out)(record, contents_of(record, environment), report, nullptr);
 }
 
 int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
@@ -248,7 +252,9 @@ void add_inspect(const Command& program, Action& action) {
       .check(whole_number(0, int64_t{1} << 50));
   add_episodes(verb, arguments->episodes);
   add_matrix(verb, arguments->matrix);
-  verb.add_option("-o,--out", arguments->out, "the page to write; with --matrix by default matrix.json")
+  verb.add_option(
+          "-o,--out", arguments->out,
+          "the page to write; .json: what it shows, which `lapse plot` draws. With --matrix by default matrix.json")
       .type_name("FILE")
       .shows_default();
   verb.add_option("--title", arguments->title, "of the page");

@@ -44,6 +44,9 @@ constexpr const char* kMatrix =
 constexpr const char* kBudgets =
 #include "embedded/lapse/cli/plot_budgets.py.inc"
     ;
+constexpr const char* kRecord =
+#include "embedded/lapse/cli/plot_record.py.inc"
+    ;
 constexpr int kNoMatplotlib = 3;  // the scripts' exit status
 
 struct Arguments {
@@ -144,7 +147,8 @@ std::string beginning_of(const std::string& path) {
 
 /// The script that draws a file.
 const char* kind_of(const std::string& file) {
-  for (const auto& [key, script] : {std::pair{"{\"matrix\":", kMatrix}, {"{\"settings\":", kBudgets}})
+  for (const auto& [key, script] :
+       {std::pair{"{\"matrix\":", kMatrix}, {"{\"settings\":", kBudgets}, {"{\"title\":", kRecord}})
     if (beginning_of(file).starts_with(key)) return script;
   return kLosses;
 }
@@ -166,7 +170,8 @@ const char* script_of(const Command& verb, const Arguments& arguments) {
   for (const auto& run : arguments.runs)
     if (kind_of(run) != script)
       fail(fmt::format("{} and {} are files of different kinds; draw them one by one", arguments.runs[0], run));
-  refuse_given(verb, {"--x", "--metric"}, "is for runs, and these files are none");
+  refuse_given(verb, {"--x"}, "is for runs, and these files are none");
+  if (script != kRecord) refuse_given(verb, {"--metric"}, "is for runs and texts, and these files are neither");
   if (script != kLosses) refuse_given(verb, {"--smooth"}, "is for runs and losses, and these files are neither");
   return script;
 }
@@ -222,10 +227,12 @@ int run(const Command& verb, const Arguments& arguments) {
 
 void add_plot(const Command& program, Action& action) {
   const Command verb = program.add_verb(
-      "plot", "Draw learning curves and memory sizes of runs, losses along a text, matrices, budgets: PNG, SVG or PDF");
+      "plot",
+      "Draw learning curves and memory sizes of runs, a text shaded by memory, losses along it, matrices, budgets");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("runs", arguments->runs,
-                  "folders of one or more runs; or files of `lapse eval --losses`, of `lapse inspect --matrix` or "
+                  "folders of one or more runs; or files of `lapse eval --losses`, of `lapse inspect -o FILE.json`, of "
+                  "`lapse inspect --matrix` or "
                   "`lapse prune`")
       .required()
       .type_name("RUN");
@@ -239,7 +246,9 @@ void add_plot(const Command& program, Action& action) {
                   "draw each run's last figure against its mean memory size, one curve for each method; a RUN may also "
                   "be a file that `lapse eval --json` printed")
       .check(one_of({"memory"}));
-  verb.add_option("--metric", arguments->metric, "which figure of the runs: bpb, loss, ...; default: the main one")
+  verb.add_option("--metric", arguments->metric,
+                  "which figure of the runs: bpb, loss, ...; of a text: held, or what the method reports of a row, "
+                  "such as span; default: the main one")
       .type_name("NAME");
   verb.add_option("--label", arguments->labels,
                   "a run's name in the picture, with --against its curve's; once for each, in their order")

@@ -1,5 +1,6 @@
 #include "lapse/cli/program.h"
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -46,9 +47,12 @@ Action Program::understood(int argc, const char* const* argv) {
   action_ = {};
   std::vector<std::string> verbs;
   for (const auto* verb : app_->get_subcommands({})) verbs.push_back(verb->get_name());
-  if (argc > 1 && argv[1][0] != '-' && std::ranges::find(verbs, argv[1]) == verbs.end())
-    fail("unknown verb '" + std::string(argv[1]) + "'" + did_you_mean(std::string(argv[1]), verbs) +
-         "; see lapse help");
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_flag = first.starts_with('-');
+  const auto known = is_flag ? std::vector<std::string>{"-h", "--help", "--version"} : verbs;
+  if (argc > 1 && std::ranges::find(known, first) == known.end())
+    fail(
+        fmt::format("unknown {} '{}'{}; see lapse help", is_flag ? "flag" : "verb", first, did_you_mean(first, known)));
   if (const auto words = help_wanted(*app_, argc, argv))
     return [this, words = *words] { return std::cout << help_text(*app_, words), 0; };
   try {

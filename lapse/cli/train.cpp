@@ -24,8 +24,7 @@ constexpr int kInterruptedStatus = 130;  // as a shell reports a process that Ct
 
 /// What is printed below the options.
 std::string footer() {
-  return "Ctrl-C (or SIGTERM, or the terminal's end) saves a checkpoint and leaves with status 130. Several processes "
-         "share a batch by torchrun: "
+  return "Ctrl-C saves a checkpoint and leaves with status 130. Several processes share a batch by torchrun: "
          "docs/parallel.md.\n\n"
          "A small configuration; every other key has a default:\n\n"
          "  [data]\n"

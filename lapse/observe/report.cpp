@@ -98,7 +98,22 @@ Json record_of(const MemoryRecord& record, const Contents& contents) {
           {"layers", layers_of(record)}};
 }
 
+std::string data_of(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
+                    const ComparedRecord* other) {
+  Json data = {{"title", options.title}, {"facts", options.facts}, {"configuration", options.configuration},
+               {"unit", contents.unit},  {"part", contents.part},  {"bos", contents.bos}};
+  data.update(record_of(record, contents));
+  if (other) data["other"] = record_of(other->record, other->contents), data["partner"] = other->partner;
+  // ASCII alone; what a title or a path has that is not UTF-8 is replaced.
+  return data.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 }  // namespace
+
+std::string json_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
+                        const ComparedRecord* other) {
+  return data_of(record, contents, options, other) + "\n";
+}
 
 // Outside its strings JSON has none of these characters.
 std::string embeddable(std::string_view json) {
@@ -114,12 +129,7 @@ std::string embeddable(std::string_view json) {
 
 std::string html_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
                         const ComparedRecord* other) {
-  Json data = {{"title", options.title}, {"facts", options.facts}, {"configuration", options.configuration},
-               {"unit", contents.unit},  {"part", contents.part},  {"bos", contents.bos}};
-  data.update(record_of(record, contents));
-  if (other) data["other"] = record_of(other->record, other->contents), data["partner"] = other->partner;
-  // ASCII alone; what a title or a path has that is not UTF-8 is replaced.
-  const std::string json = embeddable(data.dump(-1, ' ', true, Json::error_handler_t::replace));
+  const std::string json = embeddable(data_of(record, contents, options, other));
   return filled(kPage, {{"{{title}}", escaped(options.title)},
                         {"{{style}}", drawing_style() + std::string(kStyle)},
                         {"{{data}}", json},

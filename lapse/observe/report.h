@@ -29,6 +29,10 @@ struct ComparedRecord {
 std::string html_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
                         const ComparedRecord* other = nullptr);
 
+/// The same as JSON for other programs: what the page's script gets (docs/analyses.md). Ends with a line end.
+std::string json_report(const MemoryRecord& record, const Contents& contents, const ReportOptions& options,
+                        const ComparedRecord* other = nullptr);
+
 /// JSON that no text within it can break out of: for the inside of a <script> element.
 std::string embeddable(std::string_view json);
 

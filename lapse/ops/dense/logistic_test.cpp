@@ -36,9 +36,8 @@ TEST(Logistic, IsLibtorchsForFewRowsAndMany) {
 
 TEST(Logistic, HasLibtorchsGradients) {
   const int64_t n = 13, k = 6;
-  std::vector<Tensor> leaves;
-  for (const at::IntArrayRef shape : {at::IntArrayRef({n, k}), at::IntArrayRef({k}), at::IntArrayRef({1})})
-    leaves.push_back(at::randn(shape, at::kDouble));
+  const std::vector<Tensor> leaves = {at::randn({n, k}, at::kDouble), at::randn({k}, at::kDouble),
+                                      at::randn({1}, at::kDouble)};
   const Tensor dy = at::randn({n}, at::kDouble);
   std::vector<std::vector<Tensor>> gradients;
   for (const bool ours : {true, false}) {
