@@ -96,10 +96,14 @@ get() { # NAME
     return
   fi
   unpack "$(package_of "$1")" "$scratch"
-  # gcide has three bytes that are not UTF-8; iconv leaves them out, and says so by its status.
+  # gcide has three bytes that are not UTF-8; iconv leaves them out, and says so by its status, as it does where it cannot write.
   (cd "$scratch" && extract "$1") >"$scratch/bytes" || die "the package of $1 is not as expected"
+  local most text
+  most=$(wc -c <"$scratch/bytes")
   iconv -c -f UTF-8 -t UTF-8 "$scratch/bytes" >"$file.partial" || true
-  [[ -s $file.partial ]] || die "the package of $1 has no text where it is expected"
+  text=$(wc -c <"$file.partial")
+  ((text > 0)) || die "the package of $1 has no text where it is expected, or the disk is full"
+  ((text >= most - 16)) || die "$file.partial has only $text of $most bytes (is the disk full?)"
   mv "$file.partial" "$file"
   find "$scratch" -mindepth 1 -delete
   printf 'data: wrote %s (%s bytes)\n' "$file" "$(wc -c <"$file")"

@@ -25,6 +25,7 @@ case ${1:-} in
     ;;
 esac
 
+data=$(realpath -m "${LAPSE_DATA:-$(dirname "${BASH_SOURCE[0]}")/../data}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 lapse=build/release/lapse
 run=.demo/run
@@ -35,7 +36,7 @@ scripts/setup.sh
 if [[ -z $text ]]; then
   step "Text: the Jargon File, from Debian's package dict-jargon"
   scripts/data.sh jargon || die "no text; bring your own: scripts/demo.sh FILE"
-  text=$(realpath "${LAPSE_DATA:-data}/jargon.txt")
+  text=$data/jargon.txt
   prompt=$'hacker\n n.\n\n    [originally, someone who makes furniture with an axe] '
 else
   step "Text: $text"

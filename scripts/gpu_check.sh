@@ -13,12 +13,15 @@
 # passed and something was left out.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 minutes=${LAPSE_MINUTES:-8}
 [[ $minutes =~ ^[1-9][0-9]{0,4}$ ]] || { echo "gpu_check: LAPSE_MINUTES must be whole minutes, 1 or more, got '$minutes'" >&2; exit 1; }
-out=${1:-build/gpu}
+out=${1:-$PWD/build/gpu}
+[[ $out == /* ]] || out=$here/$out
 mkdir -p "$out"
 python=${LAPSE_PYTHON:-python3}
+[[ $python != */* || $python == /* ]] || python=$here/$python
 [[ -n ${LAPSE_PYTHON:-} || ! -x .venv/bin/python ]] || python=.venv/bin/python
 libraries=build/operators
 

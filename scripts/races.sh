@@ -11,12 +11,13 @@
 # where threads begin and meet. Reports from within libraries that are not ours are left out (scripts/races.supp).
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
+here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 all=(base operators server training agents serve hostile)
 json="" parts=()
 while (($# > 0)); do
   case $1 in
-    --json) json=${2:?races: --json wants a file}; shift 2 ;;
+    --json) json=${2:?races: --json wants a file}; [[ $json == /* ]] || json=$here/$json; shift 2 ;;
     *) [[ " ${all[*]} " == *" $1 "* ]] || { printf 'races: unknown part or option: %s; see --help\n' "$1" >&2; exit 2; }
        parts+=("$1"); shift ;;
   esac
@@ -35,7 +36,7 @@ scripts/build.sh tsan "${targets[@]}"
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 export OMP_NUM_THREADS=4 OMP_TOOL_LIBRARIES=$llvm/libarcher.so
-export TSAN_OPTIONS="suppressions=$PWD/scripts/races.supp ignore_noninstrumented_modules=1 exitcode=0 log_path=$reports/report"
+export TSAN_OPTIONS="suppressions='$PWD/scripts/races.supp' ignore_noninstrumented_modules=1 exitcode=0 log_path=$reports/report"
 
 results=()
 failed=0

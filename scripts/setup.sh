@@ -35,7 +35,7 @@ packages=(
   python3-dev python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev zlib1g-dev
   libprotobuf-dev protobuf-compiler libsentencepiece-dev libgtest-dev libgmock-dev libhwy-dev
-  libcpp-httplib-dev libgloo-dev iproute2
+  libcpp-httplib-dev libgloo-dev iproute2 procps zsh
 )
 
 missing_packages() {
@@ -162,6 +162,12 @@ link_torch() {
 }
 [[ -z $found ]] || link_torch "$found"
 
+# Are there files of torch in .venv, but not the one that pip writes last?
+half_a_torch() {
+  compgen -G "$venv/lib/python*/site-packages/torch" >/dev/null &&
+    ! compgen -G "$venv/lib/python*/site-packages/torch-*.dist-info/RECORD" >/dev/null
+}
+
 pip_install() {
   local log
   log=$(mktemp)
@@ -169,7 +175,8 @@ pip_install() {
   # pip's own limits (15 s, 5 retries) take minutes where a registry is out of reach; the user's settings take precedence
   PIP_USER=0 PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-20} PIP_RETRIES=${PIP_RETRIES:-2} \
     "$py" -m pip install -q --disable-pip-version-check --no-input "$@" >"$log" 2>&1 </dev/null || {
-    rm -f "$mark" # it fetches everything before it installs anything, so nothing is half there
+    # It fetches everything before it installs anything: nothing is half there, unless it stopped while it unpacked torch.
+    half_a_torch || rm -f "$mark"
     tail -n 5 "$log" >&2
     die "pip could not install: $* (is a package index reachable? the whole log: $log)"
   }

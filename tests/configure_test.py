@@ -15,9 +15,10 @@ BUILD = pathlib.Path(os.environ.get("LAPSE_BUILD", ROOT / "build" / "release"))
 TOOLKITS = glob.glob("/usr/local/cuda*") + glob.glob("/opt/cuda*") + glob.glob("/usr/lib/cuda*")
 
 CONSUMER = """
-cmake_minimum_required(VERSION 3.25)
+cmake_minimum_required(VERSION 3.16)  # with the policies of that time
 project(Consumer LANGUAGES CXX)
-find_package(Lapse REQUIRED CONFIG)
+set(CMAKE_CXX_STANDARD 20)
+find_package(Lapse 0.1 REQUIRED CONFIG)
 foreach(target Lapse::lapse Lapse::lapse_ops)
   if(NOT TARGET ${target})
     message(FATAL_ERROR "no target ${target}")

@@ -213,6 +213,21 @@ TEST(Baselines, TovaDropsWhatTheNewestQueryAttendsLeast) {
   expect_eviction({"tova", 3, 1, false, false});
 }
 
+// One row in all: the query's own where tokens attend themselves, else the one before.
+TEST(Baselines, ABudgetOfOneRowIsTheNewest) {
+  for (const char* name : {"h2o", "tova"})
+    for (const int64_t min_age : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << name << ", least age " << min_age);
+      Stream stream(3);
+      std::vector<int64_t> sizes;
+      const auto method = method_of(name, {{"budget", "1"}}, min_age);
+      const Tensor got = stream.read(*method, std::vector<int64_t>(kLength, 1), &sizes);
+      for (int64_t t = min_age; t < kLength; ++t)
+        EXPECT_LE((got[t] - stream.v[t - min_age]).abs().max().item<double>(), 1e-7) << t;  // 1e-8 in a denominator
+      EXPECT_LE(std::ranges::max(sizes), 1);
+    }
+}
+
 // Equal keys receive equal attention.
 TEST(Baselines, OfEqualRowsTheOldestGoes) {
   Stream stream(5);

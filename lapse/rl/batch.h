@@ -12,8 +12,6 @@
 //   };
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -44,7 +42,7 @@ class WorldBatch : public Environments {
       : name_(options.name()), shape_(options.shape()), rules_(rules) {
     slots_.reserve(count);
     for (int64_t i = 0; i < count; ++i) {
-      slots_.push_back({Random(seed, fmt::format("{}.{}", name_, i)), {}});
+      slots_.push_back({Random(seed, name_ + "." + std::to_string(i)), {}});
       slots_.back().begin(rules_);
     }
   }
@@ -86,11 +84,13 @@ class WorldBatch : public Environments {
     size_t used = 1;  // the counter, which may be any number
     world.visit(rules_, [&](const char* what, auto& number, int64_t low, int64_t high) {
       if (used < state.size() && (state[used] < low || state[used] > high))
-        refuse(i, fmt::format("{} is {}, not {} to {}", what, state[used], low, high));
+        refuse(i, std::string(what) + " is " + std::to_string(state[used]) + ", not " + std::to_string(low) + " to " +
+                      std::to_string(high));
       number = static_cast<std::remove_reference_t<decltype(number)>>(used < state.size() ? state[used] : low);
       ++used;
     });
-    if (used != state.size()) refuse(i, fmt::format("it has {} numbers, not {}", state.size(), used));
+    if (used != state.size())
+      refuse(i, "it has " + std::to_string(state.size()) + " numbers, not " + std::to_string(used));
     slots_[i].world = world;
     slots_[i].random.set_counter(std::bit_cast<uint64_t>(state[0]));
   }
@@ -107,10 +107,8 @@ class WorldBatch : public Environments {
   };
 
   [[noreturn]] void refuse(int64_t i, const std::string& why) const {
-    fail(fmt::format(
-        "the saved state of environment {} is none of '{}' with these options: {}; use the options that the "
-        "checkpoint was made with, or an undamaged checkpoint",
-        i, name_, why));
+    fail("the saved state of environment " + std::to_string(i) + " is none of '" + name_ + "' with these options: " +
+         why + "; use the options that the checkpoint was made with, or an undamaged checkpoint");
   }
 
   std::string name_;

@@ -1,5 +1,7 @@
 #include "lapse/rl/corridor.h"
 
+#include <fmt/format.h>
+
 #include "lapse/rl/batch.h"
 #include "lapse/rl/grid.h"
 

@@ -1,5 +1,7 @@
 #include "lapse/rl/portal.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "lapse/rl/batch.h"

@@ -1,5 +1,7 @@
 #include "lapse/rl/t_maze.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "lapse/rl/batch.h"

@@ -225,6 +225,10 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             found = torture(name, CASES[name], pathlib.Path(scratch), arguments.quick)
         failed |= bool(found["failures"])
+        kinds = found["kinds"]
+        if "rename" in kinds and (kinds.get("fsync", 0) < 2 * kinds["rename"] or not {"write", "close"} <= kinds.keys()):
+            failed = True
+            print(f"{name}: a file that is renamed is written, closed and flushed before, and its folder after; there are {kinds}", file=sys.stderr)
         print(f"{name:18} {found['calls']:4} calls, {found['faults']:5} faults, {found['ended well']:4} ended well, {len(found['failures'])} failures", flush=True)
         keep(arguments.json, name, found | {"seconds": round(time.time() - begun)})
     sys.exit(failed)

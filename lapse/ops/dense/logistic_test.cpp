@@ -27,10 +27,10 @@ TEST(Logistic, IsLibtorchsForFewRowsAndMany) {
       const Tensor y = logistic(x, weight, b, kScale);
       ASSERT_EQ(y.sizes(), at::IntArrayRef({n}));
       // float32 rounds a sum of k terms: some 1e-6 of an exponent, whose slope is 1000 / 4.
-      EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact(x, weight, b), 1e-5, 2e-3)) << n << " x " << k;
+      EXPECT_TRUE(at::allclose(y.to(at::kDouble), exact(x, weight, b), 1e-6, 5e-4)) << n << " x " << k;
       const Tensor lines = at::randn({n, 2 * k}).narrow(1, 0, k);  // not contiguous
       EXPECT_TRUE(
-          at::allclose(logistic(lines, weight, b, kScale).to(at::kDouble), exact(lines, weight, b), 1e-5, 2e-3));
+          at::allclose(logistic(lines, weight, b, kScale).to(at::kDouble), exact(lines, weight, b), 1e-6, 5e-4));
     }
 }
 
@@ -49,7 +49,7 @@ TEST(Logistic, HasLibtorchsGradients) {
     for (const Tensor& leaf : x) gradients.back().push_back(leaf.grad().to(at::kDouble));
   }
   for (size_t i = 0; i < leaves.size(); ++i)
-    EXPECT_TRUE(at::allclose(gradients[0][i], gradients[1][i], 1e-4, 1e-3)) << i;  // float32's, of numbers up to 100
+    EXPECT_TRUE(at::allclose(gradients[0][i], gradients[1][i], 1e-6, 1e-4)) << i;  // float32's, of numbers up to 100
 }
 
 }  // namespace
