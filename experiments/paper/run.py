@@ -6,12 +6,14 @@
 
 Each row's answer is kept in runs/paper; once there is one of every row, results/results.json and the table are written."""
 
+import functools
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
@@ -41,6 +43,19 @@ def dry_run(program, row, sets, *arguments):
     return json.loads(done.stdout)
 
 
+@functools.cache
+def peak_gflops():
+    """What this machine's matrix products reach in float32, GFLOP/s: the best of some."""
+    import torch
+
+    a, seconds = torch.ones(2048, 2048), []
+    for _ in range(8):
+        begun = time.perf_counter()
+        a @ a
+        seconds.append(time.perf_counter() - begun)
+    return round(2 * 2048**3 / min(seconds) / 1e9)
+
+
 def batch_of(row):
     return tomllib.loads((ROOT / "examples" / f"{row['preset']}.toml").read_text())["train"]["batch"]
 
@@ -68,6 +83,7 @@ def measure(row, data):
         "parts_tried": part["updates_tried"],
         "ms_per_part": part["ms_per_update"] / part["parts_tried"] if part["updates_tried"] else None,
         "rows_remembered": part.get("rows_remembered"),
+        "peak_gflops": peak_gflops(),
     }
 
 
@@ -79,7 +95,8 @@ def table(results):
     for r in results:
         paper = f" ({r['paper_parameters']})" if r["paper_parameters"] else ""
         tried = r["parts_tried"] > 0
-        seconds = f"{r['ms_per_part'] * r['parts'] / 1000:.3g}" if tried else "–"
+        mark = "¹" if "peak_gflops" in r else ""  # rows of before that was recorded are of another machine
+        seconds = f"{r['ms_per_part'] * r['parts'] / 1000:.3g}{mark}" if tried else "–"
         rows = f"{r['parts_tried']}, {r['rows_remembered']:,.0f}" if tried else "–"
         lines.append(
             f"| {r['model']} | {r['paper']} | {r['parameters'] / 1e6:.3g}{paper} | {r['batch']} | {r['memory_least'] / 1e9:.3g}, "
