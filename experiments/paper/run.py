@@ -95,7 +95,7 @@ def table(results):
     for r in results:
         paper = f" ({r['paper_parameters']})" if r["paper_parameters"] else ""
         tried = r["parts_tried"] > 0
-        mark = "¹" if "peak_gflops" in r else ""  # rows of before that was recorded are of another machine
+        mark = "¹" if "peak_gflops" in r else ""  # rows without it were timed earlier, on another machine
         seconds = f"{r['ms_per_part'] * r['parts'] / 1000:.3g}{mark}" if tried else "–"
         rows = f"{r['parts_tried']}, {r['rows_remembered']:,.0f}" if tried else "–"
         lines.append(
