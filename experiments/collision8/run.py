@@ -44,7 +44,7 @@ def runs():
             "adaptive_span_512": adaptive(512, 16, **{"adaptive_span.initial_fraction": 0.1}),
             "fixed_span_32": fixed(32),
             "fixed_span_512": fixed(512),
-            "compressive_384": compressive(128, 64),  # holds 192 rows
+            "compressive_192": compressive(128, 64),  # holds 144 rows
         }.items():
             yield sweep.Run(f"small-{name}-{seed}", CONFIG, SMALL | values | {"train.seed": seed})
     for name, values in {
