@@ -84,14 +84,14 @@ class Page(Runs):
     def test_budgets_and_methods(self):
         tab = self.open("expire")
         self.read(tab, TEXT)
-        tab.run("element('method-A').value = 'tova'; element('method-A').dispatchEvent(new Event('change'))")
+        self.change(tab, "#method-A", "tova")
         tab.wait(f"lanesOf()[0].method === 'tova' && now === {len(TEXT)} && !playing")
-        tab.run("(() => { const one = document.querySelector('#lanes input[name=budget]'); one.value = 9; one.dispatchEvent(new Event('change')); })()")
+        self.change(tab, "#lanes input[name=budget]", "9")
         tab.wait(f"curves?.[0][0].recent.at(-1) <= 9 && now === {len(TEXT)} && !playing")
         tab.wait("Number(document.querySelector('#sizes').rows[1].cells[1].textContent) <= 9")
         tab.click("span[data-t='5']")
         tab.wait("/evicted, over budget: its score was/.test(element('chosen').innerText)")
-        tab.run("element('run-B').value = '0'; element('run-B').dispatchEvent(new Event('change'))")
+        self.change(tab, "#run-B", "0")
         tab.wait(f"lanesOf().length === 2 && texts.length === 2 && now === {len(TEXT)} && !playing")
         self.assertEqual(tab.messages, [])
 
@@ -132,6 +132,7 @@ class Page(Runs):
         tab.wait("element('status').classList.contains('failed')")
         self.assertIn("layers", tab.run("element('status').textContent"))
         self.assertEqual(tab.run("element('method-A').value"), "local_global")
+        self.assertNotIn("local_global", tab.run("linkToState()"))  # which has what is read
         self.change(tab, "#lanes input[name=every]", "2")
         tab.wait(f"lanesOf()[0].method === 'local_global' && now === {len(TEXT)} && !playing")
 
@@ -245,12 +246,11 @@ class Page(Runs):
         tab.wait("document.querySelectorAll('.step .view').length > 20")
         tab.click("span[data-t='7']")
         tab.wait("/action/.test(element('chosen').innerText)")
-        change = "((one, value) => { one.value = value; one.dispatchEvent(new Event('change')); })"
-        tab.run(f"{change}(element('seed'), 9)")
+        self.change(tab, "#seed", "9")
         tab.wait("about.seed === 9 && now === 0")
         tab.click("#greedy")
         tab.wait("about.greedy && now === 0")
-        tab.run(f"{change}(element('run-B'), 0)")
+        self.change(tab, "#run-B", "0")
         tab.wait("lanesOf().length === 2 && texts.length === 2 && now === 0")
         self.assertEqual(tab.run("[element('seed').value, element('greedy').checked]"), ["9", True])
         for _ in range(3):

@@ -1,6 +1,6 @@
 """What the pictures of `lapse plot` share. The command carries this script and those that draw one kind of picture each,
-plot_curves.py, plot_losses.py, plot_memory.py, plot_matrix.py, plot_budgets.py and plot_record.py, and runs this one and one of them with one argument, a JSON object:
-inputs [[label or null, path], ...], x, metric, title, smooth, out."""
+plot_curves.py, plot_losses.py, plot_memory.py, plot_matrix.py, plot_budgets.py and plot_record.py, and runs this one and one of them with one
+argument, a JSON object: inputs [[label or null, path], ...], x, metric, title, smooth, out."""
 
 import sys
 

@@ -62,7 +62,9 @@ Tokens encode_text(const Vocabulary& vocabulary, const Text& text, const Range& 
   tokens.reserve_bytes(range.end - range.begin);
   for (size_t begin = range.begin; begin < range.end;) {
     size_t next = std::min(text.cut(begin + (documents ? 1 : kPiece), vocabulary.unit()), range.end);
-    if (vocabulary.unit() == "word" && !documents && next < range.end) --next;  // white space is of the word after it
+    if (vocabulary.unit() == "word" && !documents &&
+        next < range.end)  // white space is of the word after it, if one comes
+      next = std::string_view(text.bytes).find_first_not_of(kWhiteSpace, next) < range.end ? next - 1 : range.end;
     std::vector<TextBytes> text_bytes;
     const auto ids = vocabulary.encode(Range{begin, documents ? next - 1 : next}.of(text), &text_bytes);
     tokens.append(ids, text_bytes);

@@ -278,6 +278,15 @@ TEST_F(CorpusTest, WordsDoNotDependOnPieces) {
     ASSERT_EQ(corpus.train.text_bytes(static_cast<int64_t>(i)), text_bytes[i]) << i;
 }
 
+TEST_F(CorpusTest, WhiteSpaceAtTheEndIsOfTheLastWord) {
+  const std::string text = std::string(size_t{1} << 20, 'b') + "   ";  // of which the first ends a piece
+  DataConfig config = one_file(text, "word");
+  config.split = {1, 0, 0};
+  const Corpus corpus = load_corpus(config);
+  ASSERT_EQ(corpus.train.size(), 1);
+  EXPECT_EQ(corpus.train.text_bytes(0).all, std::ssize(text));
+}
+
 TEST_F(CorpusTest, RefusesAnUnknownPart) {
   DataConfig config = one_file("abc");
   EXPECT_THAT([&] { load_tokens(config.path, "train-valid", config, Vocabulary::build({}, "a")); },

@@ -8,6 +8,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
+#include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
@@ -91,7 +92,6 @@ constexpr Form kForms[] = {
 };
 
 std::string trimmed(const std::string& text) {
-  constexpr char kWhiteSpace[] = " \t\n\v\f\r";
   const size_t begin = text.find_first_not_of(kWhiteSpace);
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
 }

@@ -14,7 +14,6 @@
 namespace lapse {
 namespace {
 
-constexpr char kWhiteSpace[] = " \t\n\v\f\r";
 constexpr size_t kFarSpace = size_t{1} << 16;  // bytes
 
 /// Moves documents to the front of a text, one after the other.

@@ -19,6 +19,7 @@ bool next_code_point(std::string_view text, size_t& at, char32_t& code);
 /// Error at the first malformed bytes, if any.
 void require_utf8(std::string_view text, const std::string& origin);
 
+constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";      ///< what separates words
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  ///< some editors put it before a file's first line
 
 }  // namespace lapse

@@ -20,7 +20,6 @@ namespace {
 constexpr char kOtherCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
 constexpr char kOtherWord[] = "<unk>";
 constexpr char kEndOfLine[] = "<eos>";
-constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
 constexpr char32_t kOtherCodePoint = 0xFFFD;
 constexpr int32_t kOther = 0, kEndOfLineId = 1;
 

@@ -75,8 +75,9 @@ element("save-picture").addEventListener("click", () => picture().toBlob((blob) 
 
 // What the session has read and how, within an address: whoever opens it sees the same, of a long text the newest tokens.
 const LINKED = 4000;
+const lanesRead = () => lanesOf().map(({ run, asked, options }) => ({ run, ...(asked ? { method: asked } : {}), options }));
 function linkToState() {
-  const all = new URLSearchParams({ by: view.by, layer: view.layer, lanes: JSON.stringify(lanesWanted()), temperature: element("temperature").value });
+  const all = new URLSearchParams({ by: view.by, layer: view.layer, lanes: JSON.stringify(lanesRead()), temperature: element("temperature").value });
   const shared = tokens.slice(tokens[0]?.bos ? 1 : 0).slice(-LINKED), first = shared[0]?.t ?? 0;
   if (about.kind === "text") all.set("ids", shared.map((one) => one.id).join("."));
   else Object.entries({ steps: now, ...episodesWanted() }).forEach(([name, value]) => all.set(name, value));
