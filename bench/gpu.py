@@ -53,10 +53,10 @@ def ramp_cases():
     cases = [
         {"B": B, "K": K, "rows": rows, "H": H, "D": D, "expired": expired}
         for rows in ((40,) if SMOKE else (8192, 32768, 2048, 65536))
-        for D in ((16,) if SMOKE else (64, 128))
         for expired in (0.0, 0.5, 0.9, 0.99)
+        for D in ((16,) if SMOKE else (64, 128))
     ]
-    return [*cases[:2], SHAPE | {"expired": 0.5, "ragged": True}, *cases[2:]]
+    return [*cases[:6], SHAPE | {"expired": 0.5, "ragged": True}, *cases[6:]]
 
 
 def ramp_call(case):

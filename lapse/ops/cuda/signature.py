@@ -52,14 +52,15 @@ class Variant:
 
 
 def _attention(arch, kernel, name, element, width, kind, **more):
-    t = tile(name + ".1" * (more.get("HEADS") == 1), DTYPES[element], width, kind.replace("spans", ""), arch)
+    plain = kind in ("spans", "grouped")  # for tiles
+    t = tile(name + ".1" * (more.get("HEADS") == 1), DTYPES[element], width, "" if plain else kind, arch)
     constants = {"D": width, "ROWS": t.rows, "PRECISION": t.precision, **more}
     if "QUERIES" in kernel.arg_names:
         constants["QUERIES"] = t.queries
     if "HEADS" in kernel.arg_names:
         constants.setdefault("HEADS", heads_together(name, DTYPES[element], width, kind == "extras"))
     constants |= {"SPAN": kind != "", "POSITION": kind in ("positions", "dropout"), "DROPOUT": kind == "dropout",
-                  "EXTRAS": kind == "extras"}  # fmt: skip
+                  "GROUPED": kind in ("grouped", "extras"), "EXTRAS": kind == "extras"}  # fmt: skip
     label = f"{name}.{element}.{width}"
     label += f".{more['HEADS']}" if more else f".{kind}" if kind else ""
     constants = {n: v for n, v in constants.items() if n in kernel.arg_names}
@@ -95,8 +96,11 @@ def variants(arch):
                     yield _attention(arch, kernel, kernel.fn.__name__, element, width, "extras", HEADS=heads)
             yield _attention(arch, selective_backward.selective_dots, "selective_dots", element, width, "")
             for kernel in (masking.selective_sums, selective_forward.selective_forward,
-                           selective_backward.selective_backward_queries, selective_backward.selective_backward_rows,
-                           selective_backward.selective_choice_rows, selective_backward.selective_choice_queries,
-                           prune.selective_scores):  # fmt: skip
+                           selective_backward.selective_backward_queries, selective_backward.selective_choice_rows,
+                           selective_backward.selective_choice_queries, prune.selective_scores):  # fmt: skip
                 for kind in ("", "extras"):
                     yield _attention(arch, kernel, kernel.fn.__name__, element, width, kind)
+            backward_rows = selective_backward.selective_backward_rows
+            # To read ahead at 128 features takes more shared memory than leaves room for two programs.
+            for kind in ("", "grouped", "extras") if width == 64 else ("grouped", "extras"):
+                yield _attention(arch, backward_rows, "selective_backward_rows", element, width, kind)

@@ -90,13 +90,18 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   return seen;
 }
 
-Tensor plan_ranges(const SeenRows& seen, int64_t rows) {
+void check_places(const Tensor& x) {
+  TORCH_CHECK(x.numel() / 16 <= kMost, "CUDA: ", x.size(0), " rows of ", x.numel() / std::max<int64_t>(1, x.size(0)),
+              " features in one call are too many for the kernels; read fewer samples at once");
+}
+
+Tensor plan_ranges(const SeenRows& seen, int64_t rows, int64_t whole_age) {
   const int64_t B = seen.count.size(0), blocks = blocks_of(seen.most, rows);
   check_blocks(B, blocks, 4, seen.most);
   Tensor ranges = at::empty({B, blocks, 4}, seen.count.options());
   Arguments arguments;
   arguments.set("offsets", seen.offsets).set("packed", seen.packed).set("count", seen.count).set("ranges", ranges);
-  arguments.set("N", seen.stride()).set("blocks", blocks);
+  arguments.set("N", seen.stride()).set("blocks", blocks).set("whole_age", whole_age);
   Kernels::get().find("block_ranges." + std::to_string(rows)).launch({blocks, B}, arguments, seen.count);
   return ranges;
 }

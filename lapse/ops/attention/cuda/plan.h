@@ -17,8 +17,11 @@ struct SeenRows {
 };
 SeenRows plan_rows(const AttentionInputs& inputs, const CoreOptions& options);
 
-/// Ranges of queries of each block of so many rows.
-at::Tensor plan_ranges(const SeenRows& seen, int64_t rows);
+/// Ranges of queries of each block of so many rows: block_ranges of rows.py.
+at::Tensor plan_ranges(const SeenRows& seen, int64_t rows, int64_t whole_age = -(int64_t{1} << 30));
+
+/// Kernels find a row of x [N, ...] by 32 bits, in pieces of 16 numbers (features_of in tile.py): 68 GB in bfloat16.
+void check_places(const at::Tensor& x);
 
 /// Which blocks of rows each block of so many queries reads.
 struct Lists {

@@ -61,12 +61,12 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
     return Seen(packed, spans, flags[1], int(head_span is not None), there, count, ramp_sums.sum(1), most)
 
 
-def plan_ranges(seen, size):
+def plan_ranges(seen, size, whole_age=-rows.FAR.value):
     """[B, blocks, 4]: rows.block_ranges of blocks of so many rows."""
     B, blocks = seen.count.numel(), seen.blocks(size)
     ranges = torch.empty((B, blocks, 4), dtype=torch.int32, device=seen.count.device)
     rows.block_ranges[(blocks, B)](seen.offsets, seen.packed, seen.count, ranges, seen.packed.shape[1], blocks,
-    ROWS=size)
+                                    whole_age, ROWS=size)  # fmt: skip
     return ranges
 
 

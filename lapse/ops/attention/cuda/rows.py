@@ -140,9 +140,9 @@ def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, st
 
 
 @entry
-def block_ranges(offsets, packed, count, ranges, N, blocks, ROWS: tl.constexpr):
+def block_ranges(offsets, packed, count, ranges, N, blocks, whole_age, ROWS: tl.constexpr):
     """Of each block of rows: the first and the last query that sees any, and those from and to which all see every
-    row with m = 1. Grid: blocks, samples."""
+    row with m = 1 and an age of at least `whole_age`. Grid: blocks, samples."""
     j, b = tl.program_id(0), tl.program_id(1)
     rows = j * ROWS + tl.arange(0, ROWS)
     valid = rows < tl.load(count + b)
@@ -150,10 +150,11 @@ def block_ranges(offsets, packed, count, ranges, N, blocks, ROWS: tl.constexpr):
     first = tl.load(packed + FIRST * N + at, mask=valid, other=FAR)
     last = tl.load(packed + LAST * N + at, mask=valid, other=-1)
     whole = tl.load(packed + FULL * N + at, mask=valid, other=-1)
+    old = whole_age - tl.load(packed + AGE * N + at, mask=valid, other=0)  # the query for which the row has that age
     to = ranges + (b * blocks + j) * 4
     tl.store(to, tl.min(first, 0))
     tl.store(to + 1, tl.max(last, 0))
-    tl.store(to + 2, tl.max(first, 0))  # FAR where the block is not full
+    tl.store(to + 2, tl.max(tl.maximum(first, old), 0))  # FAR where the block is not full
     tl.store(to + 3, tl.min(tl.minimum(last, whole), 0))
 
 

@@ -11,7 +11,7 @@ import triton
 _NUMBERS = (
     "N K H G P A B a blocks chunks steps scale select_scale ramp epsilon kept_scale cap min_age max_age has_until row_spans "
     "span_stride span_row span_head has_logit bias_age threshold has_lse select_stride_q select_stride_k own mask_self relu "
-    "shift queries_blocks has_masking has_first budget part_rows"
+    "shift whole_age queries_blocks has_masking has_first budget part_rows"
 ).split()
 entry = functools.partial(triton.jit, do_not_specialize=_NUMBERS)  # a kernel that is launched, not called by others
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -15,8 +15,8 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import FADING, INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, across, ages_of, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
-    row_block, rows_at, visible_in)  # fmt: skip
+    LOG2E, across, ages_of, dropped, extra_logits, facts_of, fade_of, features_of, index_of, listed, near_of, part_of,
+    places_by_age, row_block, rows_at, visible_in, whole_index_of)  # fmt: skip
 
 
 @triton.jit
@@ -46,10 +46,8 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
                 MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     dq, young, old = state
     at, inside = rows_at(offset, count, j, ROWS)
-    index = index.to(tl.int64)
-    lanes = tl.arange(0, D)
-    rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
-    keys = tl.load(k + rows)
+    first = h // (H // G) * D  # of the key head's features
+    keys = tl.load(features_of(k, index, first, G * D, D))
     visible, facts = 0, ()  # of a whole tile nobody asks
     if MASKED or POSITION:
         facts = facts_of(packed, at, inside, N, ROWS)
@@ -57,7 +55,7 @@ def _query_step(state, q_block, dout, lse, c, j, index, k, v, packed, spans, by_
         near = near_of(facts, query, P, K)
         q_p = tl.trans(tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0))
     s = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION)
-    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
+    dp = tl.dot(dout, tl.trans(tl.load(features_of(v, index, first, G * D, D))), input_precision=PRECISION)
     if MASKED:
         visible = visible_in(facts, query, False)
     if POSITION:
@@ -129,26 +127,28 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
     j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)  # read ahead, as in forward.py
     index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):
+        coming = listed(list_at, i + 2, whole)
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
             span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS,
             PRECISION)  # fmt: skip
-        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
+        index = whole_index_of(packed, offset, following, N, ROWS)
+        j, following = listed(list_at, i + 1, whole), coming
     PART: tl.constexpr = ROWS if EXTRAS or ROWS < 64 else ROWS // 2
     PARTS: tl.constexpr = ROWS // PART
     begin, end = (blocks - part) * PARTS, blocks * PARTS
     j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
     index = index_of(packed, offset, rows_count, j, other, N, PART)
     for i in range(begin, end):
+        coming = part_of(list_at, i + 2, end, PARTS)
         dq, young, old = _query_step(
             (dq, young, old), q_block, dout, lse, c, j, index, k, v, packed, spans, by_age, logit, bias, seed,
             dby_age, dbias, offset, rows_count, query, line, h, b, N, K, H, G, scale, ramp, epsilon, span_row,
             span_head, P, has_logit, A, bias_age, threshold, kept_scale, D, PART, SPAN, POSITION, DROPOUT, EXTRAS,
             True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
-        j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
+        j, following = part_of(list_at, i + 1, end, PARTS), coming
     tl.store(grad_q + place, (dq * (scale / LOG2E)).to(grad_q.dtype.element_ty), mask=inside[:, None])
     if EXTRAS:
         if A > 0:

@@ -10,8 +10,8 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, dropped, extra_logits, facts_of, fade_of, index_of, listed, near_of, part_of, places_by_age,
-    rows_at, visible_in)  # fmt: skip
+    LOG2E, dropped, extra_logits, facts_of, fade_of, features_of, index_of, listed, near_of, part_of, places_by_age,
+    rows_at, visible_in, whole_index_of)  # fmt: skip
 
 
 @triton.jit
@@ -21,15 +21,13 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
           MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     acc, largest, total, masked = state
     at, inside = rows_at(offset, count, j, ROWS)
-    index = index.to(tl.int64)
-    lanes = tl.arange(0, D)
-    rows = (index * G + h // (H // G))[:, None] * D + lanes[None, :]
+    first = h // (H // G) * D  # of the key head's features
     if MASKED or POSITION:
         facts = facts_of(packed, at, inside, N, ROWS)
     if POSITION:  # read before the product, which takes as long as they need to come
         near = near_of(facts, query, P, K)
         q_p = tl.trans(tl.load(places_by_age(by_age, facts, b, h, query, K, H, P), mask=near, other=0.0))
-    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION)
+    s = tl.dot(q_block, tl.trans(tl.load(features_of(k, index, first, G * D, D))), input_precision=PRECISION)
     unit = scale  # of s, until the exponential: one multiplication and addition a pair
     if EXTRAS:
         s, unit = s * scale, 1.0
@@ -59,7 +57,7 @@ def _step(state, q_block, j, index, k, v, packed, spans, by_age, logit, bias, se
     if EXTRAS:
         if threshold > 0:
             e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    values = tl.load(v + rows)
+    values = tl.load(features_of(v, index, first, G * D, D))
     acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
     return acc, most, total, masked
 
@@ -88,16 +86,18 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
     masked = tl.zeros([QUERIES], tl.float32)
     list_at = lists + block.to(tl.int64) * blocks
     other = tl.load(packed + INDEX * N + offset)
-    # A block's number and its rows' are read while those before it are computed.
+    # A block's number and its rows' are read while those before it are computed: `coming` at the beginning of a step, for
+    # what is found by it is waited for at the next step's beginning.
     j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)
     index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):
+        coming = listed(list_at, i + 2, whole)
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
             threshold, kept_scale, D, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
-        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
+        index = whole_index_of(packed, offset, following, N, ROWS)
+        j, following = listed(list_at, i + 1, whole), coming
     # The others by halves: what is asked of each row takes registers, and fewer of them let more programs run at once.
     PART: tl.constexpr = ROWS if EXTRAS or ROWS < 64 else ROWS // 2
     PARTS: tl.constexpr = ROWS // PART
@@ -105,12 +105,13 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
     j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
     index = index_of(packed, offset, rows_count, j, other, N, PART)
     for i in range(begin, end):
+        coming = part_of(list_at, i + 2, end, PARTS)
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
             threshold, kept_scale, D, PART, SPAN, POSITION, DROPOUT, EXTRAS, True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
-        j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
+        j, following = part_of(list_at, i + 1, end, PARTS), coming
     if not EXTRAS:
         largest *= scale
     sees = total != 0

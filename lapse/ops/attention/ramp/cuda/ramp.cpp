@@ -38,6 +38,7 @@ struct Call {
     spans = o.row_span || o.head_span;
     more = o.logit || o.age_bias ? ".extras" : o.dropout > 0 ? ".dropout" : o.position ? ".positions" : "";
     q = widened(x.q, D), k = widened(x.k, D), v = widened(x.v, D);
+    check_places(k);
     seen = plan_rows(x, o);
     if (P > 0) position = widened(o.position->to(q.scalar_type()), D);
     by_age = P > 0 ? at::matmul(q.view({-1, D}), position.t()) : q;

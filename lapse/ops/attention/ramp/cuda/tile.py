@@ -32,6 +32,21 @@ def index_of(packed, offset, count, j, other, N, ROWS: tl.constexpr):
 
 
 @triton.jit
+def whole_index_of(packed, offset, j, N, ROWS: tl.constexpr):
+    """index_of, where all rows of the block are there."""
+    return tl.load(packed + INDEX * N + offset + j * ROWS + tl.arange(0, ROWS))
+
+
+@triton.jit
+def features_of(x, index, first, stride, D: tl.constexpr):
+    """Where D features of rows lie in x, from number `first` on, where a row has `stride` numbers: [rows, D]. The row's place is
+    counted in pieces of 16 numbers, for which 32 bits are enough (check_places in plan.cpp): a product of two numbers of 64 bits
+    takes six instructions, once for each row."""
+    piece = (index.to(tl.int32) * (stride // 16)).to(tl.uint32).to(tl.int64)
+    return (x + (first + tl.arange(0, D)))[None, :] + (piece * 16)[:, None]
+
+
+@triton.jit
 def rows_at(offset, count, j, ROWS: tl.constexpr):
     """Of the rows of block j: where they are packed, and which of them there are."""
     rows = j * ROWS + tl.arange(0, ROWS)
@@ -132,7 +147,7 @@ def extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, has_logit, bias,
             s += tl.trans(q_p) * scale
     if has_logit != 0:
         of_row, _ = across(index, query, TURNED)
-        s += tl.load(logit + of_row * H + h) * LOG2E
+        s += tl.load(logit + of_row.to(tl.int64) * H + h) * LOG2E
     if A > 0:
         column = tl.minimum(tl.maximum(ages_of(facts, query, TURNED) - bias_age, 0), A - 1)
         s += tl.load(bias + h * A + column) * LOG2E

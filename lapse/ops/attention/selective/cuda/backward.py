@@ -13,24 +13,26 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, near_of, places_by_age, row_block, rows_at,
-    visible_in)  # fmt: skip
-from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking_of, read_block, scores_of, selecting
+    LOG2E, ages_of, dropped, extra_logits, facts_of, features_of, index_of, near_of, places_by_age,
+    row_block, rows_at, visible_in)  # fmt: skip
+from lapse.ops.attention.selective.cuda.masking import (
+    all_read, head_of, kind_of, masking_of, read_block, scores_of, selecting)  # fmt: skip
 
 
 @triton.jit
-def _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H,
+def _weights(q_block, dout, lse, c, k, v, F, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H,
              G, P, A, bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
              PRECISION: tl.constexpr):  # fmt: skip
     """a, and the gradient d of logit - F, of head h in a tile."""
-    rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
-    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
-    dp = tl.dot(dout, tl.trans(tl.load(v + rows)), input_precision=PRECISION)
+    first = h // (H // G) * D  # of the key head's features
+    s = tl.dot(q_block, tl.trans(tl.load(features_of(k, index, first, G * D, D))), input_precision=PRECISION) * scale
+    dp = tl.dot(dout, tl.trans(tl.load(features_of(v, index, first, G * D, D))), input_precision=PRECISION)
     if EXTRAS:
         s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    weight = tl.exp2(tl.where(visible, s - F, float("-inf")) - lse[:, None])
+    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row that the query does not see
+    weight = tl.exp2(s - lse[:, None])
     return weight, weight * (dp - c[:, None])
 
 
@@ -63,8 +65,9 @@ def selective_dots(out, stats, grad_out, sums, K, H, D: tl.constexpr, QUERIES: t
 
 
 @triton.jit
-def _by_age(d, visible, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age):
+def _by_age(d, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age):
     """Gradients by age of a tile: stored where a column belongs to one row, else the sums of both ends."""
+    visible = visible_in(facts, query, False)
     near = near_of(facts, query, P, K) & visible_in(facts, query, True)
     tl.store(places_by_age(dby_age, facts, b, h, query, K, H, P), tl.trans(d.to(dby_age.dtype.element_ty)), mask=near)
     column = ages_of(facts, query, False) - bias_age
@@ -106,33 +109,31 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
     j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
     found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
+        coming = read_block(list_at, i + 2, whole, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
-        index = found.to(tl.int64)
+        index = found
         facts = facts_of(packed, at, inside, N, ROWS)
-        visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+        S, seen = scores_of(chooser, index, facts, i < whole, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
-        F = masking_of(S, prefix, a, at, inside, N, shift)
+        F = masking_of(S, seen, prefix, a, at, inside, N, shift)
         after = ()
         for g in tl.static_range(HEADS):
             h = head_of(group, g, H, HEADS)
             line, q_block, dout, lse, c = given[g]
             dq, young, old = grads[g]
-            _, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line,
+            _, d = _weights(q_block, dout, lse, c, k, v, F, facts, by_age, logit, bias, seed, index, line,
                             query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS,
                             PRECISION)  # fmt: skip
-            keys = tl.load(k + (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :])
+            keys = tl.load(features_of(k, index, h // (H // G) * D, G * D, D))
             dq = tl.dot(d.to(keys.dtype), keys, dq, input_precision=PRECISION)
             if EXTRAS:
-                left, right = _by_age(d, visible, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age)
+                left, right = _by_age(d, facts, line, b, h, query, K, H, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
             after = after + ((dq, young, old),)
         grads = after
         found = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j = read_block(list_at, i + 1, whole, part, blocks)
-        following = read_block(list_at, i + 2, whole, part, blocks)
+        j, following = read_block(list_at, i + 1, whole, part, blocks), coming
     for g in tl.static_range(HEADS):
         line = given[g][0]
         dq, young, old = grads[g]
@@ -142,13 +143,32 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
             _store_ends(dbias, line, A, young, old, query < K)
 
 
+@triton.jit
+def _add_rows(sums, h, q, grad_out, q_sums, k, v, F, facts, by_age, logit, bias, seed, index, query, b, K, H, G, P, A,
+              bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """sums = (dk, dv) of a block of rows, with what a block of head h's queries gives them."""
+    dk, dv = sums
+    line, q_block, dout, lse, c = _of_queries(q, grad_out, q_sums, query, b, h, K, H, D)
+    weight, d = _weights(q_block, dout, lse, c, k, v, F, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P,
+                         A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+    if EXTRAS:
+        if threshold > 0:
+            weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
+    dv = tl.dot(tl.trans(weight.to(dout.dtype)), dout, dv, input_precision=PRECISION)
+    dk = tl.dot(tl.trans(d.to(q_block.dtype)), q_block, dk, input_precision=PRECISION)
+    return dk, dv
+
+
 @entry
 def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, bias, seed, offsets, count,
                             ranges, prefix, grad_out, sums, grad_k, grad_v, N, K, H, G, blocks, select_stride_q,
                             select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
                             threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr, ROWS: tl.constexpr,
-                            HEADS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dk and dv without what comes from S; zero before. Grid: blocks of rows, groups of key heads, samples."""
+                            HEADS: tl.constexpr, GROUPED: tl.constexpr, EXTRAS: tl.constexpr,
+                            PRECISION: tl.constexpr):  # fmt: skip
+    """dk and dv without what comes from S; zero before. Without GROUPED each head has keys of its own: then nothing is looped
+    over within a step, and the compiler reads the next step's queries ahead. Grid: blocks of rows, groups of key heads,
+    samples."""
     j, group, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     rows_count = tl.load(count + b)
     if j * ROWS < rows_count:
@@ -161,27 +181,21 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
         for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
             query = a * QUERIES + tl.arange(0, QUERIES)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            visible = visible_in(facts, query, False)
-            age = ages_of(facts, query, False)
-            S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias,
-                             query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
-                             PRECISION)  # fmt: skip
-            F = masking_of(S, prefix, a, at, inside, N, shift)
+            S, seen = scores_of(chooser, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind_of(facts),
+                                by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D,
+                                EXTRAS, PRECISION)  # fmt: skip
+            F = masking_of(S, seen, prefix, a, at, inside, N, shift)
             after = ()
             for g in tl.static_range(HEADS):
                 dk, dv = grads[g]
                 first = head_of(group, g, G, HEADS) * (H // G)
-                for h in range(first, first + H // G):
-                    line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
-                    weight, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed,
-                                         index, line, query, b, h, K, H, G, P, A, bias_age, scale, threshold,
-                                         kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
-                    if EXTRAS:
-                        if threshold > 0:
-                            weight = dropped(weight, seed, line, index, b, h, K, H, query, threshold, kept_scale,
-                                             False)  # fmt: skip
-                    dv = tl.dot(tl.trans(weight.to(dout.dtype)), dout, dv, input_precision=PRECISION)
-                    dk = tl.dot(tl.trans(d.to(q_block.dtype)), q_block, dk, input_precision=PRECISION)
+                if GROUPED:
+                    for h in range(first, first + H // G):
+                        dk, dv = _add_rows((dk, dv), h, q, grad_out, sums, k, v, F, facts, by_age, logit, bias, seed, index,
+                                           query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+                else:
+                    dk, dv = _add_rows((dk, dv), first, q, grad_out, sums, k, v, F, facts, by_age, logit, bias, seed, index,
+                                       query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
                 after = after + ((dk, dv),)
             grads = after
         for g in tl.static_range(HEADS):
@@ -192,25 +206,29 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
 
 
 @triton.jit
-def _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias, facts, seed,
+def _choice(later, chooser, index, whole, at, inside, a, q, k, v, select_k, by_age, logit, bias, facts, seed,
             prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k, select_scale, own, mask_self,
             relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale, D: tl.constexpr, QUERIES: tl.constexpr,
             ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dS of a tile where it passes on, and dF summed over its queries. later [rows]: dF of the queries after it."""
-    S, opens = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
-                         b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
-    F = masking_of(S, prefix, a, at, inside, N, shift)
+    kind = kind_of(facts)
+    S, seen = scores_of(chooser, index, facts, whole, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+    F = masking_of(S, seen, prefix, a, at, inside, N, shift)
     dM = tl.load(grad_memory + b.to(tl.int64) * K + query, mask=query < K, other=0.0)
-    dF = tl.where(visible & (F < cap), dM[:, None] * (-LOG2E / cap), 0.0)
+    dF = tl.where(F < cap, dM[:, None] * (-LOG2E / cap), 0.0)
     for h in range(0, H):
         line, q_block, dout, lse, c = _of_queries(q, grad_out, sums, query, b, h, K, H, D)
-        _, d = _weights(q_block, dout, lse, c, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query,
+        _, d = _weights(q_block, dout, lse, c, k, v, F, facts, by_age, logit, bias, seed, index, line, query,
                         b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
         dF -= d
-    whole = tl.sum(dF, 0)
+    sums_of_rows = tl.sum(dF, 0)
     upto = tl.cumsum(dF, 0)
-    dS = (later + whole)[None, :] - upto + tl.where(shift != 0, 0.0, dF)
-    return tl.where(opens, dS, 0.0), whole
+    dS = (later + sums_of_rows)[None, :] - upto + tl.where(shift != 0, 0.0, dF)
+    # Where S passes it on: with relu where S is not 0 (NaN is not), else where it may be anything.
+    dS = tl.where(((relu == 0) & (kind != 0))[None, :] | ((S <= 0) == 0), dS, 0.0)
+    if whole == 0:
+        dS = tl.where(seen & ((ages_of(facts, query, False) > 0) | (mask_self != 0)), dS, 0.0)
+    return dS, sums_of_rows
 
 
 @entry
@@ -236,13 +254,12 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
             query = a * QUERIES + tl.arange(0, QUERIES)
             tl.store(grad_prefix + a * N + at, later, mask=inside)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            visible = visible_in(facts, query, False)
-            age = ages_of(facts, query, False)
-            dS, whole = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit,
+            whole = all_read(range_at, a, QUERIES)
+            dS, more = _choice(later, chooser, index, whole, at, inside, a, q, k, v, select_k, by_age, logit,
                                 bias, facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
                                 select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,
                                 cap, threshold, kept_scale, D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
-            later += whole
+            later += more
             dk = tl.dot(tl.trans(dS.to(chooser.dtype)), chooser, dk, input_precision=PRECISION)
         place = index[:, None] * D + tl.arange(0, D)[None, :]
         tl.store(grad_select_k + place, dk * (select_scale / LOG2E), mask=inside[:, None])
@@ -278,26 +295,24 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     following = read_block(list_at, mine + parts, whole_count, part, blocks)
     found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(mine, whole_count + part, parts):
+        coming = read_block(list_at, i + 2 * parts, whole_count, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
-        index = found.to(tl.int64)
+        index = found
         facts = facts_of(packed, at, inside, N, ROWS)
-        visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
         later = tl.load(grad_prefix + a * N + at, mask=inside, other=0.0)
-        dS, _ = _choice(later, chooser, index, visible, age, at, inside, a, q, k, v, select_k, by_age, logit, bias,
+        dS, _ = _choice(later, chooser, index, i < whole_count, at, inside, a, q, k, v, select_k, by_age, logit, bias,
                         facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,
                         select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
                         D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
-        keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
+        keys = tl.load(features_of(select_k, index, 0, select_stride_k, D))
         dq = tl.dot(dS.to(keys.dtype), keys, dq, input_precision=PRECISION)
         if EXTRAS:
             if own == 0:
-                left, right = _by_age(dS, visible, facts, line, b, 0, query, K, 1, dby_age, dbias, P, A, bias_age)
+                left, right = _by_age(dS, facts, line, b, 0, query, K, 1, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
         found = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j = read_block(list_at, i + parts, whole_count, part, blocks)
-        following = read_block(list_at, i + 2 * parts, whole_count, part, blocks)
+        j, following = read_block(list_at, i + parts, whole_count, part, blocks), coming
     place = (mine.to(tl.int64) * tl.num_programs(2) * K + line)[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(grad_select_q + place, dq * (select_scale / LOG2E), mask=(query < K)[:, None])
     if EXTRAS:

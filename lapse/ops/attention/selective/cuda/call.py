@@ -64,7 +64,7 @@ class Call:
             self.by_age = self.q.flatten(0, 2) @ self.widened(o.position).to(q.dtype).t()
         self.seen = plan_rows(offsets, start, time, o.until, self.K, min_age=0, max_age=o.max_age)
         self.settings = tile("selective", q.dtype, self.D, "extras" if self.extras else "")
-        self.ranges = plan_ranges(self.seen, self.settings.rows)
+        self.ranges = plan_ranges(self.seen, self.settings.rows, whole_age=1)
         self.blocks = self.ranges.shape[1]
         self.query_blocks = triton.cdiv(self.K, self.settings.queries)
         self.kinds = torch.ones(max(self.N, 1), dtype=torch.int32, device=q.device)
@@ -204,7 +204,7 @@ def selective_attention_backward(grad_out, grad_memory, out, stats, q, k, v, off
     together = c.heads_together("selective_backward_rows")
     backward.selective_backward_rows[(c.blocks, triton.cdiv(c.G, together), c.B)](
         *c.inputs(), c.ranges, prefix, grad_out, sums, grad_k, grad_v, *c.numbers(cap=False), HEADS=together,
-        **c.constants("selective_backward_rows"))  # fmt: skip
+        GROUPED=c.extras or c.H != c.G or c.D > 64, **c.constants("selective_backward_rows"))  # fmt: skip
 
     # What comes from S.
     grad_prefix = torch.empty((c.query_blocks, N), dtype=torch.float32, device=q.device)

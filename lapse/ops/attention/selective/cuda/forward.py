@@ -7,21 +7,21 @@ import triton.language as tl
 from lapse.ops.attention.cuda.rows import INDEX
 from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import (
-    LOG2E, ages_of, dropped, extra_logits, facts_of, index_of, rows_at, visible_in)  # fmt: skip
+    LOG2E, dropped, extra_logits, facts_of, features_of, index_of, rows_at)  # fmt: skip
 from lapse.ops.attention.selective.cuda.masking import head_of, kind_of, masking_of, read_block, scores_of, selecting
 
 
 @triton.jit
-def _attend(sums, q_block, k, v, F, visible, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P, A,
+def _attend(sums, q_block, k, v, F, facts, by_age, logit, bias, seed, index, line, query, b, h, K, H, G, P, A,
             bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
             PRECISION: tl.constexpr):  # fmt: skip
     """The running softmax of head h after one more tile: sums = (weighted values, largest logit, total)."""
     acc, largest, total = sums
-    rows = (index * G + h // (H // G))[:, None] * D + tl.arange(0, D)[None, :]
-    s = tl.dot(q_block, tl.trans(tl.load(k + rows)), input_precision=PRECISION) * scale
+    first = h // (H // G) * D  # of the key head's features
+    s = tl.dot(q_block, tl.trans(tl.load(features_of(k, index, first, G * D, D))), input_precision=PRECISION) * scale
     if EXTRAS:
         s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
-    s = tl.where(visible, s - F, float("-inf"))
+    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row that the query does not see
     most = tl.maximum(largest, tl.max(s, 1))
     base = tl.where(most == float("-inf"), 0.0, most)
     e = tl.exp2(s - base[:, None])
@@ -30,7 +30,7 @@ def _attend(sums, q_block, k, v, F, visible, facts, by_age, logit, bias, seed, i
     if EXTRAS:
         if threshold > 0:
             e = dropped(e, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    values = tl.load(v + rows)
+    values = tl.load(features_of(v, index, first, G * D, D))
     acc = tl.dot(e.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
     return acc, most, total
 
@@ -68,27 +68,24 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
     j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
     found = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
+        coming = read_block(list_at, i + 2, whole, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
-        index = found.to(tl.int64)
         facts = facts_of(packed, at, inside, N, ROWS)
-        visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
-        S, _ = scores_of(chooser, index, visible, age, facts, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+        S, seen = scores_of(chooser, found, facts, i < whole, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
-        F = masking_of(S, prefix, a, at, inside, N, shift)
+        F = masking_of(S, seen, prefix, a, at, inside, N, shift)
         if group == 0:
-            M += tl.sum(tl.where(visible, 1 - tl.minimum(F, cap) / cap, 0.0), 1)
+            M += tl.sum(tl.maximum(1 - F * (1 / cap), 0.0), 1)
         after = ()
         for g in tl.static_range(HEADS):
             h = head_of(group, g, H, HEADS)
             line = (b.to(tl.int64) * K + query) * H + h
-            after = after + (_attend(sums[g], q_blocks[g], k, v, F, visible, facts, by_age, logit, bias, seed, index,
+            after = after + (_attend(sums[g], q_blocks[g], k, v, F, facts, by_age, logit, bias, seed, found,
                                      line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
                                      EXTRAS, PRECISION),)  # fmt: skip
         sums = after
         found = index_of(packed, offset, rows_count, following, other, N, ROWS)
-        j = read_block(list_at, i + 1, whole, part, blocks)
-        following = read_block(list_at, i + 2, whole, part, blocks)
+        j, following = read_block(list_at, i + 1, whole, part, blocks), coming
     for g in tl.static_range(HEADS):
         line = (b.to(tl.int64) * K + query) * H + head_of(group, g, H, HEADS)
         acc, largest, total = sums[g]

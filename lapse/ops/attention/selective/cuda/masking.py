@@ -11,7 +11,7 @@ import triton.language as tl
 
 from lapse.ops.attention.cuda.rows import INDEX, SPAN
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, facts_of, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, extra_logits, facts_of, features_of, row_block, visible_in
 
 
 @triton.jit
@@ -41,27 +41,44 @@ def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
 
 
 @triton.jit
-def scores_of(q_block, index, visible, age, facts, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
+def all_read(range_at, a, QUERIES: tl.constexpr):
+    """Whether every query of block a reads every row of a block of rows, and each is younger than no query (block_ranges). Such
+    tiles, nearly all, ask nothing of a pair."""
+    begin = a * QUERIES
+    return (tl.load(range_at + 2) <= begin) & (tl.load(range_at + 3) >= begin + QUERIES - 1)
+
+
+@triton.jit
+def scores_of(q_block, index, facts, whole, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
               bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip
-    """S of a tile, and where it passes a gradient on. kind [rows]: 0 of rows that nobody masks."""
-    keys = tl.load(select_k + index[:, None] * select_stride_k + tl.arange(0, D)[None, :])
+    """S of a tile, and where queries see rows. kind [rows]: 0 of rows that nobody masks; whole: every pair is seen, at an age of 1
+    and more."""
+    keys = tl.load(features_of(select_k, index, 0, select_stride_k, D))
     choice = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * select_scale
     if EXTRAS:
         if own == 0:
             choice = extra_logits(choice, facts, index, b, 0, K, H, by_age, P, logit, 0, bias, A, bias_age,
                                   select_scale, query, False)  # fmt: skip
-    opens = visible & (kind != 0)[None, :] & ((age > 0) | (mask_self != 0))
-    opens = opens & ((relu == 0) | ((choice <= 0) == 0))  # NaN stays NaN
-    return tl.where(opens, choice, 0.0), opens
+    least = tl.where(relu != 0, 0.0, float("-inf"))
+    S = tl.where((kind != 0)[None, :], tl.maximum(choice, least, propagate_nan=tl.PropagateNan.ALL), 0.0)
+    if EXTRAS:  # too few registers for the choice
+        seen = visible_in(facts, query, False)
+        S = tl.where(seen & ((ages_of(facts, query, False) > 0) | (mask_self != 0)), S, 0.0)
+    else:
+        seen = tl.full(S.shape, 1, tl.int1)
+        if whole == 0:
+            seen = visible_in(facts, query, False)
+            S = tl.where(seen & ((ages_of(facts, query, False) > 0) | (mask_self != 0)), S, 0.0)
+    return S, seen
 
 
 @triton.jit
-def masking_of(S, prefix, a, at, inside, N, shift):
-    """F of a tile of block a."""
+def masking_of(S, seen, prefix, a, at, inside, N, shift):
+    """F of a tile of block a; infinite where a query does not see the row, whatever the row holds."""
     before = tl.load(prefix + a * N + at, mask=inside, other=0.0)
     sums = tl.cumsum(S, 0)
-    return before[None, :] + (sums - tl.where(shift != 0, S, 0.0))
+    return tl.where(seen, before[None, :] + (sums - tl.where(shift != 0, S, 0.0)), float("inf"))
 
 
 @entry
@@ -80,12 +97,10 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
         range_at = ranges + (b * blocks + j) * 4
         if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
             facts = facts_of(packed, at, inside, N, ROWS)
-            visible = visible_in(facts, query, False)
-            age = ages_of(facts, query, False)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
-            S, _ = scores_of(q_block, index, visible, age, facts, select_k, select_stride_k, kind, by_age, logit, bias,
-                             query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
-                             PRECISION)  # fmt: skip
+            S, _ = scores_of(q_block, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind, by_age, logit,
+                          bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
+                          PRECISION)  # fmt: skip
             sums = tl.sum(S, 0)
         tl.store(prefix + (a + 1) * N + at, sums, mask=inside)
 

@@ -6,7 +6,7 @@ import triton.language as tl
 
 from lapse.ops.attention.cuda.rows import AGE, FAR, FIRST, INDEX, LAST
 from lapse.ops.attention.cuda.tiles import entry
-from lapse.ops.attention.ramp.cuda.tile import LOG2E, ages_of, facts_of, row_block, visible_in
+from lapse.ops.attention.ramp.cuda.tile import LOG2E, facts_of, row_block
 from lapse.ops.attention.selective.cuda.masking import scores_of, selecting
 
 
@@ -23,12 +23,9 @@ def selective_scores(select_q, select_k, packed, by_age, logit, bias, kinds, off
         query = a * QUERIES + lanes
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         facts = facts_of(packed, at, inside, N, ROWS)
-        visible = visible_in(facts, query, False)
-        age = ages_of(facts, query, False)
         q_block = selecting(select_q, select_stride_q, query, b, K, D)
         kind = tl.load(kinds + index)
-        S, _ = scores_of(q_block, index, visible, age, facts, select_k, select_stride_k, kind, by_age, logit, bias, query,
-                         b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+        S, _ = scores_of(q_block, index, facts, 0, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         tl.store(scores + lanes[:, None].to(tl.int64) * N + at[None, :], S, mask=inside[None, :])
 
 

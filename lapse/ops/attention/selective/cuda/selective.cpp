@@ -53,8 +53,10 @@ struct Call {
         o.first && !o.mask_first ? at::logical_not(*o.first).to(at::kInt) : at::ones({N}, q.options().dtype(at::kInt));
     seed = seed_on(o.seed, seen.count);
     const Kernel& sums = find("selective_sums");
-    ranges = plan_ranges(seen, sums.rows);
+    ranges = plan_ranges(seen, sums.rows, /*whole_age=*/1);
     blocks = ranges.size(1), query_blocks = (K + sums.queries - 1) / sums.queries;
+    check_places(k);
+    check_places(select_k);
     TORCH_CHECK((query_blocks + 1) * seen.stride() < int64_t{1} << 31, "selective_attention: ", N, " rows before ", K,
                 " queries are too many for one call on a GPU; read shorter blocks");
     arguments.set("q", q).set("k", k).set("v", v).set("select_q", select_q).set("select_k", select_k);
@@ -76,6 +78,11 @@ struct Call {
 
   const Kernel& find(const std::string& name) const {
     return Kernels::get().find(name + "." + kind + (extras ? ".extras" : ""));
+  }
+  /// Of heads with keys of their own, and of up to 64 features, one that reads ahead.
+  const Kernel& backward_rows() const {
+    return extras || (H == G && D == 64) ? find("selective_backward_rows")
+                                         : Kernels::get().find("selective_backward_rows." + kind + ".grouped");
   }
   Tensor zeros(at::IntArrayRef shape, at::ScalarType type = at::kFloat) const {
     return at::zeros(shape, q.options().dtype(type));
@@ -184,7 +191,7 @@ SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Te
   a.set("out", out).set("stats", stats).set("grad_out", dout).set("grad_memory", dmemory).set("sums", sums);
   a.set("grad_q", dq).set("grad_k", dk).set("grad_v", dv).set("dby_age", dby_age).set("dbias", dbias);
   Kernels::get().find("selective_dots." + c.kind).launch({c.query_blocks, c.H, c.B}, a, c.q);
-  const Kernel &of_queries = c.find("selective_backward_queries"), &of_rows = c.find("selective_backward_rows");
+  const Kernel &of_queries = c.find("selective_backward_queries"), &of_rows = c.backward_rows();
   of_queries.launch({c.query_blocks, of_queries.groups(c.H), c.B}, a, c.q);
   of_rows.launch({c.blocks, of_rows.groups(c.G), c.B}, a, c.q);
 
