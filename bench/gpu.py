@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The attention kernels on an NVIDIA GPU: one script, one table, a few minutes. Needs PyTorch with Triton alone.
 
-  bench/gpu.py [--out FILE] [--minutes 8] [--only right|ramp|flex|decode|selective|step|tiles ...] [--flex 17] [--tune]
+  bench/gpu.py [--out FILE] [--minutes 8] [--only right|ramp|flex|decode|selective|step|kernels|tiles ...] [--flex 17] [--tune]
 
 First are the kernels right (gpu_right.py). Then times, ours beside compiled FlexAttention (Triton backend; spans are a
 captured buffer and get gradients), FlashAttention through scaled_dot_product_attention (no spans: where nothing
@@ -35,7 +35,7 @@ import machine
 import torch
 import triton
 from gpu_jobs import Job
-from gpu_measure import compare, failures, record, table
+from gpu_measure import compare, failures, record, show, table
 from gpu_right import LIMITS, check_right
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -171,17 +171,24 @@ def selective_cases():
     return [{"B": B, "N": N, "H": H, "D": D} for N in ((40,) if SMOKE else (4096, 8192, 512, 1024, 2048))]
 
 
-def measure_selective(case):
+def selective_call(case):
+    """Functions for forward, and for both passes; the inputs."""
     B, N, H, D = case.values()
     q, k, v = (torch.randn(B, N, H, D, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
     rest = selective_arguments(B, N)
-    flops = 4 * B * H * D * N * (N + 1) // 2  # of pairs that are seen; that F costs a product more counts nothing
     forward = lambda: selective.selective_attention(q, k.flatten(0, 1), v.flatten(0, 1), **rest)
 
     def both():
         y = forward()
         return selective.selective_attention_backward(q, y[1], y[0], y[3], q, k.flatten(0, 1), v.flatten(0, 1), **rest)
 
+    return forward, both, (q, k, v)
+
+
+def measure_selective(case):
+    B, N, H, D = case.values()
+    flops = 4 * B * H * D * N * (N + 1) // 2  # of pairs that are seen; that F costs a product more counts nothing
+    forward, both, (q, k, v) = selective_call(case)
     both()
     yield
     record("selective forward", case, forward, flops)
@@ -260,6 +267,21 @@ def measure_step(case):
         table.append({"what": "step over eager", **case, **ratios})
 
 
+def kernel_cases():
+    some = [case for case in ramp_cases() if case["expired"] == 0]
+    return [*some, *selective_cases()]
+
+
+def measure_kernels(case):
+    """What each kernel of both passes takes."""
+    both = ramp_call(case)[1] if "rows" in case else selective_call(case)[1]
+    both()
+    yield
+    for kernel, ms in ({} if SMOKE else gpu_tiles.kernel_times(both)).items():
+        table.append({"what": "kernel", **case, "kernel": kernel, "ms": ms})
+        show(table[-1])
+
+
 def check(case):
     check_right((case["dtype"],))
     yield
@@ -279,7 +301,7 @@ def jobs(options):
     if SMOKE:
         flex_cases = flex_cases[:4]
     made = [*one("right", [{"dtype": dtype} for dtype in LIMITS], check, needed=True), Job("peak", [{}], peak), Job("ramp", ramp_cases(), measure_ramp),
-            Job("decode", decode_cases(), measure_decode), Job("selective", selective_cases(), measure_selective),
+            Job("kernels", kernel_cases(), measure_kernels), Job("decode", decode_cases(), measure_decode), Job("selective", selective_cases(), measure_selective),
             *one("selective", selective_cases(), measure_flex_selective), Job("step", step_cases(), measure_step),
             *one("flex", flex_cases, measure_flex)]  # fmt: skip
     if options.tune:
@@ -311,7 +333,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "gpu.json")
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--only", nargs="+", choices=("right", "ramp", "flex", "decode", "selective", "step", "tiles"))
+    parser.add_argument("--only", nargs="+", choices=("right", "ramp", "flex", "decode", "selective", "step", "kernels", "tiles"))
     parser.add_argument("--flex", type=int, default=len(ramp_cases()))
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)  # number and file: the process of one job

@@ -1,4 +1,4 @@
-"""Times of ramp_attention's kernels with other tiles, for bench/gpu.py --tune: what belongs into tiles.py is a line of its table."""
+"""Times of single kernels, and of ramp_attention's with other tiles, for bench/gpu.py --only kernels and --tune: what belongs into tiles.py is a line of its table."""
 
 from gpu_formulas import DEVICE, RAMP, SMOKE, ramp_inputs  # isort: skip
 
@@ -41,13 +41,17 @@ def put(case, tile):
     ramp.tile = lambda kernel, *rest: tile if kernel == case["kernel"] else tiles.tile(kernel, *rest)
 
 
-def kernel_ms(name, call):
-    """Median time of the kernel in the call, by PyTorch's profiler."""
+def kernel_times(call):
+    """{kernel: median time in ms} of ours in the call, by PyTorch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         for _ in range(5):
             call()
         torch.cuda.synchronize()
-    return statistics.median(e.device_time for e in profile.events() if e.name == name) / 1e3
+    times = {}
+    for event in profile.events():
+        if event.name.startswith(("ramp_", "selective_", "rows_", "block_")):
+            times.setdefault(event.name, []).append(event.device_time)
+    return {name: statistics.median(each) / 1e3 for name, each in times.items()}
 
 
 def measure(case):
@@ -67,5 +71,5 @@ def measure(case):
     for tile in fit:
         put(case, tile)
         table.append({"what": "tile", **case, "tile": f"{tile.queries}, {tile.rows}, {tile.warps}, {tile.stages}"})
-        table[-1]["ms"] = kernel_ms(case["kernel"], call)
+        table[-1]["ms"] = kernel_times(call)[case["kernel"]]
         show(table[-1])

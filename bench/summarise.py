@@ -209,7 +209,18 @@ def gpu_generation(data: dict) -> str:
     return table(["method", "graphs", "tokens", "rows in a layer at the end", "ms a token"], rows)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_generation": gpu_generation}
+def gpu_kernel_times(data: dict) -> str:
+    """A line for each kernel and case, a column for each sitting."""
+    sittings = [{json.dumps(x | {"ms": 0}): x["ms"] for x in s["table"]} for s in data["sittings"]]
+    rows = []
+    for case in {x: None for s in sittings for x in s}:
+        x = json.loads(case)
+        length = f"{x.get('rows', x.get('N')):,}"
+        rows.append([f"`{x['kernel']}`", length, str(x["D"]), *(f"{s[case]:.3g}" if case in s else "" for s in sittings)])
+    return table(["kernel", "rows", "D", *(s["code"] for s in data["sittings"])], rows)
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
 
 
 def main() -> int:

@@ -86,18 +86,16 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
     masked = tl.zeros([QUERIES], tl.float32)
     list_at = lists + block.to(tl.int64) * blocks
     other = tl.load(packed + INDEX * N + offset)
-    # A block's number and its rows' are read while those before it are computed: `coming` at the beginning of a step, for
-    # what is found by it is waited for at the next step's beginning.
+    # A block's number and its rows' are read while those before it are computed.
     j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)
     index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):
-        coming = listed(list_at, i + 2, whole)
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
             threshold, kept_scale, D, ROWS, SPAN, POSITION, DROPOUT, EXTRAS, EXTRAS, PRECISION)  # fmt: skip
         index = whole_index_of(packed, offset, following, N, ROWS)
-        j, following = listed(list_at, i + 1, whole), coming
+        j, following = listed(list_at, i + 1, whole), listed(list_at, i + 2, whole)
     # The others by halves: what is asked of each row takes registers, and fewer of them let more programs run at once.
     PART: tl.constexpr = ROWS if EXTRAS or ROWS < 64 else ROWS // 2
     PARTS: tl.constexpr = ROWS // PART
@@ -105,13 +103,12 @@ def ramp_forward(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, cou
     j, following = part_of(list_at, begin, end, PARTS), part_of(list_at, begin + 1, end, PARTS)
     index = index_of(packed, offset, rows_count, j, other, N, PART)
     for i in range(begin, end):
-        coming = part_of(list_at, i + 2, end, PARTS)
         acc, largest, total, masked = _step(
             (acc, largest, total, masked), q_block, j, index, k, v, packed, spans, by_age, logit, bias, seed, offset,
             rows_count, query, line, h, b, N, K, H, G, scale, ramp, span_row, span_head, P, has_logit, A, bias_age,
             threshold, kept_scale, D, PART, SPAN, POSITION, DROPOUT, EXTRAS, True, PRECISION)  # fmt: skip
         index = index_of(packed, offset, rows_count, following, other, N, PART)
-        j, following = part_of(list_at, i + 1, end, PARTS), coming
+        j, following = part_of(list_at, i + 1, end, PARTS), part_of(list_at, i + 2, end, PARTS)
     if not EXTRAS:
         largest *= scale
     sees = total != 0
