@@ -168,7 +168,8 @@ class CommittedTablesTest(unittest.TestCase):
                 with mock.patch.object(sys, "argv", ["run.py", "--only", only, "--runs", runs]):
                     rl.main()
             self.assertEqual((trained, said.getvalue().count("its result is there, but not the run")), ([], 4))
-            with mock.patch.object(sys, "argv", ["run.py", "--only", "often_fixed_span_10-2", "--runs", runs]), self.assertRaises(SystemExit):
+            nowhere = mock.patch.object(rl, "file_of", lambda name: pathlib.Path(runs) / "no result.json")
+            with nowhere, mock.patch.object(sys, "argv", ["run.py", "--only", "often_fixed_span_10-2", "--runs", runs]), self.assertRaises(SystemExit):
                 rl.main()
             self.assertEqual(trained, ["often_fixed_span_10-2"])
         of_another_length = [name for name, *wanted in rl.experiments() if rl.file_of(name).exists() and not rl.measured_already(name, *wanted)]
