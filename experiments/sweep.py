@@ -17,6 +17,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAPSE = pathlib.Path(os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse"))
 
 
+def given(name):
+    """A variable of the environment that run.sh sets: LAPSE_DATA, LAPSE_PIECES."""
+    if not os.environ.get(name):
+        sys.exit(f"{sys.argv[0]}: {name} is not set; start the run.sh beside it, which sets it")
+    return os.environ[name]
+
+
 class Run(NamedTuple):
     name: str
     config: str  # from the root

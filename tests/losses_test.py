@@ -168,20 +168,26 @@ class Against(LossesTest):
             data = ("--data", path) if name == "own.txt" else ()
             for verb, flag in (("eval", "--losses"), ("inspect", "--out"), ("prune", "--out")):
                 run = shared / ("windows" if verb == "prune" else "expire")
-                self.refuse(verb, run, *data, flag, path, says=[flag, "is read too"])
+                self.refuse(verb, run, *data, flag, path, says=[flag, "would be lost"])
                 self.assertEqual(path.read_text(), text)
-        self.refuse("tokenizer", "train", "--data", shared / "own.txt", "--out", shared / "own.txt", says="is read too")
+        self.refuse("tokenizer", "train", "--data", shared / "own.txt", "--out", shared / "own.txt", says="would be lost")
 
     def test_files_of_a_run_are_not_written_over(self):
         for verb, flag in (("eval", "--losses"), ("inspect", "--out"), ("prune", "--out")):
             run = shared / ("windows" if verb == "prune" else "expire")
             for file in (checkpoints(run)[0], run / "config.toml", run / "metrics.jsonl"):
                 before = file.read_bytes()
-                self.refuse(verb, run, flag, file, says=[flag, "is read too"])
+                self.refuse(verb, run, flag, file, says=[flag, "would be lost"])
                 self.assertEqual(file.read_bytes(), before)
+            if verb != "prune":  # which writes them
+                for name in ("prune.json", "pruned.safetensors"):
+                    (run / name).write_text("found in hours")
+                    self.refuse(verb, run, flag, run / name, says=[flag, "would be lost"])
+                    self.assertEqual((run / name).read_text(), "found in hours")
+                    (run / name).unlink()
         for run, of_what in ((shared / "expire", "--against"), (shared / "windows", "--standard")):
             verb, flag = ("eval", "--losses") if of_what == "--against" else ("prune", "--out")
-            self.refuse(verb, run, of_what, shared / "fixed", flag, checkpoints(shared / "fixed")[0], says=[flag, "is read too"])
+            self.refuse(verb, run, of_what, shared / "fixed", flag, checkpoints(shared / "fixed")[0], says=[flag, "would be lost"])
 
     def test_an_empty_name_is_refused(self):
         windows, expire = shared / "windows", shared / "expire"

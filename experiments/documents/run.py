@@ -4,7 +4,6 @@ trained, and budgets that are not (Table 6, Figure 7) (experiments/documents/run
 Names are dD-CONTEXT-WHAT-SEED: D layers of width 64 D with D heads, windows of CONTEXT pieces of text.
 """
 
-import os
 import pathlib
 import sys
 
@@ -124,7 +123,7 @@ def fewer_rows(results):
 
 
 def runs():
-    files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
+    files = {"data.path": str(pathlib.Path(sweep.given("LAPSE_DATA")) / "wikipedia.txt.gz"), "data.tokenizer": sweep.given("LAPSE_PIECES")}
     for name, values in wanted():
         yield sweep.Run(name, CONFIG, values, readings(name), budgets(name), files)
 

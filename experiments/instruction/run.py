@@ -3,7 +3,6 @@
 Width 128 and three layers, where the paper has 512 and six; orders lie some 950 words back, as there.
 """
 
-import os
 import pathlib
 import sys
 
@@ -16,7 +15,7 @@ REACH = 2048
 
 
 def runs():
-    data = pathlib.Path(os.environ["LAPSE_DATA"])
+    data = pathlib.Path(sweep.given("LAPSE_DATA"))
     light = {"instruction.world": str(data / "light" / "complex_world_2020-09.json"), "instruction.chatter": str(data / "c4-sample.txt")}
     every = {"train.checkpoint_every": 500, "train.log_every": 100}
     short = every | {"train.updates": 5000, "train.validate_every": 500}

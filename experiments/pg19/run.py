@@ -1,6 +1,5 @@
 """Characters of novels: fixed spans against Expire-Span with the paper's training of PG-19 (experiments/pg19/run.sh)."""
 
-import os
 import pathlib
 import sys
 
@@ -12,7 +11,7 @@ CONFIG = "examples/pg19.toml"
 
 
 def runs():
-    novels = pathlib.Path(os.environ["LAPSE_DATA"]) / "novels"
+    novels = pathlib.Path(sweep.given("LAPSE_DATA")) / "novels"
     files = {f"data.{part}": str(novels / f"{part}.txt.gz") for part in ("train", "valid", "test")}
     length = {"train.updates": 5000, "train.log_every": 100, "train.validate_every": 500, "train.checkpoint_every": 500}
     run = lambda name, values: sweep.Run(name, CONFIG, length | values, files=files)

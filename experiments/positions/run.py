@@ -1,7 +1,6 @@
 """Selective against standard attention with each kind of positions: on windows of bytes and words, and on the tasks that standard attention does not
 learn with learned positions in experiments/tasks (experiments/positions/run.sh)."""
 
-import os
 import pathlib
 import sys
 
@@ -15,7 +14,7 @@ METHODS = {"selective": {}, "standard": {"forgetting.method": "fixed_span", "fix
 
 
 def runs():
-    texts = pathlib.Path(os.environ["LAPSE_DATA"])
+    texts = pathlib.Path(sweep.given("LAPSE_DATA"))
     files = {
         "enwik8": {"data.path": str(texts / "enwik8-head.txt")},
         "wikitext2": {f"data.{part}": str(texts / f"wikitext-2/wiki.{part}.tokens") for part in ("train", "valid", "test")},

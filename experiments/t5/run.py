@@ -3,7 +3,6 @@
 examples/t5.toml on pieces of Wikipedia, sources of 512 pieces and targets of 114 as in the paper, three seeds each.
 """
 
-import os
 import pathlib
 import sys
 
@@ -16,7 +15,7 @@ LENGTH = {"train.block": 512, "train.batch": 8, "train.updates": 6000, "train.va
 
 
 def runs():
-    files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz"), "data.tokenizer": os.environ["LAPSE_PIECES"]}
+    files = {"data.path": str(pathlib.Path(sweep.given("LAPSE_DATA")) / "wikipedia.txt.gz"), "data.tokenizer": sweep.given("LAPSE_PIECES")}
     for kind, text in (("", {}), ("documents-", {"data.documents": "<doc </doc>"})):  # the first have the lines <doc ...> in their text
         for seed in (1, 2, 3):
             for name, method in (("selective", "selective_attention"), ("standard", "fixed_span")):

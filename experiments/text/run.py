@@ -1,6 +1,5 @@
 """Figure 5's form: bits per byte against mean memory size on Wikipedia, fixed spans against Expire-Span (experiments/text/run.sh)."""
 
-import os
 import pathlib
 import sys
 
@@ -12,7 +11,7 @@ CONFIG = "experiments/text/base.toml"
 
 
 def runs():
-    files = {"data.path": str(pathlib.Path(os.environ["LAPSE_DATA"]) / "wikipedia.txt.gz")}
+    files = {"data.path": str(pathlib.Path(sweep.given("LAPSE_DATA")) / "wikipedia.txt.gz")}
     run = lambda name, values: sweep.Run(name, CONFIG, values, files=files)
     # First whether memory matters at this size: a span of 512 should be 0.05 bits ahead of one of 64.
     for span in (64, 512, 32, 128):

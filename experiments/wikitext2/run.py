@@ -1,7 +1,6 @@
 """Figure 10's form at reduced size: perplexity per word against mean memory size on WikiText-2, with adaptive input and softmax
 (experiments/wikitext2/run.sh)."""
 
-import os
 import pathlib
 import sys
 
@@ -13,7 +12,7 @@ CONFIG = "examples/wikitext2.toml"
 
 
 def runs():
-    texts = pathlib.Path(os.environ["LAPSE_DATA"]) / "wikitext-2"
+    texts = pathlib.Path(sweep.given("LAPSE_DATA")) / "wikitext-2"
     files = {f"data.{part}": str(texts / f"wiki.{part}.tokens") for part in ("train", "valid", "test")}
     length = {"train.updates": 2000, "train.log_every": 50, "train.validate_every": 500, "train.checkpoint_every": 250}  # a pass over the text
     run = lambda name, values: sweep.Run(name, CONFIG, length | values, {"test": ["--streams=1"]}, files=files)

@@ -168,6 +168,10 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
   check_out(out);
   if (verb.count("--out") == 0) return;
   auto read = files_of_runs({arguments.reading.run, arguments.standard});
+  std::erase_if(read, [&](const std::string& file) {  // but what this verb itself writes
+    const fs::path name = fs::path(file).filename();
+    return file != arguments.reading.run && (name == "prune.json" || name == "pruned.safetensors");
+  });
   read.push_back(arguments.data);
   for (const fs::path& each : {out, rounds_of(arguments, out)}) check_apart(each, "--out", read, data);
   if (rounds_of(arguments, out) == out)

@@ -112,7 +112,7 @@ void check_apart(const fs::path& path, const std::string& flag, std::vector<std:
   std::error_code ignored;  // of files that are not there
   for (const auto& file : read)
     if (!file.empty() && fs::equivalent(path, file, ignored))
-      fail(fmt::format("{}: {} is read too, and would be lost; give another name", flag, path.string()));
+      fail(fmt::format("{}: {} would be lost: it is read, or is of the run; give another name", flag, path.string()));
 }
 
 std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
@@ -121,7 +121,8 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
   for (const auto& run : runs) {
     if (run.empty()) continue;
     const fs::path folder = run_folder(run);
-    for (const fs::path& file : {fs::path(run), folder / "config.toml", folder / "metrics.jsonl"})
+    for (const fs::path& file : {fs::path(run), folder / "config.toml", folder / "metrics.jsonl", folder / "prune.json",
+                                 folder / "pruned.safetensors"})
       if (is_file(file)) files.push_back(file.string());
     for (const auto& entry : fs::directory_iterator(folder / "checkpoints", ignored)) files.push_back(entry.path());
   }
