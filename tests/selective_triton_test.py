@@ -33,6 +33,11 @@ CASES = {
     cap=2.0), "dropout": dict(rows=(40, 21), K=19, dropout=0.3),
     "bias by age": dict(rows=(45, 33), K=33, H=4, G=2, bias=6, bias_age=1, scale=0.7),
     "empty memory": dict(rows=(0, 0), K=5),
+    # Blocks of rows that all queries of one block see, of the next some, and that end with a block of queries or one beside it.
+    "blocks that end": dict(rows=(160, 97), K=72, ends=(40, 64, 31, 32, 33, 1, 72, 65, 63), mask_self=True),
+    "own rows at blocks' ends": dict(rows=(111, 79), K=64),  # which are seen by all, but masked by all queries but the first
+    # Weights of queries beyond the last would be infinite: F is far below 0.
+    "F below zero": dict(rows=(61,), K=40, negative=True, relu=False),
 }
 
 if GPU:  # several blocks of queries at every tile, both widths; sums of some thousand
@@ -47,7 +52,8 @@ else:
 
 
 def tolerance(name, dtype):
-    return TOLERANCE[dtype] * (4 if name in LARGE else 1)
+    """Four times where sums are of thousands, or F of a hundred is rounded to some 1e-5."""
+    return TOLERANCE[dtype] * (4 if name in LARGE or name == "F below zero" else 1)
 
 
 def make(name, dtype):
@@ -70,6 +76,11 @@ def make(name, dtype):
         args["position"] = normal(c["P"], D).float()
     if c.get("until"):
         args["until"] = args["time"] + torch.randint(1, 40, (N,), generator=draw)
+    if c.get("ends"):
+        args["until"] = torch.cat([torch.full((16,), args["start"][0] + end) for end in c["ends"]] * 2)[:N]
+        args["until"] = torch.cat([args["until"], torch.full((N - args["until"].numel(),), 2**62)])
+    if c.get("negative"):
+        args |= dict(q=args["q"].abs(), k=-args["k"].abs())
     if c.get("dropout"):
         args |= dict(dropout=c["dropout"], seed=torch.tensor([5]))
     if c.get("bias"):
@@ -167,6 +178,14 @@ class Kernels(unittest.TestCase):
             self.assertTrue(bool(out[1, -1].isnan().all()), few)
             self.assertFalse(bool(out[0].isnan().any()), few)
             self.assertTrue(bool(masking[70].isnan()), few)
+
+    def test_a_key_that_ended_is_not_shown(self):
+        args = make("blocks that end", torch.float32)
+        expected = call.selective_attention(**there(args))[0]
+        args["k"][5] = float("nan")  # until query 40
+        out = call.selective_attention(**there(args))[0]
+        self.assertTrue(bool(out[0, :40].isnan().all()))
+        self.assertTrue(torch.equal(out[0, 40:], expected[0, 40:]))
 
     def test_half_precision(self):
         for name in ("dropout", *LARGE):

@@ -107,11 +107,10 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
     other = tl.load(packed + INDEX * N + offset)
     # A block's number and its rows' are read while those before it are computed.
     j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
-    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
+    index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
         coming = read_block(list_at, i + 2, whole, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
-        index = found
         facts = facts_of(packed, at, inside, N, ROWS)
         S, seen = scores_of(chooser, index, facts, i < whole, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
@@ -132,7 +131,7 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
                 old += right
             after = after + ((dq, young, old),)
         grads = after
-        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = read_block(list_at, i + 1, whole, part, blocks), coming
     for g in tl.static_range(HEADS):
         line = given[g][0]
@@ -145,7 +144,8 @@ def selective_backward_queries(q, k, v, select_q, select_k, packed, by_age, logi
 
 @triton.jit
 def _add_rows(sums, h, q, grad_out, q_sums, k, v, F, facts, by_age, logit, bias, seed, index, query, b, K, H, G, P, A,
-              bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+              bias_age, scale, threshold, kept_scale, D: tl.constexpr, EXTRAS: tl.constexpr,
+              PRECISION: tl.constexpr):  # fmt: skip
     """sums = (dk, dv) of a block of rows, with what a block of head h's queries gives them."""
     dk, dv = sums
     line, q_block, dout, lse, c = _of_queries(q, grad_out, q_sums, query, b, h, K, H, D)
@@ -192,10 +192,12 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
                 if GROUPED:
                     for h in range(first, first + H // G):
                         dk, dv = _add_rows((dk, dv), h, q, grad_out, sums, k, v, F, facts, by_age, logit, bias, seed, index,
-                                           query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+                                           query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS,
+                                           PRECISION)  # fmt: skip
                 else:
                     dk, dv = _add_rows((dk, dv), first, q, grad_out, sums, k, v, F, facts, by_age, logit, bias, seed, index,
-                                       query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS, PRECISION)  # fmt: skip
+                                       query, b, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D, EXTRAS,
+                                       PRECISION)  # fmt: skip
                 after = after + ((dk, dv),)
             grads = after
         for g in tl.static_range(HEADS):
@@ -212,7 +214,8 @@ def _choice(later, chooser, index, whole, at, inside, a, q, k, v, select_k, by_a
             ROWS: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """dS of a tile where it passes on, and dF summed over its queries. later [rows]: dF of the queries after it."""
     kind = kind_of(facts)
-    S, seen = scores_of(chooser, index, facts, whole, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+    S, seen = scores_of(chooser, index, facts, whole, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
+                        bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
     F = masking_of(S, seen, prefix, a, at, inside, N, shift)
     dM = tl.load(grad_memory + b.to(tl.int64) * K + query, mask=query < K, other=0.0)
     dF = tl.where(F < cap, dM[:, None] * (-LOG2E / cap), 0.0)
@@ -286,6 +289,8 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     list_at = lists + block.to(tl.int64) * blocks
     whole_count = tl.load(list_counts + block * 2)
     part = tl.load(list_counts + block * 2 + 1)
+    # Sums over queries must not have those beyond the last, which may be anything.
+    all_seen = tl.where((a + 1) * QUERIES <= K, whole_count, 0)
     dq = tl.zeros([QUERIES, D], tl.float32)
     young = tl.zeros([QUERIES], tl.float32)
     old = tl.zeros([QUERIES], tl.float32)
@@ -293,14 +298,13 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
     # A block's number and its rows' are read while those before it are computed.
     j = read_block(list_at, mine, whole_count, part, blocks)
     following = read_block(list_at, mine + parts, whole_count, part, blocks)
-    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
+    index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(mine, whole_count + part, parts):
         coming = read_block(list_at, i + 2 * parts, whole_count, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
-        index = found
         facts = facts_of(packed, at, inside, N, ROWS)
         later = tl.load(grad_prefix + a * N + at, mask=inside, other=0.0)
-        dS, _ = _choice(later, chooser, index, i < whole_count, at, inside, a, q, k, v, select_k, by_age, logit, bias,
+        dS, _ = _choice(later, chooser, index, i < all_seen, at, inside, a, q, k, v, select_k, by_age, logit, bias,
                         facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G, select_stride_k,
                         select_scale, own, mask_self, relu, shift, P, A, bias_age, scale, cap, threshold, kept_scale,
                         D, QUERIES, ROWS, EXTRAS, PRECISION)  # fmt: skip
@@ -311,7 +315,7 @@ def selective_choice_queries(q, k, v, select_q, select_k, packed, by_age, logit,
                 left, right = _by_age(dS, facts, line, b, 0, query, K, 1, dby_age, dbias, P, A, bias_age)
                 young += left
                 old += right
-        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = read_block(list_at, i + parts, whole_count, part, blocks), coming
     place = (mine.to(tl.int64) * tl.num_programs(2) * K + line)[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(grad_select_q + place, dq * (select_scale / LOG2E), mask=(query < K)[:, None])

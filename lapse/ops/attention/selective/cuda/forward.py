@@ -66,25 +66,25 @@ def selective_forward(q, k, v, select_q, select_k, packed, by_age, logit, bias, 
     other = tl.load(packed + INDEX * N + offset)
     # A block's number and its rows' are read while those before it are computed.
     j, following = read_block(list_at, 0, whole, part, blocks), read_block(list_at, 1, whole, part, blocks)
-    found = index_of(packed, offset, rows_count, j, other, N, ROWS)
+    index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole + part):
         coming = read_block(list_at, i + 2, whole, part, blocks)
         at, inside = rows_at(offset, rows_count, j, ROWS)
         facts = facts_of(packed, at, inside, N, ROWS)
-        S, seen = scores_of(chooser, found, facts, i < whole, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
+        S, seen = scores_of(chooser, index, facts, i < whole, select_k, select_stride_k, kind_of(facts), by_age, logit, bias, query,
                          b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         F = masking_of(S, seen, prefix, a, at, inside, N, shift)
         if group == 0:
-            M += tl.sum(tl.maximum(1 - F * (1 / cap), 0.0), 1)
+            M += tl.sum(tl.where(F >= cap, 0.0, 1 - F * (1 / cap)), 1)
         after = ()
         for g in tl.static_range(HEADS):
             h = head_of(group, g, H, HEADS)
             line = (b.to(tl.int64) * K + query) * H + h
-            after = after + (_attend(sums[g], q_blocks[g], k, v, F, facts, by_age, logit, bias, seed, found,
+            after = after + (_attend(sums[g], q_blocks[g], k, v, F, facts, by_age, logit, bias, seed, index,
                                      line, query, b, h, K, H, G, P, A, bias_age, scale, threshold, kept_scale, D,
                                      EXTRAS, PRECISION),)  # fmt: skip
         sums = after
-        found = index_of(packed, offset, rows_count, following, other, N, ROWS)
+        index = index_of(packed, offset, rows_count, following, other, N, ROWS)
         j, following = read_block(list_at, i + 1, whole, part, blocks), coming
     for g in tl.static_range(HEADS):
         line = (b.to(tl.int64) * K + query) * H + head_of(group, g, H, HEADS)

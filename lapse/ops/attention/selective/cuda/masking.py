@@ -42,8 +42,8 @@ def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
 
 @triton.jit
 def all_read(range_at, a, QUERIES: tl.constexpr):
-    """Whether every query of block a reads every row of a block of rows, and each is younger than no query (block_ranges). Such
-    tiles, nearly all, ask nothing of a pair."""
+    """Whether every query of block a, none beyond the last, sees every row of a block of rows, at an age of 1 and more
+    (block_ranges). Most tiles are so; only the others test single pairs."""
     begin = a * QUERIES
     return (tl.load(range_at + 2) <= begin) & (tl.load(range_at + 3) >= begin + QUERIES - 1)
 
@@ -52,7 +52,7 @@ def all_read(range_at, a, QUERIES: tl.constexpr):
 def scores_of(q_block, index, facts, whole, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
               bias_age, select_scale, own, mask_self, relu, D: tl.constexpr, EXTRAS: tl.constexpr,
               PRECISION: tl.constexpr):  # fmt: skip
-    """S of a tile, and where queries see rows. kind [rows]: 0 of rows that nobody masks; whole: every pair is seen, at an age of 1
+    """S of a tile, and which pairs are seen. kind [rows]: 0 of rows that nobody masks; whole: every pair is seen, at an age of 1
     and more."""
     keys = tl.load(features_of(select_k, index, 0, select_stride_k, D))
     choice = tl.dot(q_block, tl.trans(keys), input_precision=PRECISION) * select_scale
@@ -62,7 +62,7 @@ def scores_of(q_block, index, facts, whole, select_k, select_stride_k, kind, by_
                                   select_scale, query, False)  # fmt: skip
     least = tl.where(relu != 0, 0.0, float("-inf"))
     S = tl.where((kind != 0)[None, :], tl.maximum(choice, least, propagate_nan=tl.PropagateNan.ALL), 0.0)
-    if EXTRAS:  # too few registers for the choice
+    if EXTRAS:  # beside them Triton 3.6 fails to compile the choice
         seen = visible_in(facts, query, False)
         S = tl.where(seen & ((ages_of(facts, query, False) > 0) | (mask_self != 0)), S, 0.0)
     else:
@@ -98,9 +98,9 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
         if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
             facts = facts_of(packed, at, inside, N, ROWS)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
-            S, _ = scores_of(q_block, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind, by_age, logit,
-                          bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
-                          PRECISION)  # fmt: skip
+            S, _ = scores_of(q_block, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind, by_age,
+                             logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
+                             PRECISION)  # fmt: skip
             sums = tl.sum(S, 0)
         tl.store(prefix + (a + 1) * N + at, sums, mask=inside)
 

@@ -25,7 +25,8 @@ def selective_scores(select_q, select_k, packed, by_age, logit, bias, kinds, off
         facts = facts_of(packed, at, inside, N, ROWS)
         q_block = selecting(select_q, select_stride_q, query, b, K, D)
         kind = tl.load(kinds + index)
-        S, _ = scores_of(q_block, index, facts, 0, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
+        S, _ = scores_of(q_block, index, facts, 0, select_k, select_stride_k, kind, by_age, logit, bias, query, b, K, H, P, A,
+                         bias_age, select_scale, own, mask_self, relu, D, EXTRAS, PRECISION)  # fmt: skip
         tl.store(scores + lanes[:, None].to(tl.int64) * N + at[None, :], S, mask=inside[None, :])
 
 
