@@ -45,6 +45,8 @@ def runs():
             "fixed_span_32": fixed(32),
             "fixed_span_512": fixed(512),
             "compressive_192": compressive(128, 64),  # holds 144 rows
+            # Of the form that learned spans take, but not learned: two layers of 32 rows and one of 512, as many as a fixed span of 192.
+            "local_global_32": {"forgetting.method": "local_global", "local_global.max_span": 512, "local_global.window": 32, "local_global.every": 3},
         }.items():
             yield sweep.Run(f"small-{name}-{seed}", CONFIG, SMALL | values | {"train.seed": seed})
     for name, values in {
