@@ -108,12 +108,9 @@ class _Call:
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
         at = cu_q[:-1].to(q.device)[:, None] + steps
-        self.sample = torch.searchsorted(
-            cu_k[1:].to(k.device).contiguous(), torch.arange(k.shape[0], device=k.device), right=True
-        )
-        self.sample = self.sample.clamp(max=self.samples - 1)
+        self.sample = _sample_of(cu_k, torch.arange(k.shape[0], device=k.device))
         own = torch.arange(q.shape[0], device=q.device)
-        owner = torch.searchsorted(cu_q[1:].to(q.device).contiguous(), own, right=True).clamp(max=self.samples - 1)
+        owner = _sample_of(cu_q, own)
         self.place = owner * longest + own - cu_q.to(q.device)[owner]
         self.gather = torch.where(self.real, at, 0)
         return q[self.gather]
@@ -156,6 +153,11 @@ def _offsets(op, name, given):
     if not isinstance(given, Tensor) or given.dim() != 1 or given.is_floating_point() or len(given) < 1:
         raise ValueError(f"{op}: {name} must be a tensor [B + 1] of whole numbers")
     return given.long()
+
+
+def _sample_of(cu, places):
+    """Of which sample each place is. cu whole, from its 0 on: in the part after it torch.compile's search on a GPU fails."""
+    return (torch.searchsorted(cu.to(places.device), places, right=True) - 1).clamp(0, cu.shape[0] - 2)
 
 
 def _require_ascent(op, name, cu, rows):

@@ -1,7 +1,9 @@
 """lapse.ops as users call it: against plain formulas in float64, packed against sample by sample, and PyTorch's tools."""
 
 import math
+import traceback
 import unittest
+from unittest import mock
 
 import torch
 
@@ -363,6 +365,23 @@ class Tools(unittest.TestCase):
             draw(9, G, D, seed=6),
             draw(9, G, D, seed=7),
         )
+
+    def test_packed_calls_compile_as_on_a_gpu(self):
+        """Inductor makes searchsorted itself there, from a tensor that has a place in memory, which a slice has not. Here that
+        ends where it would be written for a CPU."""
+        rows = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)
+        run = lambda q, k, v, cu: ops.ramp_attention(q, k, v, cu_seqlens=cu, max_seqlen=5).out
+        for kind in (torch.int64, torch.int32):
+            torch.compiler.reset()
+            there = mock.patch("torch._inductor.graph.GraphLowering.has_feature", lambda *_: True)
+            compiled = torch.compile(run, options={"fx_graph_cache": False})
+            with there, torch.no_grad():
+                try:
+                    compiled(*rows, torch.tensor([0, 3, 4, 9], dtype=kind))
+                    frames = []
+                except torch._inductor.exc.InductorError as error:
+                    frames = traceback.extract_tb(error.__traceback__)
+            self.assertEqual([frame.name for frame in frames][-1:], ["bucketize"], kind)
 
     def test_compiled_with_a_small_max_seqlen(self):
         q, k, v = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)
