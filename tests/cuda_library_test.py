@@ -189,10 +189,12 @@ class Library(unittest.TestCase):
             self.compare(got, torch.ops.lapse.ramp_attention(**ramp.doubled(args)), 2e-2, f"{case}, {few} queries")
 
     def test_selective_attention(self):
-        for name in ("from a stream's beginning", "own selection"):
+        kinds = {"from a stream's beginning": ".extras", "own selection": "", "own rows at blocks' ends": ".grouped"}
+        for name, kind in kinds.items():
             with self.subTest(name):
                 args = selective.make(name, torch.float32)
                 self.check("selective_attention", args, gradients_of("selective_attention", args), 8e-6)
+                self.assertIn("selective_backward_rows.fp32.64" + kind, [name for name, _, _ in launches])
 
     def test_selective_attention_of_a_few_queries_is_one_launch(self):
         beginning = "from a stream's beginning"  # whose heads share keys

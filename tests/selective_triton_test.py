@@ -1,6 +1,7 @@
 """The Triton kernels of selective_attention and selective_prune against the references; see ramp_triton_test.py, whose
 tolerances these are, with more roundings: F is a sum over all queries before, and its gradient over all after."""
 
+import math
 import os
 import pathlib
 import sys
@@ -35,7 +36,7 @@ CASES = {
     "empty memory": dict(rows=(0, 0), K=5),
     # Blocks of rows that all queries of one block see, of the next some, and that end with a block of queries or one beside it.
     "blocks that end": dict(rows=(160, 97), K=72, ends=(40, 64, 31, 32, 33, 1, 72, 65, 63), mask_self=True),
-    "own rows at blocks' ends": dict(rows=(111, 79), K=64),  # which are seen by all, but masked by all queries but the first
+    "own rows at blocks' ends": dict(rows=(111, 79), K=64, H=4, G=2),  # which are seen by all, but masked by all queries but the first
     # Weights of queries beyond the last would be infinite: F is far below 0.
     "F below zero": dict(rows=(61,), K=40, negative=True, relu=False),
 }
@@ -92,7 +93,7 @@ def make(name, dtype):
 def draw_case(r):
     case = draw_shape(r) | dict(budget=r.choice((1, 3, 9)))
     more = dict(masking=True, E=r.choice((1, 5, 20)), shift=False, mask_first=True, mask_self=True, relu=False,
-                cap=r.choice((0.5, 3.0)))  # fmt: skip
+                cap=r.choice((0.5, 3.0, math.inf)))  # fmt: skip
     return case | some_of(r, draw_options(r, case["D"]) | more)
 
 

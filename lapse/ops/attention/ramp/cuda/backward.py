@@ -124,8 +124,8 @@ def ramp_backward_queries(q, k, v, packed, spans, by_age, logit, bias, seed, off
     young = tl.zeros([QUERIES], tl.float32)
     old = tl.zeros([QUERIES], tl.float32)
     other = tl.load(packed + INDEX * N + offset)
-    # Read ahead, as in forward.py; but a block's number at the beginning of a step, for what is found by it is asked for at the
-    # next step's beginning. (There that was slower, by the clock of an H200; here it is quicker.)
+    # As in forward.py, but the number of the block after next is loaded at the beginning of a step, because its rows are looked up
+    # at the beginning of the next. On an H200 this is faster here, and slower there.
     j, following = listed(list_at, 0, whole), listed(list_at, 1, whole)
     index = index_of(packed, offset, rows_count, j, other, N, ROWS)
     for i in range(0, whole):

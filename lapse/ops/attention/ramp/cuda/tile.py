@@ -42,6 +42,7 @@ def features_of(x, index, first, stride, D: tl.constexpr):
     """Where D features of rows lie in x, from number `first` on, where a row has `stride` numbers: [rows, D]. The row's place is
     counted in pieces of 16 numbers, for which 32 bits are enough (check_places in plan.cpp): a product of two numbers of 64 bits
     takes six instructions, once for each row."""
+    # stride is a multiple of 16, and index * stride / 16 below 2^31: widths are padded, and check_places refuses more.
     piece = (index.to(tl.int32) * (stride // 16)).to(tl.uint32).to(tl.int64)
     return (x + (first + tl.arange(0, D)))[None, :] + (piece * 16)[:, None]
 

@@ -31,7 +31,7 @@ def _weights(q_block, dout, lse, c, k, v, F, facts, by_age, logit, bias, seed, i
         s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
         if threshold > 0:
             dp = dropped(dp, seed, line, index, b, h, K, H, query, threshold, kept_scale, False)
-    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row that the query does not see
+    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row not seen, or of infinite F
     weight = tl.exp2(s - lse[:, None])
     return weight, weight * (dp - c[:, None])
 
@@ -227,7 +227,7 @@ def _choice(later, chooser, index, whole, at, inside, a, q, k, v, select_k, by_a
     sums_of_rows = tl.sum(dF, 0)
     upto = tl.cumsum(dF, 0)
     dS = (later + sums_of_rows)[None, :] - upto + tl.where(shift != 0, 0.0, dF)
-    # Where S passes it on: with relu where S is not 0 (NaN is not), else where it may be anything.
+    # With relu S passes a gradient on where it is positive or NaN; without, at every row that may be masked.
     dS = tl.where(((relu == 0) & (kind != 0))[None, :] | ((S <= 0) == 0), dS, 0.0)
     if whole == 0:
         dS = tl.where(seen & ((ages_of(facts, query, False) > 0) | (mask_self != 0)), dS, 0.0)

@@ -21,7 +21,7 @@ def _attend(sums, q_block, k, v, F, facts, by_age, logit, bias, seed, index, lin
     s = tl.dot(q_block, tl.trans(tl.load(features_of(k, index, first, G * D, D))), input_precision=PRECISION) * scale
     if EXTRAS:
         s = extra_logits(s, facts, index, b, h, K, H, by_age, P, logit, 0, bias, A, bias_age, scale, query, False)
-    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row that the query does not see
+    s = tl.where(F == float("inf"), float("-inf"), s - F)  # nothing of a row not seen, or of infinite F
     most = tl.maximum(largest, tl.max(s, 1))
     base = tl.where(most == float("-inf"), 0.0, most)
     e = tl.exp2(s - base[:, None])
