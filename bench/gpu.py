@@ -48,7 +48,7 @@ SHAPE = {"B": 3, "K": 20, "rows": 40, "H": 2, "D": 16} if SMOKE else {"B": 8, "K
 
 
 def ramp_cases():
-    """The most telling first: time may run out."""
+    """The most telling first: time may run out. In "unmasked" cases no row fades out within the block."""
     B, K, H = (1, 20, 2) if SMOKE else (4, 1024, 16)
     cases = [
         {"B": B, "K": K, "rows": rows, "H": H, "D": D, "expired": expired}
@@ -56,7 +56,8 @@ def ramp_cases():
         for expired in (0.0, 0.5, 0.9, 0.99)
         for D in ((16,) if SMOKE else (64, 128))
     ]
-    return [*cases[:6], SHAPE | {"expired": 0.5, "ragged": True}, *cases[6:]]
+    unmasked = [case | {"fading": 0.0} for case in cases if case["expired"] == 0]
+    return [*cases[:6], SHAPE | {"expired": 0.5, "ragged": True}, *cases[6:], *unmasked]
 
 
 def ramp_call(case):
@@ -74,7 +75,7 @@ def ramp_call(case):
 
 
 def suffix(case):
-    return ", ragged" if case.get("ragged") else ""
+    return ", ragged" if case.get("ragged") else ", unmasked" if "fading" in case else ""
 
 
 def measure_ramp(case):
@@ -83,7 +84,7 @@ def measure_ramp(case):
     yield
     record(f"ramp forward{suffix(case)}", case, forward, flops)
     record(f"ramp both{suffix(case)}", case, both, 3.5 * flops)
-    if case.get("ragged"):
+    if suffix(case):
         return
     if case["expired"] == 0 and not SMOKE:
         measure_sdpa(case, args)
@@ -268,7 +269,7 @@ def measure_step(case):
 
 
 def kernel_cases():
-    some = [case for case in ramp_cases() if case["expired"] == 0]
+    some = [case for case in ramp_cases() if case["expired"] == 0 and "fading" not in case]
     return [*some, *selective_cases()]
 
 

@@ -56,9 +56,9 @@ def eager_selective(q, k, v):
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------------
-def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
+def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, fading=0.1, seed=0):
     """Rows of a memory and of the block itself. Of those of the memory a share `expired`, at random, is gone for good; of the
-    others a tenth fades out within the block, and the rest after it. And how many pairs of queries and rows have m > 0."""
+    others a share `fading` expires within the block, and the rest after it. And how many pairs of queries and rows have m > 0."""
     draw = torch.Generator(DEVICE).manual_seed(seed)
     counts = [rows if not ragged else max(K, rows - b * rows // B // 2) for b in range(B)]
     N = sum(counts)
@@ -69,7 +69,7 @@ def ramp_inputs(B, K, rows, H, D, expired, dtype, ragged=False, seed=0):
     age = rows - times
     spans = uniform() * 4 * rows + 2 * K
     gone = (uniform() < expired) & (age > 0)
-    spans = torch.where(uniform() < 0.1, uniform() * K, spans)
+    spans = torch.where(uniform() < fading, uniform() * K, spans)
     spans = torch.where(gone, -2 * RAMP, age.clamp(min=0) + spans)
     offsets = torch.tensor([0, *counts]).cumsum(0)
     offsets = offsets if SMOKE else offsets.pin_memory()

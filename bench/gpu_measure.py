@@ -50,7 +50,8 @@ def seconds(function, repeat=7):
 
 
 def timed(function, repeat=7):
-    """Seconds of one call, from a CUDA graph of it; where it cannot be captured, from the stream. And whether it could."""
+    """Seconds of one call, from a CUDA graph; where it cannot be captured, from the stream. And whether it could. A graph holds as
+    many calls as take half a millisecond, at most 20: else a call of some microseconds would be timed with the graph's launch."""
     if SMOKE:
         begin = time.perf_counter()
         function()
@@ -62,24 +63,36 @@ def timed(function, repeat=7):
             function()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    calls = 1
     try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            function()
-        run, captured = graph.replay, True
+        run = replayed(function, 1)
+        calls = max(1, min(20, int(5e-4 / between_events(run))))
+        run, captured = replayed(function, calls), True
     except Exception:  # what is inside synchronises, or allocates in a way that a graph cannot hold
         torch.cuda.synchronize()
         run, captured = function, False
     run()
-    times = []
-    for _ in range(repeat):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        run()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(times), captured
+    return statistics.median(between_events(run) for _ in range(repeat)) / calls, captured
+
+
+def replayed(function, calls):
+    """A function that replays a graph of so many calls."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            function()
+    graph.replay()
+    return graph.replay
+
+
+def between_events(function):
+    """Seconds on the GPU."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    function()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
 
 
 def peak_bytes(function):

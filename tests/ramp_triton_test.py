@@ -54,6 +54,7 @@ CASES = {
     "later rows, bias by age": dict(rows=(45, 33), K=33, min_age=-(2**63), bias=9, bias_age=-4, scale=1.0),
     "one column of bias": dict(rows=(20,), K=17, bias=1, bias_age=2, logit=True),
     "heads of more than 64": dict(spans="row", rows=(21, 9), K=7, D=72, P=3),
+    "every row a sample's": dict(spans="row", rows=(40, 0, 33), K=21, G=1, until=True, logit=True, spare=0),
 }
 
 if GPU:  # several blocks of queries at every tile, both widths; sums of some thousand
@@ -73,17 +74,17 @@ def tolerance(name, dtype):
 
 def make(name, dtype):
     """Arguments of the case, by name; of float32 where the operator lets another dtype be."""
-    c = dict(H=2, D=16, G=None, P=0, spans=None, shift=0.0) | CASES[name]
+    c = dict(H=2, D=16, G=None, P=0, spare=SPARE, spans=None, shift=0.0) | CASES[name]
     draw = torch.Generator().manual_seed(sum(map(ord, name)))
     rows, K, H, D = c["rows"], c["K"], c["H"], c["D"]
-    G, B, N = c["G"] or H, len(rows), sum(rows) + SPARE
+    G, B, N = c["G"] or H, len(rows), sum(rows) + c["spare"]
     normal = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)
     uniform = lambda *shape: torch.rand(*shape, generator=draw)
     starts = torch.tensor([1000 * (b + 1) for b in range(B)])
     times = [starts[b] + K - torch.arange(n, 0, -1) - torch.arange(n, 0, -1) // 7 * (b % 2) for b, n in enumerate(rows)]
     args = dict(q=normal(B, K, H, D), k=normal(N, G, D), v=normal(N, G, D),
                 offsets=torch.tensor((0, *rows)).cumsum(0), start=starts,
-                time=torch.cat([*times, torch.zeros(SPARE, dtype=torch.long)]), ramp=7.0)  # fmt: skip
+                time=torch.cat([*times, torch.zeros(c["spare"], dtype=torch.long)]), ramp=7.0)  # fmt: skip
     if c["spans"] == "row":  # some long gone, some for ever, the corners of the ramp left out
         args["row_span"] = torch.floor(uniform(N) * 2 * max(rows)) - max(rows) / 4 + 0.37 + c["shift"]
     if c["spans"] == "head":
@@ -160,6 +161,16 @@ def few_queries(args):
     for few in (1, 3):
         if "dropout" not in args and args["q"].shape[1] >= few:
             yield last_queries(args, few)
+
+
+@contextlib.contextmanager
+def uninitialised_is_nan():
+    """torch.empty is NaN: what nobody writes shows."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def gradients_of(args, dtype):
@@ -312,10 +323,34 @@ class Kernels(unittest.TestCase):
             self.assertEqual(gradient[unseen].abs().sum().item(), 0)
             self.assertTrue(torch.isfinite(gradient).all())
 
+    def test_the_gradient_of_every_row_is_written(self):
+        """Where all rows are some sample's, gradients begin as what happens to be in memory: here NaN."""
+        chosen = ("row spans, ragged", "row spans, all expired", "row spans, until", "head spans", "heads of more than 64")
+        for args in [make(name, torch.float32) for name in chosen] + [self.many_rows()]:
+            args = there(args)
+            out, _, _, stats = call.ramp_attention(**args)
+            grads = [x.to(DEVICE) for x in gradients_of(args, torch.float32)]
+            expected = call.ramp_attention_backward(*grads, out, stats, **args)
+            of_rows = ("k", "v", "time", "row_span", "until", "logit")
+            own = {n: args[n][: args["offsets"][-1]] for n in of_rows if n in args}
+            with uninitialised_is_nan():
+                got = call.ramp_attention_backward(*grads, out, stats, **(args | own))
+            for name, x, y in zip("k v row_span logit".split(), (*got[1:4], got[6]), (*expected[1:4], expected[6]), strict=True):
+                self.assertTrue(x is y is None or torch.equal(x, y[: len(x)]), name)
+
+    def many_rows(self):
+        """More rows than a program packs, some of them seen by no query."""
+        rows, K = 2900, plan.FEW_QUERIES + 1
+        draw = torch.Generator().manual_seed(1)
+        normal = lambda *shape: torch.randn(*shape, generator=draw)
+        return dict(q=normal(2, K, 1, 16), k=normal(2 * rows, 1, 16), v=normal(2 * rows, 1, 16), offsets=torch.arange(3) * rows,
+                    start=torch.tensor([rows, rows]), time=torch.arange(rows).repeat(2), row_span=normal(2 * rows) * 3000 + 0.3,
+                    ramp=7.0)  # fmt: skip
+
     def test_many_blocks(self):
         """More rows than a program packs, and lists of more blocks than a program looks at."""
         args = make("no spans", torch.float32)
-        rows, K = 4500, plan.FEW_QUERIES + 1
+        rows, K = 17000, plan.FEW_QUERIES + 1
         draw = torch.Generator().manual_seed(1)
         normal = lambda *shape: torch.randn(*shape, generator=draw)
         args |= dict(q=normal(1, K, 1, 16), k=normal(rows, 1, 16), v=normal(rows, 1, 16), offsets=torch.tensor([0,

@@ -58,16 +58,16 @@ def tolerance(name, dtype):
 
 
 def make(name, dtype):
-    c = dict(H=2, D=16, G=None, P=0) | CASES[name]
+    c = dict(H=2, D=16, G=None, P=0, spare=SPARE) | CASES[name]
     draw = torch.Generator().manual_seed(sum(map(ord, name)))
     rows, K, H, D = c["rows"], c["K"], c["H"], c["D"]
-    G, B, N = c["G"] or H, len(rows), sum(rows) + SPARE
+    G, B, N = c["G"] or H, len(rows), sum(rows) + c["spare"]
     normal = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)
     starts = torch.tensor([max(0, n - K) for n in rows])
     times = [starts[b] + K - torch.arange(n, 0, -1) for b, n in enumerate(rows)]
     args = dict(q=normal(B, K, H, D), k=normal(N, G, D), v=normal(N, G, D),
                 offsets=torch.tensor((0, *rows)).cumsum(0), start=starts,
-                time=torch.cat([*times, torch.zeros(SPARE, dtype=torch.long)]))  # fmt: skip
+                time=torch.cat([*times, torch.zeros(c["spare"], dtype=torch.long)]))  # fmt: skip
     args["first"] = args["time"] == 0
     if c.get("masking"):
         args["masking"] = torch.rand(N, generator=draw)

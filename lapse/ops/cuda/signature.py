@@ -75,9 +75,9 @@ def _plans():
     for size in ROWS:
         yield one(rows.block_ranges, f"block_ranges.{size}", ROWS=size)
         yield one(rows.block_lists, f"block_lists.{size}", QUERIES=size, CHUNK=LIST_CHUNK)
-    yield one(masking.selective_prefix, "selective_prefix", ROWS=rows.CHUNK // 4)
+    yield one(masking.selective_prefix, "selective_prefix", ROWS=rows.CHUNK)
     for size in (16, 32, 64):
-        yield one(prune.selective_drop, f"selective_drop.{size}", QUERIES=size, CHUNK=rows.CHUNK)
+        yield one(prune.selective_drop, f"selective_drop.{size}", QUERIES=size, CHUNK=prune.CHUNK)
 
 
 def variants(arch):

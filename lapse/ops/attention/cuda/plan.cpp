@@ -14,7 +14,7 @@ using at::Tensor;
 namespace {
 
 constexpr int64_t kForEver = int64_t{1} << 62;                  // beyond every age
-constexpr int64_t kLines = 7;                                   // LINES
+constexpr int64_t kLines = 7, kBuckets = 16;                    // LINES, BUCKETS of rows.py
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // kernels find a place by 32 bits
 constexpr int64_t kMostRows = kMost / kLines;
 
@@ -64,14 +64,14 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
   const int64_t chunks = blocks_of(seen.most, kChunk);
-  check_blocks(B, chunks, 2, seen.most);
+  check_blocks(B, chunks, kBuckets, seen.most);
   seen.offsets = sent(x.offsets, x.time.device());
   Tensor span = o.row_span    ? as_floats(*o.row_span)
                 : o.head_span ? as_floats(*o.head_span).amin(0, /*keepdim=*/true)
                               : at::full({1}, INFINITY, floats);
   const Tensor start = aligned(x.start), time = aligned(x.time);
   const Tensor until = x.until ? aligned(*x.until) : time;
-  const Tensor counts = at::empty({B, 2, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
+  const Tensor counts = at::empty({B, kBuckets, chunks}, ints), ramp_sums = at::empty({B, chunks}, floats);
   seen.count = at::empty({B}, ints);
   seen.packed = at::empty({kLines, N}, ints);
   Arguments arguments;
@@ -106,6 +106,15 @@ Tensor plan_ranges(const SeenRows& seen, int64_t rows, int64_t whole_age) {
   return ranges;
 }
 
+Tensor of_rows(const AttentionInputs& x, at::IntArrayRef more, at::ScalarType type) {
+  const auto* offsets = x.offsets.const_data_ptr<int64_t>();
+  const bool all = offsets[0] == 0 && offsets[x.q.size(0)] == x.k.size(0);
+  std::vector<int64_t> shape{x.k.size(0)};
+  shape.insert(shape.end(), more.begin(), more.end());
+  const auto options = x.q.options().dtype(type);
+  return all ? at::empty(shape, options) : at::zeros(shape, options);
+}
+
 Lists plan_lists(const Tensor& ranges, int64_t K, int64_t queries) {
   const int64_t B = ranges.size(0), blocks = ranges.size(1), query_blocks = (K + queries - 1) / queries;
   Lists made{at::empty({B, query_blocks, blocks}, ranges.options()), at::empty({B, query_blocks, 2}, ranges.options())};
@@ -120,12 +129,12 @@ bool few_queries(const AttentionInputs& x) {
 }
 
 FewParts few_parts(const AttentionInputs& x, int64_t size) {
-  constexpr int64_t kPrograms = 264;  // fill a large GPU twice
+  constexpr int64_t kPrograms = 264;  // at most: they fill a large GPU twice, and few more would wait for them
   const int64_t lines = x.q.size(0) * x.q.size(1) * x.k.size(1);
   int64_t most = 0;
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < x.q.size(0); ++b) most = std::max(most, offsets[b + 1] - offsets[b]);
-  const int64_t parts = std::min(blocks_of(kPrograms, lines), blocks_of(most, size));
+  const int64_t parts = std::max<int64_t>(1, std::min(kPrograms / lines, blocks_of(most, size)));
   return {parts, blocks_of(blocks_of(most, parts), size) * size};
 }
 

@@ -6,7 +6,7 @@
 
 namespace lapse::cuda {
 
-constexpr int64_t kChunk = 1024;  ///< CHUNK of rows.py
+constexpr int64_t kChunk = 256;  ///< CHUNK of rows.py
 
 /// The rows that some query sees.
 struct SeenRows {
@@ -23,6 +23,10 @@ at::Tensor plan_ranges(const SeenRows& seen, int64_t rows, int64_t whole_age = -
 /// Kernels find a row of x [N, ...] by 32 bits, in pieces of 16 numbers (features_of in tile.py): 68 GB in bfloat16.
 void check_places(const at::Tensor& x);
 
+/// [rows of the table, more ...] of which a kernel writes every row of every sample; zero are the others, if there are
+/// any.
+at::Tensor of_rows(const AttentionInputs& inputs, at::IntArrayRef more, at::ScalarType type);
+
 /// Which blocks of rows each block of so many queries reads.
 struct Lists {
   at::Tensor lists, counts;
@@ -35,8 +39,8 @@ constexpr int64_t kFewOnGpu = 4, kMostOnGpu = 65535;
 /// Whether that kernel takes the call's shape.
 bool few_queries(const AttentionInputs& inputs);
 
-/// How many programs share out the rows before each of `lines` queries and key heads; how many rows, a multiple of
-/// `size`, each reads. It depends on the call alone, and so do the sums.
+/// How many programs share out the rows before each query and key head; how many rows, a multiple of `size`, each
+/// reads. It depends on the call alone, and so do the sums.
 struct FewParts {
   int64_t parts, rows;
 };

@@ -18,6 +18,13 @@ def widened(x, D):
     return (x if x.shape[-1] == D else torch.nn.functional.pad(x, (0, D - x.shape[-1]))).contiguous()
 
 
+def rows_maker(offsets, N, device):
+    """What makes a tensor [N, ...] of which a kernel writes every row of every sample; of what other rows there are, zeros."""
+    owned = offsets.numel() > 1 and int(offsets[0]) == 0 and int(offsets[-1]) == N
+    make = torch.empty if owned else torch.zeros
+    return lambda *shape, dtype=torch.float32: make((N, *shape), dtype=dtype, device=device)
+
+
 @dataclasses.dataclass
 class Seen:
     """The rows that some query sees; tensors as rows.py says, on the device."""
@@ -47,7 +54,7 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
         span = row_span.float().contiguous()
     elif head_span is not None:
         span = head_span.float().amin(0, keepdim=True)
-    counts, ramp_sums, count = new((B, 2, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
+    counts, ramp_sums, count = new((B, rows.BUCKETS.value, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
     packed = new((rows.LINES, max(N, 1)), torch.int32)
     steps = K.bit_length()
     flags = [int(until is not None), int(row_span is not None), int(row_span is not None)]
@@ -86,9 +93,9 @@ def few_heads(H, G, single=True):
 
 
 def few_parts(offsets, lines, size):
-    """How many programs share out the rows before each of so many queries and key heads, and how many rows each reads.
-    Some 264 programs fill a large GPU twice;
-the number depends on the call alone, and so do the sums."""
+    """How many programs share out the rows before each of so many queries and key heads, and how many rows each reads. Together
+    at most 264 programs: they fill a large GPU twice, and few more would wait for them. The number depends on the call
+    alone, and so do the sums."""
     most = int((offsets[1:] - offsets[:-1]).max()) if offsets.numel() > 1 else 0
-    parts = max(1, min(triton.cdiv(264, lines), triton.cdiv(most, size)))
+    parts = max(1, min(264 // lines, triton.cdiv(most, size)))
     return parts, triton.cdiv(max(1, triton.cdiv(most, parts)), size) * size

@@ -1,8 +1,8 @@
 """Kernels that find which rows each block of queries reads: the plan of a call, made on the device.
 
 Rows that no query of the block sees are left out first, so that everything after costs what the surviving rows cost. Of
-the others, packed per sample (with row spans: those that last first; else in their order), each block of ROWS rows has a
-range of queries that see it, and each block of queries a list of the row blocks it reads. Nothing of the size of
+the others, packed per sample (with row spans: sorted by when they expire; else in their order), each block of ROWS rows
+has a range of queries that see it, and each block of queries a list of the row blocks it reads. Nothing of the size of
 queries x rows is made but these lists, one number for each pair of blocks. All depends on the inputs alone, and nothing
 is added by atomics.
 """
@@ -14,10 +14,13 @@ from lapse.ops.attention.cuda.tiles import entry
 
 FAR = tl.constexpr(1 << 30)  # beyond every block; sums of two fit 32 bits
 FIRST_TIME, LAST_TIME = tl.constexpr(-(1 << 63)), tl.constexpr((1 << 63) - 1)
-CHUNK = 1024  # rows that one program packs
+CHUNK = 256  # rows that one program packs
+PART = tl.constexpr(64)  # chunks whose counts are read at once
+BUCKETS = tl.constexpr(16)  # into which rows are sorted
+UNSEEN = tl.constexpr(15)  # the bucket of the rows that no query sees
 
 # Lines of the packed rows, [LINES, N] int32; sample b's are at offsets[b] ... offsets[b] + count[b] - 1 of each line.
-INDEX = tl.constexpr(0)  # row of the table
+INDEX = tl.constexpr(0)  # row of the table; from count[b] on of those that no query sees
 FIRST = tl.constexpr(1)  # the first and the last query that sees the row
 LAST = tl.constexpr(2)
 AGE = tl.constexpr(3)  # at the block's first query
@@ -60,27 +63,29 @@ def _ranges(rows, valid, begin, time, until, span, K, steps, ramp, min_age, max_
 
 
 @triton.jit
-def _lasting(first, last, whole, seen, K, row_spans):
-    """With row spans: the rows that all queries see with m = 1. They are packed before the others, so that one row on
-    the ramp among many does not take its whole block to the slower steps."""
-    return seen & (row_spans != 0) & (first <= 0) & (last >= K - 1) & (whole >= K - 1)
+def _buckets(first, last, whole, seen, K, row_spans):
+    """[BUCKETS, rows]: 1 in the bucket of each row. With row spans: first the rows that all queries see with m = 1, then those
+    that expire last, and so on. So a block's rows expire at about the same query: until shortly before it is a whole block,
+    which takes the quicker steps, and soon after it nobody reads it."""
+    lasting = (first <= 0) & (last >= K - 1) & (whole >= K - 1)
+    bucket = tl.where(lasting, 0, 1 + (K - 1 - last) * (UNSEEN - 1) // K)
+    bucket = tl.where(row_spans != 0, bucket, 0)
+    bucket = tl.where(seen, bucket, UNSEEN)
+    return (bucket.to(tl.int32)[None, :] == tl.arange(0, BUCKETS)[:, None]).to(tl.int32)
 
 
 @entry
 def rows_count(offsets, start, time, until, span, counts, ramp_sums, K, steps, chunks, ramp, min_age, max_age,
                has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
-    """How many rows of each chunk are lasting, and how many others some query sees; and the sum of r over them. Grid:
-    chunks, samples."""
+    """How many rows of each chunk are in each bucket; and the sum of r over them. Grid: chunks, samples."""
     c, b = tl.program_id(0), tl.program_id(1)
     rows = tl.load(offsets + b) + c * CHUNK + tl.arange(0, CHUNK)
     valid = rows < tl.load(offsets + b + 1)
     _, first, last, whole, _, ramp_sum, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps,
                                                        ramp, min_age, max_age, has_until, row_spans,
                                                        span_stride)  # fmt: skip
-    lasting = tl.sum(_lasting(first, last, whole, seen, K, row_spans).to(tl.int32), 0)
-    to = counts + b * 2 * chunks + c
-    tl.store(to, lasting)
-    tl.store(to + chunks, tl.sum(seen.to(tl.int32), 0) - lasting)
+    member = tl.where(valid[None, :], _buckets(first, last, whole, seen, K, row_spans), 0)
+    tl.store(counts + (b * BUCKETS + tl.arange(0, BUCKETS)) * chunks + c, tl.sum(member, 1))
     tl.store(ramp_sums + b * chunks + c, tl.sum(ramp_sum, 0))
 
 
@@ -106,8 +111,8 @@ def rows_until(time, span, until, N, ramp, CHUNK: tl.constexpr):
 @entry
 def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, steps, chunks, ramp, min_age,
               max_age, has_until, row_spans, span_stride, CHUNK: tl.constexpr):  # fmt: skip
-    """The seen rows of each chunk: lasting ones behind those of the chunks before it, the others likewise behind all
-    lasting ones of the sample. Grid: chunks, samples."""
+    """The rows of each chunk, in each bucket behind those of the chunks before it: the seen ones with all their lines, and behind
+    them the indices of the others, whose gradients somebody has to set to zero. Grid: chunks, samples."""
     c, b = tl.program_id(0), tl.program_id(1)
     base = tl.load(offsets + b)
     rows = base + c * CHUNK + tl.arange(0, CHUNK)
@@ -115,19 +120,17 @@ def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, st
     age, first, last, whole, fading, _, seen = _ranges(rows, valid, tl.load(start + b), time, until, span, K, steps,
                                                        ramp, min_age, max_age, has_until, row_spans,
                                                        span_stride)  # fmt: skip
-    before, others_before, all_lasting = 0, 0, 0
-    for i in range(0, chunks, CHUNK):
-        chunk = i + tl.arange(0, CHUNK)
-        at = counts + b * 2 * chunks + chunk
-        lasts = tl.load(at, mask=chunk < chunks, other=0)
-        before += tl.sum(tl.where(chunk < c, lasts, 0), 0)
-        all_lasting += tl.sum(lasts, 0)
-        others_before += tl.sum(tl.load(at + chunks, mask=chunk < c, other=0), 0)
-    lasting = _lasting(first, last, whole, seen, K, row_spans)
-    ones, others = lasting.to(tl.int32), (seen & (lasting == 0)).to(tl.int32)
-    others_before += all_lasting
-    to = base - 1 + tl.where(lasting, before + tl.cumsum(ones, 0), others_before + tl.cumsum(others, 0))
-    tl.store(packed + INDEX * N + to, rows.to(tl.int32), mask=seen)
+    bucket = tl.arange(0, BUCKETS)
+    before, all_rows = tl.zeros([BUCKETS], tl.int32), tl.zeros([BUCKETS], tl.int32)
+    for i in range(0, chunks, PART):
+        chunk = i + tl.arange(0, PART)[None, :]
+        those = tl.load(counts + (b * BUCKETS + bucket[:, None]) * chunks + chunk, mask=chunk < chunks, other=0)
+        before += tl.sum(tl.where(chunk < c, those, 0), 1)
+        all_rows += tl.sum(those, 1)
+    begin = before + tl.cumsum(all_rows, 0) - all_rows  # in each bucket, of this chunk's rows
+    member = _buckets(first, last, whole, seen, K, row_spans)
+    to = base - 1 + tl.sum(member * (begin[:, None] + tl.cumsum(member, 1)), 0)
+    tl.store(packed + INDEX * N + to, rows.to(tl.int32), mask=valid)
     tl.store(packed + AGE * N + to, _narrow(age), mask=seen)
     tl.store(packed + FIRST * N + to, _narrow(first), mask=seen)
     tl.store(packed + LAST * N + to, _narrow(last), mask=seen)
@@ -136,7 +139,7 @@ def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, st
     e = tl.load(span + rows * span_stride, mask=valid, other=0.0)
     tl.store(packed + SPAN * N + to, e.to(tl.int32, bitcast=True), mask=seen)
     if c == chunks - 1:
-        tl.store(count + b, others_before + tl.sum(others, 0))
+        tl.store(count + b, tl.sum(tl.where(bucket < UNSEEN, all_rows, 0), 0))
 
 
 @entry

@@ -81,7 +81,7 @@ _HOPPER = {
         "extras": (Tile(64, 32, 4, 2), Tile(64, 32, 8, 2)),
     },
     "ramp_backward_queries": {
-        "": (Tile(128, 64, 4, 3), Tile(64, 64, 4, 2)),
+        "": (Tile(64, 64, 4, 3), Tile(64, 64, 4, 2)),
         "positions": (Tile(32, 64, 4, 3), Tile(32, 64, 4, 3)),
         "dropout": (Tile(32, 64, 4, 3), Tile(32, 64, 4, 3)),
         "extras": (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2)),
@@ -92,7 +92,7 @@ _HOPPER = {
         "dropout": (Tile(32, 64, 4, 3), Tile(32, 64, 8, 2)),
         "extras": (Tile(32, 64, 4, 2), Tile(32, 64, 8, 2)),
     },
-    "ramp_decode.1": dict.fromkeys(("", "extras"), (Tile(1, 64, 4, 3), Tile(1, 64, 8, 3))),
+    "ramp_decode.1": dict.fromkeys(("", "extras"), (Tile(1, 128, 4, 3), Tile(1, 64, 8, 3))),
     "selective_decode.1": dict.fromkeys(("", "extras"), (Tile(1, 128, 4, 3), Tile(1, 32, 8, 3))),
     "selective": {"": (Tile(64, 32, 4, 2), Tile(64, 32, 4, 2))},  # of all that share their blocks; these beside it:
     "selective_choice_queries": {"": (Tile(64, 32, 4, 3), Tile(64, 32, 4, 2))},

@@ -218,18 +218,40 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
     return dk, dv, dspan, dlogit
 
 
+@triton.jit
+def _clear_unseen(grad_k, grad_v, grad_span, grad_logit, packed, offset, count, length, j, g, N, H, G, has_logit,
+                  D: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr):  # fmt: skip
+    """Zero gradients of the rows of block j that no query sees."""
+    rows = j * ROWS + tl.arange(0, ROWS)
+    unseen = (rows >= count) & (rows < length)
+    index = tl.load(packed + INDEX * N + offset + rows, mask=unseen, other=0).to(tl.int64)
+    place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
+    zero = tl.zeros([ROWS, D], grad_k.dtype.element_ty)
+    tl.store(grad_k + place, zero, mask=unseen[:, None])
+    tl.store(grad_v + place, zero, mask=unseen[:, None])
+    for h in range(g * (H // G), (g + 1) * (H // G)):
+        if SPAN:
+            tl.store(grad_span + index * H + h, tl.zeros([ROWS], tl.float32), mask=unseen)
+        if EXTRAS:
+            tl.store(grad_logit + index * H + h, tl.zeros([ROWS], tl.float32), mask=unseen & (has_logit != 0))
+
+
 @entry
 def ramp_backward_rows(q, k, v, packed, spans, by_age, logit, bias, seed, offsets, count, ranges, grad_out,
                        grad_ramp_sum, sums, grad_k, grad_v, grad_span, grad_logit, N, K, H, G, blocks, scale, ramp,
                        epsilon, span_row, span_head, P, has_logit, A, bias_age, threshold, kept_scale, D: tl.constexpr,
                        QUERIES: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, POSITION: tl.constexpr,
                        DROPOUT: tl.constexpr, EXTRAS: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dk and dv of a block of rows, for all heads that share its keys; grad_span and grad_logit [N, H]. All are zero
-    before. Grid: blocks of rows, key heads, samples."""
+    """dk and dv of a block of rows, for all heads that share its keys; grad_span and grad_logit [N, H]. Of every row of a
+    sample all are written. Grid: blocks of rows, key heads, samples."""
     j, g, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    offset = tl.load(offsets + b)
     rows_count = tl.load(count + b)
+    if (j + 1) * ROWS > rows_count:
+        _clear_unseen(grad_k, grad_v, grad_span, grad_logit, packed, offset, rows_count, tl.load(offsets + b + 1) - offset, j,
+                      g, N, H, G, has_logit, D, ROWS, SPAN, EXTRAS)  # fmt: skip
     if j * ROWS < rows_count:
-        at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
+        at, inside, index = row_block(packed, offset, rows_count, j, N, ROWS)
         facts = facts_of(packed, at, inside, N, ROWS)
         place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
         keys = tl.load(k + place)

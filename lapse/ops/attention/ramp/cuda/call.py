@@ -9,7 +9,7 @@ import torch
 import triton
 
 from lapse.ops.attention.cuda import rows
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, widened
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, rows_maker, widened
 from lapse.ops.attention.cuda.tiles import tile
 from lapse.ops.attention.ramp.cuda.backward import ramp_backward_queries, ramp_backward_rows
 from lapse.ops.attention.ramp.cuda.decode import ramp_decode
@@ -109,9 +109,8 @@ def decode(q, k, v, offsets, start, time, o):
     heads = few_heads(H, G)
     settings = tile("ramp_decode" + ".1" * (heads == 1), q.dtype, D)
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
-    spans = torch.full((1,), math.inf, device=q.device)
-    if o.row_span is not None or o.head_span is not None:
-        spans = (o.head_span if o.row_span is None else o.row_span).float().contiguous()
+    given = o.head_span if o.row_span is None else o.row_span
+    spans = torch.full((1,), math.inf, device=q.device) if given is None else given.float().contiguous()
     of = lambda x: spans if x is None else x.float().contiguous()
     out, ramp_sums, stats = torch.empty_like(wide(q)), new(B, K), new(B, K, H, 2)
     arrived = torch.zeros((B, K, G), dtype=torch.int32, device=q.device)
@@ -123,12 +122,12 @@ def decode(q, k, v, offsets, start, time, o):
         time if o.until is None else o.until.contiguous(), spans, q if P == 0 else wide(o.position.to(q.dtype)),
         of(o.logit), of(o.age_bias), new(B, K, G, parts, heads * D + 3 * heads + 1), arrived, out, ramp_sums, stats, K,
         H, G, part_rows, (o.scale or 1 / math.sqrt(width)) * math.log2(math.e), float(o.ramp),
-        0.0 if o.row_span is None and o.head_span is None else EPSILON,
+        0.0 if given is None else EPSILON,
         max(o.min_age, -FOREVER), min(o.max_age, FOREVER), int(o.until is not None), int(o.row_span is not None),
         int(o.row_span is not None), int(o.head_span is not None), P, int(o.logit is not None), A, o.bias_age, D=D,
         HEADS=heads, ROWS=settings.rows, EXTRAS=extras, PRECISION=settings.precision, num_warps=settings.warps,
         num_stages=settings.stages)  # fmt: skip
-    return out[..., :width], ramp_sums.sum(1), new(0), stats
+    return out[..., :width], ramp_sums[:, 0] if K == 1 else ramp_sums.sum(1), new(0), stats
 
 
 def ramp_attention(q, k, v, offsets, start, time, **options):
@@ -163,8 +162,9 @@ def ramp_attention_backward(grad_out, grad_ramp_sum, out, stats, q, k, v, offset
     c = Call(q, k, v, offsets, start, time, o)
     s = c.seen
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
+    of_rows = rows_maker(offsets, c.N, q.device)
     grad_out, out, stats = c.widened(grad_out.to(q.dtype)), c.widened(out), stats.contiguous()
-    grad_q, grad_k, grad_v = torch.empty_like(c.q), torch.zeros_like(c.k), torch.zeros_like(c.v)
+    grad_q, grad_k, grad_v = torch.empty_like(c.q), of_rows(c.G, c.D, dtype=q.dtype), of_rows(c.G, c.D, dtype=q.dtype)
     sums = torch.empty((2, c.B, c.H, c.K), dtype=torch.float32, device=q.device)
     lse = sums if grad_lse is None else grad_lse.float().contiguous()
     dby_age, dbias = new(c.B * c.K * c.H, c.P, dtype=q.dtype), new(c.B * c.K * c.H, c.A)
@@ -180,8 +180,8 @@ def ramp_attention_backward(grad_out, grad_ramp_sum, out, stats, q, k, v, offset
     settings, constants = c.meta("ramp_backward_rows")
     ranges = plan_ranges(s, settings.rows)
     blocks = ranges.shape[1]
-    grad_span = new(c.N, c.H if c.spans or c.kind else 0)
-    grad_logit = new(c.N, c.H if o.logit is not None else 0)
+    grad_span = of_rows(c.H if c.spans or c.kind else 0)
+    grad_logit = of_rows(c.H if o.logit is not None else 0)
     ramp_backward_rows[(blocks, c.G, c.B)](
         c.q, c.k, c.v, s.packed, s.spans, *c.tables(), c.seed(), s.offsets, s.count, ranges, grad_out,
         grad_ramp_sum.float().contiguous(), sums, grad_k, grad_v, grad_span, grad_logit, *c.numbers(blocks),

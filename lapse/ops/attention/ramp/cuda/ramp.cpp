@@ -137,10 +137,10 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
   const auto type = c.q.scalar_type();
   const Tensor dout = widened(grad_out.to(type), c.D), out = widened(y.out, c.D), stats = as_floats(y.stats);
   const Tensor ramp_sum = as_floats(grad_ramp_sum);
-  const Tensor sums = c.zeros({2, c.B, c.H, c.K});
+  const Tensor sums = at::empty({2, c.B, c.H, c.K}, stats.options());
   const Tensor lse = grad_lse.defined() ? as_floats(grad_lse) : sums;
   Tensor dq = at::empty_like(c.q);
-  const Tensor dk = c.zeros(c.k.sizes(), type), dv = c.zeros(c.v.sizes(), type);
+  const Tensor dk = of_rows(x, {c.G, c.D}, type), dv = of_rows(x, {c.G, c.D}, type);
   const int64_t lines = c.B * c.K * c.H;
   const Tensor dby_age = c.zeros({lines, c.P}, type), dbias = c.zeros({lines, c.A});
 
@@ -155,7 +155,8 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
 
   const Kernel& rows = c.find("ramp_backward_rows");
   const Tensor ranges = plan_ranges(c.seen, rows.rows);
-  const Tensor dspan = c.zeros({c.N, c.spans || *c.more != '\0' ? c.H : 0}), dlogit = c.zeros({c.N, o.logit ? c.H : 0});
+  const Tensor dspan = of_rows(x, {c.spans || *c.more != '\0' ? c.H : 0}, at::kFloat);
+  const Tensor dlogit = of_rows(x, {o.logit ? c.H : 0}, at::kFloat);
   c.arguments.set("ranges", ranges).set("blocks", ranges.size(1)).set("grad_ramp_sum", ramp_sum);
   c.arguments.set("grad_k", dk).set("grad_v", dv).set("grad_span", dspan).set("grad_logit", dlogit);
   rows.launch({ranges.size(1), c.G, c.B}, c.arguments, c.q);

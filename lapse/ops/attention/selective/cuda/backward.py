@@ -16,7 +16,7 @@ from lapse.ops.attention.ramp.cuda.tile import (
     LOG2E, ages_of, dropped, extra_logits, facts_of, features_of, index_of, near_of, places_by_age,
     row_block, rows_at, visible_in)  # fmt: skip
 from lapse.ops.attention.selective.cuda.masking import (
-    all_read, head_of, kind_of, masking_of, read_block, scores_of, selecting)  # fmt: skip
+    all_read, full_sight, head_of, kind_of, masking_of, read_block, scores_of, selecting)  # fmt: skip
 
 
 @triton.jit
@@ -175,13 +175,14 @@ def selective_backward_rows(q, k, v, select_q, select_k, packed, by_age, logit, 
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         facts = facts_of(packed, at, inside, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
+        sight = full_sight(range_at)
         grads = ()
         for g in tl.static_range(HEADS):
             grads = grads + ((tl.zeros([ROWS, D], tl.float32), tl.zeros([ROWS, D], tl.float32)),)
         for a in range(tl.load(range_at) // QUERIES, tl.load(range_at + 1) // QUERIES + 1):
             query = a * QUERIES + tl.arange(0, QUERIES)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            S, seen = scores_of(chooser, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind_of(facts),
+            S, seen = scores_of(chooser, index, facts, all_read(sight, a, QUERIES), select_k, select_stride_k, kind_of(facts),
                                 by_age, logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D,
                                 EXTRAS, PRECISION)  # fmt: skip
             F = masking_of(S, seen, prefix, a, at, inside, N, shift)
@@ -248,6 +249,7 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
         at, inside, index = row_block(packed, tl.load(offsets + b), rows_count, j, N, ROWS)
         facts = facts_of(packed, at, inside, N, ROWS)
         range_at = ranges + (b * blocks + j) * 4
+        sight = full_sight(range_at)
         begin = tl.load(range_at) // QUERIES
         end = tl.load(range_at + 1) // QUERIES + 1
         later = tl.zeros([ROWS], tl.float32)
@@ -257,7 +259,7 @@ def selective_choice_rows(q, k, v, select_q, select_k, packed, by_age, logit, bi
             query = a * QUERIES + tl.arange(0, QUERIES)
             tl.store(grad_prefix + a * N + at, later, mask=inside)
             chooser = selecting(select_q, select_stride_q, query, b, K, D)
-            whole = all_read(range_at, a, QUERIES)
+            whole = all_read(sight, a, QUERIES)
             dS, more = _choice(later, chooser, index, whole, at, inside, a, q, k, v, select_k, by_age, logit,
                                 bias, facts, seed, prefix, grad_out, grad_memory, sums, query, b, N, K, H, G,
                                 select_stride_k, select_scale, own, mask_self, relu, shift, P, A, bias_age, scale,

@@ -6,7 +6,7 @@ import math
 import torch
 import triton
 
-from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, widened
+from lapse.ops.attention.cuda.plan import FEW_QUERIES, FOREVER, few_heads, few_parts, plan_lists, plan_ranges, plan_rows, rows_maker, widened
 from lapse.ops.attention.cuda.rows import CHUNK, FAR
 from lapse.ops.attention.cuda.tiles import heads_together, tile
 from lapse.ops.attention.selective.cuda import backward, forward, masking, prune
@@ -124,10 +124,9 @@ class Call:
             owned = torch.arange(self.N, device=after.device)
             owned = (owned >= s.offsets[0]) & (owned < s.offsets[-1])
             after = torch.where(owned, given, 0)
-        chunk = CHUNK // 4
-        masking.selective_prefix[(max(1, triton.cdiv(s.most, chunk)), self.B)](
+        masking.selective_prefix[(max(1, triton.cdiv(s.most, CHUNK)), self.B)](
             s.packed, self.kinds, given, s.offsets, s.count, prefix, after, N, int(o.masking is not None), self.query_blocks,
-            ROWS=chunk)  # fmt: skip
+            ROWS=CHUNK)  # fmt: skip
         return prefix, after
 
 
@@ -147,7 +146,7 @@ def decode(q, k, v, offsets, start, time, o):
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
     empty = lambda *shape: torch.empty(shape, dtype=torch.float32, device=q.device)
     out, memory, stats = torch.empty_like(wide(q)), empty(B, K), empty(B, K, H)
-    received = new(N)  # of rows that are no sample's it stays 0
+    received = rows_maker(offsets, N, q.device)()
     arrived, scale = new(B, K, G, dtype=torch.int32), o.scale or 1 / math.sqrt(width)
     masks = o.first is not None and not o.mask_first
     select_scale = 1 / math.sqrt(o.select_q.shape[2]) if own else scale
@@ -252,5 +251,5 @@ def selective_prune(q, k, v, offsets, start, time, *, budget, **options):
             *c.by_ages(), **c.constants("selective_scores"))  # fmt: skip
         prune.selective_drop[(c.B,)](
             s.packed, spared, given, s.offsets, start.contiguous(), s.count, scores, sums, ends, until, N, c.K, a,
-            budget, int(o.masking is not None), QUERIES=c.settings.queries, CHUNK=CHUNK)  # fmt: skip
+            budget, int(o.masking is not None), QUERIES=c.settings.queries, CHUNK=prune.CHUNK)  # fmt: skip
     return until

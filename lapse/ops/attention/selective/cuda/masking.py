@@ -41,11 +41,17 @@ def head_of(group, g: tl.constexpr, heads, HEADS: tl.constexpr):
 
 
 @triton.jit
-def all_read(range_at, a, QUERIES: tl.constexpr):
-    """Whether every query of block a, none beyond the last, sees every row of a block of rows, at an age of 1 and more
-    (block_ranges). Most tiles are so; only the others test single pairs."""
+def full_sight(range_at):
+    """From and to which query all see every row of a block of rows, at an age of 1 and more (block_ranges)."""
+    return tl.load(range_at + 2), tl.load(range_at + 3)
+
+
+@triton.jit
+def all_read(sight, a, QUERIES: tl.constexpr):
+    """Whether every query of block a, none beyond the last, sees them so. Most tiles are so; only the others test single
+    pairs."""
     begin = a * QUERIES
-    return (tl.load(range_at + 2) <= begin) & (tl.load(range_at + 3) >= begin + QUERIES - 1)
+    return (sight[0] <= begin) & (sight[1] >= begin + QUERIES - 1)
 
 
 @triton.jit
@@ -98,7 +104,7 @@ def selective_sums(select_q, select_k, packed, by_age, logit, bias, kinds, offse
         if (tl.load(range_at) <= a * QUERIES + QUERIES - 1) & (tl.load(range_at + 1) >= a * QUERIES):
             facts = facts_of(packed, at, inside, N, ROWS)
             q_block = selecting(select_q, select_stride_q, query, b, K, D)
-            S, _ = scores_of(q_block, index, facts, all_read(range_at, a, QUERIES), select_k, select_stride_k, kind, by_age,
+            S, _ = scores_of(q_block, index, facts, all_read(full_sight(range_at), a, QUERIES), select_k, select_stride_k, kind, by_age,
                              logit, bias, query, b, K, H, P, A, bias_age, select_scale, own, mask_self, relu, D, EXTRAS,
                              PRECISION)  # fmt: skip
             sums = tl.sum(S, 0)

@@ -9,6 +9,8 @@ from lapse.ops.attention.cuda.tiles import entry
 from lapse.ops.attention.ramp.cuda.tile import LOG2E, facts_of, row_block
 from lapse.ops.attention.selective.cuda.masking import scores_of, selecting
 
+CHUNK = 1024  # rows that a step of selective_drop looks at
+
 
 @entry
 def selective_scores(select_q, select_k, packed, by_age, logit, bias, kinds, offsets, count, scores, N, K, H, a,

@@ -16,8 +16,7 @@ using at::Tensor;
 constexpr double kLog2e = 1.4426950408889634;
 constexpr int64_t kFar = int64_t{1} << 30;  // FAR of rows.py
 constexpr int64_t kForEver = int64_t{1} << 62;
-constexpr int64_t kPrefixRows = 256;  // of a program of selective_prefix
-constexpr int64_t kChoiceParts = 4;   // CHOICE_PARTS of call.py
+constexpr int64_t kChoiceParts = 4;  // CHOICE_PARTS of call.py
 
 int64_t width_of(const AttentionInputs& x, const SelectiveOptions& o) {
   return std::max(x.q.size(3), o.select_q ? o.select_q->size(2) : 0);
@@ -100,7 +99,7 @@ struct Call {
     }
     arguments.set("prefix", prefix).set("received", after).set("queries_blocks", query_blocks);
     find("selective_sums").launch({blocks, query_blocks, B}, arguments, q);
-    Kernels::get().find("selective_prefix").launch({blocks_of(seen.most, kPrefixRows), B}, arguments, q);
+    Kernels::get().find("selective_prefix").launch({blocks_of(seen.most, kChunk), B}, arguments, q);
     return after;
   }
 
@@ -112,7 +111,7 @@ struct Call {
 
 /// A few queries for each sample, in one launch.
 SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
-  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), N = x.k.size(0), G = x.k.size(1);
+  const int64_t B = x.q.size(0), K = x.q.size(1), H = x.q.size(2), G = x.k.size(1);
   const int64_t width = x.q.size(3), D = kernel_width(width_of(x, o));
   const int64_t heads = H == G && K == 1 ? 1 : H / G <= 16 ? 16 : 32;
   const Kernel& kernel =
@@ -131,10 +130,8 @@ SelectiveOutputs decode(const AttentionInputs& x, const SelectiveOptions& o) {
   const Tensor arrived = at::zeros({B, K, G}, floats.dtype(at::kInt));
   const Tensor masking = as_floats(o.masking, partial), bias = as_floats(o.age_bias, partial);
   const Tensor position = o.position ? widened(o.position->to(type), D) : q;
-  const auto* at_host = x.offsets.const_data_ptr<int64_t>();
-  const bool all = at_host[0] == 0 && at_host[B] == N;  // else F of the other rows is 0
-  SelectiveOutputs y{at::empty(q.sizes(), q.options()), at::empty({B, K}, floats),
-                     all ? at::empty({N}, floats) : at::zeros({N}, floats), at::empty({B, K, H}, floats)};
+  SelectiveOutputs y{at::empty(q.sizes(), q.options()), at::empty({B, K}, floats), of_rows(x, {}, at::kFloat),
+                     at::empty({B, K, H}, floats)};
   const double scale = o.scale.value_or(1 / std::sqrt(static_cast<double>(width)));
   const double select_scale = own ? 1 / std::sqrt(static_cast<double>(o.select_q->size(2))) : scale;
   Arguments a;
