@@ -174,12 +174,15 @@ def gpu(data: dict) -> str:
         return f"{line['times']:.1f}" if "times" in line else ""
 
     rows = []
-    for case in [x for x in lines if x["what"] == "ramp both" and x["rows"] in (8192, 65536)]:
-        key = {n: case[n] for n in ("B", "K", "rows", "H", "D", "expired")}
-        columns = [ms(find(what, **key)) for what in ("ramp forward", "ramp both", "sdpa both", "eager both", "flex both")]
+    for case in [x for x in lines if x["what"] in ("ramp both", "ramp both, unmasked") and x["rows"] in (8192, 32768, 65536)]:
+        key = {n: case[n] for n in ("B", "K", "rows", "H", "D", "expired", "fading") if n in case}
+        kind = case["what"].removeprefix("ramp both")
+        columns = [ms(find(what + kind, **key)) for what in ("ramp forward", "ramp both", "sdpa both", "eager both", "flex both")]
         by_line = f"{case['time_by_line']:.2f}" if 0 < case["expired"] < 0.99 and "time_by_line" in case else ""
-        rows.append([f"{key['rows']:,}", str(key["D"]), f"{key['expired'] * 100:.0f} %", *columns[:2], by_line, *columns[2:], times(find("ramp both over flex", **key))])
-    text = table(["rows", "D", "expired", "forward", "both passes", "of the line", "`sdpa`", "eager", "FlexAttention", "times"], rows)
+        rows.append([f"{key['rows']:,}", str(key["D"]), f"{key['expired'] * 100:.0f} %{kind}", *columns[:2], by_line, *columns[2:], times(find("ramp both over flex", **key))])
+    heads = ["rows", "D", "expired", "forward", "both passes", "of the line", "`sdpa`", "eager", "FlexAttention", "times"]
+    there = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    text = table([heads[i] for i in there], [[row[i] for i in there] for row in rows])
     rows = []
     for case in sorted((x for x in lines if x["what"] == "selective both"), key=lambda x: x["N"]):
         key = {n: case[n] for n in ("B", "N", "H", "D")}
