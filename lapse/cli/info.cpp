@@ -106,7 +106,7 @@ int run(const std::string& path, bool json) {
   Json info = {{"checkpoint", checkpoint.path().string()},
                {"parameters", model->parameter_count()},
                {"method", checkpoint.config().method_name},
-               {"unit", checkpoint.vocabulary().unit()},
+               {"unit", checkpoint.vocabulary().unit().name},
                {"vocabulary", checkpoint.vocabulary().size()},
                {"update", history.update},
                {"memory_bytes", bytes},

@@ -116,7 +116,7 @@ ReadText read_text(const Reader& reader, Transformer& model, const Part& part) {
 /// What two texts have in common; where tokens are smaller than words, an edit is of whole words.
 Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   Alignment alignment = aligned(a, b);
-  if (reader.config().data.unit == "word") return alignment;
+  if (reader.vocabulary().unit().words) return alignment;
   const auto words = [&](const std::vector<int32_t>& tokens) {
     std::vector<std::string> texts;
     for (const int32_t token : tokens) texts.push_back(reader.vocabulary().decode(token));

@@ -53,10 +53,10 @@ bool read_line(std::string& line) {
 
 std::vector<int32_t> encode_prompt(const Vocabulary& vocabulary, const std::string& prompt, const std::string& origin) {
   char32_t code = 0;
-  for (size_t at = 0; at < prompt.size() && vocabulary.needs_utf8();)
+  for (size_t at = 0; at < prompt.size() && vocabulary.unit().utf8;)
     if (!next_code_point(prompt, at, code))
       fail(fmt::format("{}: not UTF-8 at byte {} (0x{:02X}), which a model of unit \"{}\" needs", origin, at,
-                       static_cast<unsigned char>(prompt[at]), vocabulary.unit()));
+                       static_cast<unsigned char>(prompt[at]), vocabulary.unit().name));
   return vocabulary.encode(prompt);
 }
 

@@ -29,7 +29,7 @@ int run(const Arguments& arguments) {
     require_text(path);
     const Text text = find_documents(read_text_file(path), arguments.documents, path);
     if (text.bytes.empty()) fail(path + ": the file is empty");
-    texts.emplace_back(beginning(text, arguments.fraction, "subword"));
+    texts.emplace_back(beginning(text, arguments.fraction, unit_named("subword")));
     if (texts.back().empty()) fail(fmt::format("--fraction {} of {} is nothing", arguments.fraction, path));
     bytes += texts.back().size();
   }

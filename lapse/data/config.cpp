@@ -1,9 +1,11 @@
 #include "lapse/data/config.h"
 
+#include "lapse/data/unit.h"
+
 namespace lapse {
 
 Fields DataConfig::fields() {
-  const auto counted = [this] { return unit == "character" || unit == "word"; };
+  const auto counted = [this] { return unit_named(unit).counted; };
   const auto cut = [this] { return corrupts_spans(); };
   return {
       field("path", path,
@@ -16,7 +18,7 @@ Fields DataConfig::fields() {
       field("unit", unit,
             "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
             "is one more), or a piece of `tokenizer` (subword; reads any file)")
-          .one_of({"byte", "character", "word", "subword"}),
+          .one_of(unit_names()),
       field("tokenizer", tokenizer,
             "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy; "
             "with train.from that of the run to go on from is read")

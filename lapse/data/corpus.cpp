@@ -37,7 +37,7 @@ struct Range {
 };
 
 /// The training, validation and test parts.
-std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split, const std::string& unit) {
+std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split, const Unit& unit) {
   const size_t size = text.bytes.size();
   const auto cut = [&](double fraction) { return beginning(text, fraction, unit).size(); };
   // A part of fraction 0 stays empty, however the sum of the others is rounded.
@@ -46,10 +46,10 @@ std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split
   return {Range{0, train_end}, {train_end, valid_end}, {valid_end, size}};
 }
 
-Text read_corpus_file(const fs::path& path, const DataConfig& config, const std::string& unit) {
+Text read_corpus_file(const fs::path& path, const DataConfig& config, const Unit& unit) {
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
-  if (unit == "character" || unit == "word") require_utf8(text, path.string());
+  if (unit.utf8) require_utf8(text, path.string());
   return find_documents(std::move(text), config.documents, path.string());
 }
 
@@ -62,8 +62,7 @@ Tokens encode_text(const Vocabulary& vocabulary, const Text& text, const Range& 
   tokens.reserve_bytes(range.end - range.begin);
   for (size_t begin = range.begin; begin < range.end;) {
     size_t next = std::min(text.cut(begin + (documents ? 1 : kPiece), vocabulary.unit()), range.end);
-    if (vocabulary.unit() == "word" && !documents &&
-        next < range.end)  // white space is of the word after it, if one comes
+    if (vocabulary.unit().words && !documents && next < range.end)  // white space is of the word after it, if one comes
       next = std::string_view(text.bytes).find_first_not_of(kWhiteSpace, next) < range.end ? next - 1 : range.end;
     std::vector<TextBytes> text_bytes;
     const auto ids = vocabulary.encode(Range{begin, documents ? next - 1 : next}.of(text), &text_bytes);
@@ -85,8 +84,8 @@ Tokens encode_file(const Vocabulary& vocabulary, const DataConfig& config, const
 
 Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
   require_text(config.path, kWhereLooked);
-  const Text text = read_corpus_file(config.path, config, config.unit);
-  const auto [train, valid, test] = cut_text(text, config.split, config.unit);
+  const Text text = read_corpus_file(config.path, config, unit_named(config.unit));
+  const auto [train, valid, test] = cut_text(text, config.split, unit_named(config.unit));
   if (train.end == 0) {
     fail(fmt::format("{}: the training part is empty (fraction {} of {} bytes)", config.path, config.split[0],
                      text.bytes.size()));
@@ -104,7 +103,7 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
     if (!path.empty()) require_text(path, kWhereLooked);
   Corpus corpus;
   {
-    const Text text = read_corpus_file(config.train_path, config, config.unit);
+    const Text text = read_corpus_file(config.train_path, config, unit_named(config.unit));
     corpus.vocabulary = known ? *known : Vocabulary::build(config, text.bytes);
     corpus.train = encode_text(corpus.vocabulary, text);
   }
@@ -184,8 +183,8 @@ int32_t Tokens::operator[](int64_t i) const {
 }
 
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
-  if (known && known->unit() != config.unit)
-    fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit()));
+  if (known && known->unit().name != config.unit)
+    fail(fmt::format("data.unit is \"{}\", but the run to go on from has \"{}\"", config.unit, known->unit().name));
   if (known && config.in_windows() && known->bos() < 0)
     fail(fmt::format("data.{0} asks for windows, but the run to go on from has no token that begins one; leave it out",
                      config.windows ? "windows" : "documents"));

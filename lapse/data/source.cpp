@@ -64,7 +64,7 @@ std::vector<Figure> TextSource::figures(const Score& score) const {
   // What the vocabulary lacks also costs 8 bits a byte: else a smaller vocabulary would look better.
   const double bits = score.nats / std::numbers::ln2 + 8 * static_cast<double>(score.bytes.unknown);
   std::vector<Figure> all;
-  if (vocabulary_.unit() != "subword" && vocabulary_.unit() != "byte")
+  if (vocabulary_.unit().reported)
     all.push_back({vocabulary_.metric_name(), vocabulary_.metric_tag(),
                    vocabulary_.metric(score.nats / static_cast<double>(score.scored))});
   all.push_back({"bits per byte", "bpb", bits / static_cast<double>(score.bytes.all)});

@@ -71,7 +71,7 @@ int64_t for_each_gap(std::string_view text, Text visit_text, Gap visit_gap) {
 
 /// A subword begins with the space before it: the one before a gap is the span's.
 bool leaves_space(const Vocabulary& vocabulary, std::string_view part, bool last) {
-  return vocabulary.unit() == "subword" && !last && part.ends_with(' ');
+  return vocabulary.unit().pieces && !last && part.ends_with(' ');
 }
 
 }  // namespace

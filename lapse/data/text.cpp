@@ -51,20 +51,19 @@ std::vector<std::string> words_of(const std::string& text) {
 
 }  // namespace
 
-size_t Text::cut(size_t at, const std::string& unit) const {
+size_t Text::cut(size_t at, const Unit& unit) const {
   if (at == 0 || at >= bytes.size()) return std::min(at, bytes.size());
   if (!ends.empty()) return *std::ranges::lower_bound(ends, at - 1) + 1;  // the last is at the end of the text
-  if (unit == "byte") return at;
-  if (unit == "subword") {  // no piece reaches across white space; in a text that has none for long, any may be cut
+  if (unit.pieces) {  // no piece reaches across white space; in a text that has none for long, any may be cut
     const size_t space = std::min(bytes.find_first_of(" \n", at), bytes.size());
     if (space - at <= kFarSpace) return space;
   }
-  if (unit == "character" || unit == "subword") {
-    while (at < bytes.size() && continues_character(bytes[at])) ++at;
-    return at;
+  if (unit.words) {
+    const size_t space = bytes.find_first_of(kWhiteSpace, at - 1);
+    return space == std::string::npos ? bytes.size() : space + 1;
   }
-  const size_t space = bytes.find_first_of(kWhiteSpace, at - 1);
-  return space == std::string::npos ? bytes.size() : space + 1;
+  while (at < bytes.size() && (unit.utf8 || unit.pieces) && continues_character(bytes[at])) ++at;
+  return at;
 }
 
 Text find_documents(std::string bytes, const std::string& documents, const std::string& origin) {
@@ -96,7 +95,7 @@ Text find_documents(std::string bytes, const std::string& documents, const std::
   return found;
 }
 
-std::string_view beginning(const Text& text, double fraction, const std::string& unit) {
+std::string_view beginning(const Text& text, double fraction, const Unit& unit) {
   const auto size = static_cast<size_t>(std::llround(static_cast<double>(text.bytes.size()) * fraction));
   return std::string_view(text.bytes).substr(0, text.cut(size, unit));
 }

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lapse/data/unit.h"
+
 namespace lapse {
 
 struct Text {
@@ -14,7 +16,7 @@ struct Text {
   std::vector<size_t> ends;
 
   /// The first place at or after `at` where the text can be cut without breaking a token of this unit, or a document.
-  size_t cut(size_t at, const std::string& unit) const;
+  size_t cut(size_t at, const Unit& unit) const;
 };
 
 /// Finds the documents, as DataConfig::documents says, without the white space at their ends; blank ones are left out.
@@ -22,6 +24,6 @@ struct Text {
 Text find_documents(std::string bytes, const std::string& documents, const std::string& origin);
 
 /// The beginning of a text, so much of it as `fraction` says, cut as load_corpus cuts the training part.
-std::string_view beginning(const Text& text, double fraction, const std::string& unit);
+std::string_view beginning(const Text& text, double fraction, const Unit& unit);
 
 }  // namespace lapse

@@ -62,7 +62,7 @@ TEST(Text, IsCutAfterDocuments) {
   const Text text = find_documents("aa\nbbbb\nc", "lines", "");
   for (const char* unit : {"byte", "character", "word", "subword"}) {
     std::vector<size_t> cuts;
-    for (size_t at = 0; at <= text.bytes.size(); ++at) cuts.push_back(text.cut(at, unit));
+    for (size_t at = 0; at <= text.bytes.size(); ++at) cuts.push_back(text.cut(at, unit_named(unit)));
     EXPECT_THAT(cuts, ElementsAre(0, 3, 3, 3, 8, 8, 8, 8, 8, 10, 10));
   }
 }
@@ -70,14 +70,14 @@ TEST(Text, IsCutAfterDocuments) {
 // Subwords are cut at white space, where it is near; else between any two characters.
 TEST(Text, OfSubwordsIsCutAtWhiteSpaceNearBy) {
   const Text near{"aa bbb\nc", {}};
-  EXPECT_EQ(near.cut(1, "subword"), 2);
-  EXPECT_EQ(near.cut(4, "subword"), 6);
-  EXPECT_EQ(near.cut(7, "subword"), 8);
+  EXPECT_EQ(near.cut(1, unit_named("subword")), 2);
+  EXPECT_EQ(near.cut(4, unit_named("subword")), 6);
+  EXPECT_EQ(near.cut(7, unit_named("subword")), 8);
   std::string letters;
   for (int i = 0; i < 100'000; ++i) letters += "\u6C34";
   const Text none{letters + " ", {}};
-  EXPECT_EQ(none.cut(1, "subword"), 3);
-  EXPECT_EQ(none.cut(3 * 99'999 - 1, "subword"), 300'000);
+  EXPECT_EQ(none.cut(1, unit_named("subword")), 3);
+  EXPECT_EQ(none.cut(3 * 99'999 - 1, unit_named("subword")), 300'000);
 }
 
 // A document is in one part; words of markers are in no vocabulary.

@@ -28,10 +28,9 @@ struct Counted {
   int64_t count = 0;
 };
 
-std::vector<std::string> special_tokens(const std::string& unit) {
-  if (unit == "character") return {kOtherCharacter};
-  if (unit == "word") return {kOtherWord, kEndOfLine};
-  return {};
+std::vector<std::string> special_tokens(const Unit& unit) {
+  if (!unit.counted) return {};
+  return unit.words ? std::vector<std::string>{kOtherWord, kEndOfLine} : std::vector<std::string>{kOtherCharacter};
 }
 
 /// Of so many bytes of white space: words are joined by one, and no token tells of more.
@@ -72,7 +71,7 @@ std::vector<Counted> count_words(std::string_view text) {
 
 /// The special tokens, then what min_count and max_vocabulary leave, most frequent first.
 std::vector<std::string> choose_tokens(std::vector<Counted> counted, const DataConfig& config) {
-  std::vector<std::string> tokens = special_tokens(config.unit);
+  std::vector<std::string> tokens = special_tokens(unit_named(config.unit));
   size_t special = tokens.size();
   std::erase_if(counted, [&](const Counted& c) {
     return c.count < config.min_count || std::find(tokens.begin(), tokens.end(), c.token) != tokens.end();
@@ -104,23 +103,17 @@ bool is_one_word(const std::string& token) {
 }
 
 /// Refuses lists that `build` cannot have made.
-void check_tokens(const std::string& unit, const std::vector<std::string>& tokens, const std::string& origin) {
+void check_tokens(const Unit& unit, const std::vector<std::string>& tokens, const std::string& origin) {
   std::vector<std::string> special = special_tokens(unit);
   if (tokens.size() < special.size() || !std::equal(special.begin(), special.end(), tokens.begin())) {
-    fail(fmt::format("{}: the first tokens of unit \"{}\" must be: {}", origin, unit, fmt::join(special, " ")));
+    fail(fmt::format("{}: the first tokens of unit \"{}\" must be: {}", origin, unit.name, fmt::join(special, " ")));
   }
   std::set<std::string_view> seen;
   for (const std::string& token : tokens) {
-    bool right_form = unit == "character" ? is_one_character(token) : is_one_word(token);
-    if (!right_form) fail(fmt::format("{}: token {} is not one {}", origin, seen.size(), unit));
+    bool right_form = unit.words ? is_one_word(token) : is_one_character(token);
+    if (!right_form) fail(fmt::format("{}: token {} is not one {}", origin, seen.size(), unit.name));
     if (!seen.insert(token).second) fail(fmt::format("{}: token {} occurs twice", origin, seen.size()));
   }
-}
-
-[[noreturn]] void fail_unit(const std::string& unit, const std::string& origin = "") {
-  std::vector<std::string> units = {"byte", "character", "word", "subword"};
-  fail(fmt::format("{}unknown unit \"{}\"{}; use one of: {}", origin.empty() ? "" : origin + ": ", unit,
-                   did_you_mean(unit, units), fmt::join(units, ", ")));
 }
 
 std::vector<std::string> all_bytes() {
@@ -131,10 +124,10 @@ std::vector<std::string> all_bytes() {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos)
-    : unit_(std::move(unit)), has_bos_(has_bos), tokens_(std::move(tokens)) {
-  for (size_t id = 0; id < tokens_.size() && unit_ != "byte" && unit_ != "subword"; ++id) {
-    if (unit_ != "character") {
+Vocabulary::Vocabulary(const Unit& unit, std::vector<std::string> tokens, bool has_bos)
+    : unit_(&unit), has_bos_(has_bos), tokens_(std::move(tokens)) {
+  for (size_t id = 0; id < tokens_.size() && (unit.words || unit.counted); ++id) {
+    if (unit.words) {
       ids_.emplace(tokens_[id], static_cast<int32_t>(id));
       continue;
     }
@@ -154,24 +147,23 @@ Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
 
 Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) {
   if (text.empty()) fail("the training text is empty");
-  if (config.unit == "byte") return Vocabulary(config.unit, all_bytes(), config.in_windows());
-  if (config.unit == "subword") {
+  const Unit& unit = unit_named(config.unit);
+  if (unit.pieces) {
     if (config.tokenizer.empty())
       fail(
           "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
           "makes one");
     return of_subwords(read_subwords(config.tokenizer), config.in_windows());
   }
-  if (config.unit == "word")
-    return Vocabulary(config.unit, choose_tokens(count_words(text), config), config.in_windows());
-  if (config.unit != "character") fail_unit(config.unit);
+  if (!unit.counted) return Vocabulary(unit, all_bytes(), config.in_windows());
+  if (unit.words) return Vocabulary(unit, choose_tokens(count_words(text), config), config.in_windows());
   std::vector<std::string> tokens = choose_tokens(count_characters(text), config);
   std::sort(tokens.begin() + 1, tokens.end());  // UTF-8's byte order is that of its code points
-  return Vocabulary(config.unit, std::move(tokens), config.in_windows());
+  return Vocabulary(unit, std::move(tokens), config.in_windows());
 }
 
 Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, bool has_bos, int64_t outputs) {
-  Vocabulary vocabulary("token", std::move(tokens), has_bos);
+  Vocabulary vocabulary(unit_named("token"), std::move(tokens), has_bos);
   vocabulary.outputs_ = outputs;
   return vocabulary;
 }
@@ -179,7 +171,7 @@ Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, bool has_bos, in
 Vocabulary Vocabulary::of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos) {
   std::vector<std::string> tokens;
   for (int32_t id = 0; id < subwords->size(); ++id) tokens.push_back(subwords->decode(id));
-  Vocabulary vocabulary("subword", std::move(tokens), has_bos);
+  Vocabulary vocabulary(unit_named("subword"), std::move(tokens), has_bos);
   vocabulary.subwords_ = std::move(subwords);
   return vocabulary;
 }
@@ -192,8 +184,7 @@ Vocabulary Vocabulary::from_json(const std::string& text, const std::string& ori
   const Json& sentinels = json["sentinels"];
   if (!sentinels.is_number_unsigned() || sentinels == 0 || sentinels > kMostSentinels)
     fail(fmt::format("{}: \"sentinels\" must be a whole number of 1 ... {}", origin, kMostSentinels));
-  if (vocabulary.has_bos_ || vocabulary.unit_ == "token")
-    fail(origin + ": \"sentinels\" are for texts without windows");
+  if (vocabulary.has_bos_ || vocabulary.unit_->of_tasks) fail(origin + ": \"sentinels\" are for texts without windows");
   vocabulary.sentinels_ = sentinels;
   return vocabulary;
 }
@@ -202,11 +193,10 @@ Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
   const auto refuse = [&](const std::string& what) { fail(origin + ": " + what); };
   if (!json.is_object() || !json.contains("unit") || !json["unit"].is_string()) refuse("has no \"unit\"");
   if (json.contains("bos") && !json["bos"].is_boolean()) refuse("\"bos\" must be true or false");
-  const std::string unit = json["unit"];
+  const Unit& unit = unit_named(std::string(json["unit"]), origin);
   const bool has_bos = json.value("bos", false);
-  if (json.contains("outputs") && unit != "token") refuse("\"outputs\" are for the labels of a task");
-  if (unit == "byte") return Vocabulary(unit, all_bytes(), has_bos);
-  if (unit == "subword") {
+  if (json.contains("outputs") && !unit.of_tasks) refuse("\"outputs\" are for the labels of a task");
+  if (unit.pieces) {
     if (!json.contains("model") || !json["model"].is_string()) refuse("has no SentencePiece \"model\"");
     std::string model;
     try {
@@ -216,7 +206,7 @@ Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
     }
     return of_subwords(std::make_shared<Subwords>(std::move(model), origin), has_bos);
   }
-  if (unit != "character" && unit != "word" && unit != "token") fail_unit(unit, origin);
+  if (!unit.counted && !unit.of_tasks) return Vocabulary(unit, all_bytes(), has_bos);
   if (!json.contains("tokens") || !json["tokens"].is_array()) refuse("has no list of \"tokens\"");
   std::vector<std::string> tokens;
   for (const Json& token : json["tokens"]) {
@@ -236,10 +226,10 @@ Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
 }
 
 std::string Vocabulary::to_json() const {
-  nlohmann::json json = {{"unit", unit_}, {"bos", has_bos_}};
+  nlohmann::json json = {{"unit", unit_->name}, {"bos", has_bos_}};
   if (subwords_)
     json["model"] = to_base64(subwords_->model());
-  else if (unit_ != "byte")
+  else if (unit_->counted || unit_->of_tasks)
     json["tokens"] = tokens_;
   if (outputs_ > 0) json["outputs"] = outputs_;
   if (sentinels_ > 0) json["sentinels"] = sentinels_;
@@ -255,8 +245,8 @@ std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<TextB
 }
 
 std::vector<int32_t> Vocabulary::encode_tokens(std::string_view text, std::vector<TextBytes>& lengths) const {
-  if (unit_ == "character") return encode_characters(text, lengths);
-  if (unit_ == "word" || unit_ == "token") return encode_words(text, lengths);
+  if (unit_->words) return encode_words(text, lengths);
+  if (unit_->counted) return encode_characters(text, lengths);
   if (subwords_) {
     const auto pieces = subwords_->encode(text);
     for (const int32_t id : pieces) lengths.push_back({std::ssize(tokens_[id])});
@@ -285,9 +275,9 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector
   std::vector<int32_t> ids;
   size_t before = 0;
   for_each_word(text, [&](std::string_view word, size_t end) {
-    if (unit_ == "token" && word == kEndOfLine) return;  // the line ends of what a person types
+    if (unit_->of_tasks && word == kEndOfLine) return;  // the line ends of what a person types
     const auto found = ids_.find(word);
-    if (found == ids_.end() && unit_ == "token")
+    if (found == ids_.end() && unit_->of_tasks)
       fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));
     ids.push_back(found == ids_.end() ? kOther : found->second);
     const auto bytes = static_cast<int64_t>(end - before);
@@ -306,9 +296,8 @@ std::string Vocabulary::decode(int32_t given) const {
   if (sentinels_ > 0 && (id < 0 || id >= std::ssize(tokens_)))
     return id < 0 ? "" : fmt::format("<extra_id_{}>", size() - 1 - given);
   const std::string& token = tokens_.at(static_cast<size_t>(id));
-  if (unit_ == "token") return token + " ";
-  if (unit_ != "word") return token;
-  return id == kEndOfLineId ? "\n" : token + " ";
+  if (!unit_->words) return token;
+  return unit_->counted && id == kEndOfLineId ? "\n" : token + " ";
 }
 
 std::string Vocabulary::decode(const std::vector<int32_t>& ids) const {
@@ -317,18 +306,6 @@ std::string Vocabulary::decode(const std::vector<int32_t>& ids) const {
   return text;
 }
 
-std::string Vocabulary::metric_name() const {
-  if (unit_ == "word") return "perplexity";
-  if (unit_ == "character") return "bits per character";
-  return unit_ == "byte" ? "bits per byte" : "bits per token";
-}
-
-std::string Vocabulary::metric_tag() const {
-  if (unit_ == "word") return "ppl";
-  if (unit_ == "character") return "bpc";
-  return unit_ == "byte" ? "bpb" : "bpt";
-}
-
-double Vocabulary::metric(double nats) const { return unit_ == "word" ? std::exp(nats) : nats / std::numbers::ln2; }
+double Vocabulary::metric(double nats) const { return unit_->perplexity ? std::exp(nats) : nats / std::numbers::ln2; }
 
 }  // namespace lapse

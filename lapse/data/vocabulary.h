@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "lapse/data/config.h"
+#include "lapse/data/unit.h"
 
 namespace lapse {
 
@@ -67,8 +68,7 @@ class Vocabulary {
   int64_t sentinels() const { return sentinels_; }
   /// The sentinel of span 0, 1, ...: the last id, the one before it, ...
   int32_t sentinel(int64_t span) const { return static_cast<int32_t>(size() - 1 - span); }
-  const std::string& unit() const { return unit_; }
-  bool needs_utf8() const { return unit_ != "byte" && unit_ != "subword"; }  ///< `encode` refuses other texts
+  const Unit& unit() const { return *unit_; }  ///< where it is UTF-8, `encode` refuses other texts
 
   /// `text_bytes`: gains those of each token, white space before it included; nothing for bytes, which stand for one
   /// each.
@@ -77,10 +77,8 @@ class Vocabulary {
   std::string decode(int32_t id) const;
   std::string decode(const std::vector<int32_t>& ids) const;
 
-  /// "bits per byte" for bytes, "bits per character", "perplexity" for words, else "bits per token".
-  std::string metric_name() const;
-  /// Short form for progress lines and TensorBoard tags: "bpb", "bpc", "ppl", "bpt".
-  std::string metric_tag() const;
+  std::string metric_name() const { return std::string(unit_->metric); }
+  std::string metric_tag() const { return std::string(unit_->tag); }  ///< for progress lines and TensorBoard
   /// The metric of a mean negative log-likelihood in nats per token.
   double metric(double nats) const;
 
@@ -90,7 +88,7 @@ class Vocabulary {
     size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
   };
 
-  Vocabulary(std::string unit, std::vector<std::string> tokens, bool has_bos);
+  Vocabulary(const Unit& unit, std::vector<std::string> tokens, bool has_bos);
   static Vocabulary of_json(const nlohmann::ordered_json& json, const std::string& origin);
   static Vocabulary of_text(const DataConfig& config, std::string_view text);
   int32_t first() const { return sentinels_ > 0 ? 2 : 0; }  // id of the first token
@@ -99,7 +97,7 @@ class Vocabulary {
   std::vector<int32_t> encode_characters(std::string_view text, std::vector<TextBytes>& text_bytes) const;
   std::vector<int32_t> encode_words(std::string_view text, std::vector<TextBytes>& text_bytes) const;
 
-  std::string unit_;
+  const Unit* unit_ = &unit_named("byte");
   bool has_bos_ = false;
   int64_t outputs_ = 0, sentinels_ = 0;
   std::vector<std::string> tokens_;                                      // id -> bytes

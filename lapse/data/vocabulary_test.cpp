@@ -32,7 +32,7 @@ std::vector<std::string> tokens(const Vocabulary& vocabulary) {
 }
 
 void expect_same(const Vocabulary& a, const Vocabulary& b, const std::string& text) {
-  EXPECT_EQ(a.unit(), b.unit());
+  EXPECT_EQ(&a.unit(), &b.unit());
   EXPECT_EQ(a.size(), b.size());
   EXPECT_EQ(a.encode(text), b.encode(text));
   EXPECT_EQ(a.to_json(), b.to_json());

@@ -18,7 +18,7 @@ Completion::Completion(std::shared_ptr<const Opened> opened, CompletionOptions o
       created_(std::time(nullptr)),
       generator_(*opened_->model, options_.sampling, options_.seed) {
   const Vocabulary& vocabulary = opened_->reader.vocabulary();
-  if (vocabulary.needs_utf8()) require_utf8(options_.prompt, "prompt");
+  if (vocabulary.unit().utf8) require_utf8(options_.prompt, "prompt");
   prompt_ = vocabulary.encode(options_.prompt);
   if (vocabulary.bos() >= 0) prompt_.insert(prompt_.begin(), vocabulary.bos());
   if (prompt_.empty()) throw Failure(400, "prompt has no token; give at least one character or word");

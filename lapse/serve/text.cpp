@@ -38,7 +38,7 @@ void WatchedText::begin_anew() {
 }
 
 void WatchedText::add(const std::string& text) {
-  if (vocabulary().needs_utf8()) require_utf8(text, "the text");
+  if (vocabulary().unit().utf8) require_utf8(text, "the text");
   const auto tokens = vocabulary().encode(text);
   if (tokens.empty()) fail("the text has no token; give at least one character or word");
   add(tokens);
@@ -143,7 +143,7 @@ Json WatchedText::describe() const {
   for (size_t i = 0; i < lanes_.size(); ++i)
     lanes.push_back(lane_json(lanes_[i].opened(), settings_[i], lanes_[i].state().stream));
   return {{"kind", "text"},
-          {"unit", vocabulary().unit()},
+          {"unit", vocabulary().unit().name},
           {"context", context()},
           {"bos", vocabulary().bos() >= 0},
           {"lanes", std::move(lanes)}};

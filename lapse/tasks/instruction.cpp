@@ -201,6 +201,7 @@ class Instruction : public TaskOptions {
   }
   int64_t window() const override { return 0; }
   std::string unit() const override { return "word"; }
+  bool scores_all() const override { return true; }
   std::unique_ptr<Source> open() const override {
     LightWorld world =
         world_.empty() ? parse_light_world(kVillage, "village.json") : parse_light_world(read("world", world_), world_);

@@ -127,7 +127,7 @@ TEST_P(Tasks, HaveTheSplitsTheySay) {
   EXPECT_GE(source_->streams("test", kBlock, 4), 1);
   EXPECT_LE(source_->streams("test", kBlock, 4), 4);
   EXPECT_FALSE(source_->describe().empty());
-  EXPECT_EQ(source_->vocabulary().unit(), task_->unit());
+  EXPECT_EQ(source_->vocabulary().unit().name, task_->unit());
 }
 
 TEST_P(Tasks, ReportAccuracy) {

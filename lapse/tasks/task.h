@@ -23,6 +23,7 @@ class TaskOptions {
   virtual int64_t window() const = 0;
   /// Of its vocabulary: "token", or "word" where it reads text.
   virtual std::string unit() const { return "token"; }
+  virtual bool scores_all() const { return false; }  ///< whether every token is predicted, not a few answers
   virtual std::unique_ptr<Source> open() const = 0;
 
  protected:

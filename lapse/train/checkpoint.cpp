@@ -98,7 +98,7 @@ int64_t layer_of(const std::string& name) {
 // In a text's vocabulary every token may be read and predicted; a window begins with a token of its own.
 void require_vocabulary(const Config& config, const Vocabulary& vocabulary, const std::string& path) {
   const std::string own = config.task() ? config.task()->unit() : "token";
-  if (config.generates() ? vocabulary.unit() != own : vocabulary.unit() == "token")
+  if (config.generates() ? vocabulary.unit().name != own : vocabulary.unit().of_tasks)
     fail(fmt::format("{}: its configuration and its vocabulary disagree on whether it reads a task", path));
   if (config.environment() && vocabulary.to_json() != vocabulary_of(config.environment()->shape()).to_json())
     fail(fmt::format("{}: its vocabulary is not that of its environment, {}", path, config.task_name));

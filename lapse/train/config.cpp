@@ -288,13 +288,13 @@ void require_utf8(const Config& config) {
 
 void require_new_run(const Config& config) {
   require_trainable_here(config);
-  if (!config.data.tokenizer.empty() && config.data.unit != "subword")
+  if (!config.data.tokenizer.empty() && !unit_named(config.data.unit).pieces)
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
   require_utf8(config);
   const std::string what = config.generates() ? fmt::format("data.task = \"{}\"", config.task_name)
                                               : fmt::format("data.unit = \"{}\"", config.data.unit);
-  const bool ranked = !config.generates() && config.data.unit == "word";
+  const bool ranked = !config.generates() && unit_named(config.data.unit).ranked;
   for (const auto& end : end_sections())
     if (const auto option = end.needs_ranks(config.model); !ranked && !option.empty() && config.uses(end.name))
       fail(

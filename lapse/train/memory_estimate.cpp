@@ -43,7 +43,7 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   const double encoded = part * block *
                          (static_cast<double>(m.encoder_layers) * (6 * heads + 4 * width + inner) +
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
-  const bool few = config.task() && config.task()->unit() != "word";
+  const bool few = config.task() && !config.task()->scores_all();
   const double scored = few ? 0 : part * block * outputs;
   return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
 }
