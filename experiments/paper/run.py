@@ -150,6 +150,8 @@ def main():
     for row in ROWS:
         if file_of(row).exists() or not row["model"].startswith(tuple(sys.argv[1:]) or ""):
             continue
+        if not os.environ.get("LAPSE_DATA"):
+            sys.exit("experiments/paper/run.py: LAPSE_DATA is not set; it names the folder of the texts (scripts/data.sh)")
         result = measure(row, os.environ["LAPSE_DATA"])
         file_of(row).write_text(json.dumps(result) + "\n")
         print(table([result]).splitlines()[-1], flush=True)

@@ -31,8 +31,8 @@ size_t edit_distance(const std::string& a, const std::string& b);
 template <class Names>
 std::string did_you_mean(const std::string& name, const Names& candidates) {
   std::string nearest;
-  size_t best = name.size() / 2 + 1;  // further away than this is another word, not a slip
-  constexpr size_t kLeast = 4;        // letters; a shorter name is found in many others
+  size_t best = (name.size() + 1) / 3 + 1;  // as far away as this is another word, not a slip
+  constexpr size_t kLeast = 4;              // letters; a shorter name is found in many others
   for (const std::string& candidate : candidates)
     if (name.size() >= kLeast && candidate.find(name) != std::string::npos)
       return " (did you mean '" + candidate + "'?)";

@@ -54,6 +54,7 @@ TEST(Error, DidYouMeanIsSilentWhereNothingIsNear) {
   const std::vector<std::string> names = {"rate", "warmup", "clip"};
   EXPECT_EQ(did_you_mean("vocabulary", names), "");
   EXPECT_EQ(did_you_mean("", names), "");
+  EXPECT_EQ(did_you_mean("nope", std::vector<std::string>{"copy"}), "");  // half of the letters differ
   EXPECT_EQ(did_you_mean("rate", std::vector<std::string>{}), "");
 }
 
