@@ -1,4 +1,5 @@
-"""Triton's kernels on the CPU, interpreted: imported before anything that imports Triton."""
+"""Triton's kernels on the CPU, interpreted: imported before anything that imports Triton. What is not initialised is NaN, so that
+what no kernel writes shows."""
 
 import os
 import pathlib
@@ -7,7 +8,10 @@ import sys
 os.environ["TRITON_INTERPRET"] = "1"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import torch  # noqa: E402
 import triton.runtime.interpreter as interpreter  # noqa: E402
+
+torch.use_deterministic_algorithms(True, warn_only=True)  # it fills torch.empty
 
 _patch = interpreter._patch_lang_tensor
 

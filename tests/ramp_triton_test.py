@@ -24,7 +24,7 @@ else:
 
 import torch  # noqa: E402
 
-from lapse.ops.attention.cuda import plan, tiles  # noqa: E402
+from lapse.ops.attention.cuda import plan, rows as lines, tiles  # noqa: E402
 from lapse.ops.attention.ramp.cuda import call  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -55,6 +55,8 @@ CASES = {
     "one column of bias": dict(rows=(20,), K=17, bias=1, bias_age=2, logit=True),
     "heads of more than 64": dict(spans="row", rows=(21, 9), K=7, D=72, P=3),
     "every row a sample's": dict(spans="row", rows=(40, 0, 33), K=21, G=1, until=True, logit=True, spare=0),
+    "bias, every row a sample's": dict(spans="row", rows=(60,), K=20, bias=5, bias_age=1, spare=0),
+    "rows before the first sample": dict(spans="row", rows=(33, 20), K=20, until=True, lead=3, spare=0),
 }
 
 if GPU:  # several blocks of queries at every tile, both widths; sums of some thousand
@@ -74,17 +76,18 @@ def tolerance(name, dtype):
 
 def make(name, dtype):
     """Arguments of the case, by name; of float32 where the operator lets another dtype be."""
-    c = dict(H=2, D=16, G=None, P=0, spare=SPARE, spans=None, shift=0.0) | CASES[name]
+    c = dict(H=2, D=16, G=None, P=0, spare=SPARE, spans=None, shift=0.0, lead=0) | CASES[name]
     draw = torch.Generator().manual_seed(sum(map(ord, name)))
     rows, K, H, D = c["rows"], c["K"], c["H"], c["D"]
-    G, B, N = c["G"] or H, len(rows), sum(rows) + c["spare"]
+    G, B, N = c["G"] or H, len(rows), c["lead"] + sum(rows) + c["spare"]
     normal = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)
     uniform = lambda *shape: torch.rand(*shape, generator=draw)
+    zeros = torch.zeros(SPARE, dtype=torch.long)
     starts = torch.tensor([1000 * (b + 1) for b in range(B)])
     times = [starts[b] + K - torch.arange(n, 0, -1) - torch.arange(n, 0, -1) // 7 * (b % 2) for b, n in enumerate(rows)]
     args = dict(q=normal(B, K, H, D), k=normal(N, G, D), v=normal(N, G, D),
-                offsets=torch.tensor((0, *rows)).cumsum(0), start=starts,
-                time=torch.cat([*times, torch.zeros(c["spare"], dtype=torch.long)]), ramp=7.0)  # fmt: skip
+                offsets=torch.tensor((c["lead"], *rows)).cumsum(0), start=starts,
+                time=torch.cat([zeros[: c["lead"]], *times, zeros[: c["spare"]]]), ramp=7.0)  # fmt: skip
     if c["spans"] == "row":  # some long gone, some for ever, the corners of the ramp left out
         args["row_span"] = torch.floor(uniform(N) * 2 * max(rows)) - max(rows) / 4 + 0.37 + c["shift"]
     if c["spans"] == "head":
@@ -166,11 +169,12 @@ def few_queries(args):
 @contextlib.contextmanager
 def uninitialised_is_nan():
     """torch.empty is NaN: what nobody writes shows."""
+    before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.use_deterministic_algorithms(before, warn_only=before)
 
 
 def gradients_of(args, dtype):
@@ -337,6 +341,33 @@ class Kernels(unittest.TestCase):
                 got = call.ramp_attention_backward(*grads, out, stats, **(args | own))
             for name, x, y in zip("k v row_span logit".split(), (*got[1:4], got[6]), (*expected[1:4], expected[6]), strict=True):
                 self.assertTrue(x is y is None or torch.equal(x, y[: len(x)]), name)
+
+    def test_rows_are_packed_by_when_they_expire(self):
+        """Those that last, then by their last query, the latest first; behind them those that nobody sees. Others, and those of a
+        bucket, are in the table's order."""
+        chosen = ("row spans, ragged", "row spans, until", "rows before the first sample", "head spans", "no spans, window")
+        packed_into = set()
+        for args in [make(name, torch.float32) for name in chosen] + [self.many_rows()]:
+            K, spans = args["q"].shape[1], args.get("row_span")
+            inputs = there({n: args.get(n) for n in ("offsets", "start", "time", "until")})
+            of_rows = there({"row_span": spans, "head_span": args.get("head_span")})
+            ages = {n: args[n] for n in ("ramp", "min_age", "max_age") if n in args}
+            seen = plan.plan_rows(*inputs.values(), K, **of_rows, **ages)
+            packed, count = seen.packed.cpu().long(), seen.count.cpu()
+            for b, (begin, end) in enumerate(zip(args["offsets"].tolist(), args["offsets"][1:].tolist())):
+                middle = begin + int(count[b])
+                index = packed[lines.INDEX.value, begin:end]
+                self.assertEqual(sorted(index.tolist()), list(range(begin, end)))
+                first, last, full = (packed[line.value, begin:middle] for line in (lines.FIRST, lines.LAST, lines.FULL))
+                bucket = 1 + (K - 1 - last) * (lines.UNSEEN.value - 1) // K
+                bucket[(first <= 0) & (last == K - 1) & (full >= K - 1)] = 0
+                if spans is None:
+                    bucket.zero_()
+                packed_into |= set(bucket.tolist())
+                places = list(zip(bucket.tolist(), index[: middle - begin].tolist()))
+                self.assertEqual(places, sorted(places))
+                self.assertEqual(index[middle - begin :].tolist(), sorted(index[middle - begin :].tolist()))
+        self.assertGreater(len(packed_into), 10)
 
     def many_rows(self):
         """More rows than a program packs, some of them seen by no query."""

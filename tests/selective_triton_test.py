@@ -36,6 +36,8 @@ CASES = {
     "empty memory": dict(rows=(0, 0), K=5),
     # Blocks of rows that all queries of one block see, of the next some, and that end with a block of queries or one beside it.
     "blocks that end": dict(rows=(160, 97), K=72, ends=(40, 64, 31, 32, 33, 1, 72, 65, 63), mask_self=True),
+    "every row a sample's": dict(rows=(30, 0, 21), K=21, G=1, masking=True, until=True, spare=0),
+    "own keys, rows before the first sample": dict(rows=(30,), K=21, E=5, max_age=9, lead=2, spare=0),
     "own rows at blocks' ends": dict(rows=(111, 79), K=64, H=4, G=2),  # which are seen by all, but masked by all queries but the first
     # Weights of queries beyond the last would be infinite: F is far below 0.
     "F below zero": dict(rows=(61,), K=40, negative=True, relu=False),
@@ -58,16 +60,17 @@ def tolerance(name, dtype):
 
 
 def make(name, dtype):
-    c = dict(H=2, D=16, G=None, P=0, spare=SPARE) | CASES[name]
+    c = dict(H=2, D=16, G=None, P=0, spare=SPARE, lead=0) | CASES[name]
     draw = torch.Generator().manual_seed(sum(map(ord, name)))
     rows, K, H, D = c["rows"], c["K"], c["H"], c["D"]
-    G, B, N = c["G"] or H, len(rows), sum(rows) + c["spare"]
+    G, B, N = c["G"] or H, len(rows), c["lead"] + sum(rows) + c["spare"]
     normal = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)
+    zeros = torch.zeros(SPARE, dtype=torch.long)
     starts = torch.tensor([max(0, n - K) for n in rows])
     times = [starts[b] + K - torch.arange(n, 0, -1) for b, n in enumerate(rows)]
     args = dict(q=normal(B, K, H, D), k=normal(N, G, D), v=normal(N, G, D),
-                offsets=torch.tensor((0, *rows)).cumsum(0), start=starts,
-                time=torch.cat([*times, torch.zeros(c["spare"], dtype=torch.long)]))  # fmt: skip
+                offsets=torch.tensor((c["lead"], *rows)).cumsum(0), start=starts,
+                time=torch.cat([zeros[: c["lead"]], *times, zeros[: c["spare"]]]))  # fmt: skip
     args["first"] = args["time"] == 0
     if c.get("masking"):
         args["masking"] = torch.rand(N, generator=draw)
