@@ -344,22 +344,22 @@ class Kernels(unittest.TestCase):
 
     def test_rows_are_packed_by_when_they_expire(self):
         """Those that last, then by their last query, the latest first; behind them those that nobody sees. Others, and those of a
-        bucket, are in the table's order."""
-        chosen = ("row spans, ragged", "row spans, until", "rows before the first sample", "head spans", "no spans, window")
+        bucket, are in the table's order; with positions all that do not last are one bucket."""
+        chosen = ("row spans, positions", "row spans, ragged", "row spans, until", "rows before the first sample", "head spans", "no spans, window")
         packed_into = set()
         for args in [make(name, torch.float32) for name in chosen] + [self.many_rows()]:
             K, spans = args["q"].shape[1], args.get("row_span")
             inputs = there({n: args.get(n) for n in ("offsets", "start", "time", "until")})
             of_rows = there({"row_span": spans, "head_span": args.get("head_span")})
             ages = {n: args[n] for n in ("ramp", "min_age", "max_age") if n in args}
-            seen = plan.plan_rows(*inputs.values(), K, **of_rows, **ages)
+            seen = plan.plan_rows(*inputs.values(), K, **of_rows, **ages, by_age="position" in args)
             packed, count = seen.packed.cpu().long(), seen.count.cpu()
             for b, (begin, end) in enumerate(zip(args["offsets"].tolist(), args["offsets"][1:].tolist())):
                 middle = begin + int(count[b])
                 index = packed[lines.INDEX.value, begin:end]
                 self.assertEqual(sorted(index.tolist()), list(range(begin, end)))
                 first, last, full = (packed[line.value, begin:middle] for line in (lines.FIRST, lines.LAST, lines.FULL))
-                bucket = 1 + (K - 1 - last) * (lines.UNSEEN.value - 1) // K
+                bucket = 1 + (K - 1 - last) * (lines.UNSEEN.value - 1) // K * ("position" not in args)
                 bucket[(first <= 0) & (last == K - 1) & (full >= K - 1)] = 0
                 if spans is None:
                     bucket.zero_()

@@ -56,7 +56,8 @@ void cut(const std::string& text) {
   const size_t choice = text.size() % 12;
   refused([&] {
     const lapse::Text found = lapse::find_documents(text, kHow[choice % 3], "input");
-    require(lapse::beginning(found, 0.6, kUnits[choice % 4]).size() <= found.bytes.size(), "cut behind its end", text);
+    require(lapse::beginning(found, 0.6, lapse::unit_named(kUnits[choice % 4])).size() <= found.bytes.size(),
+            "cut behind its end", text);
   });
 }
 

@@ -64,6 +64,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
   const int64_t chunks = blocks_of(seen.most, kChunk);
+  const bool by_age = o.position || o.age_bias;  // numbers are read by age
   check_blocks(B, chunks, kBuckets, seen.most);
   seen.offsets = sent(x.offsets, x.time.device());
   Tensor span = o.row_span    ? as_floats(*o.row_span)
@@ -80,7 +81,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   arguments.set("count", seen.count).set("N", N).set("K", K).set("chunks", chunks).set("ramp", o.ramp);
   arguments.set("steps", static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(K))));
   arguments.set("min_age", std::max(o.min_age, -kForEver)).set("max_age", std::min(o.max_age, kForEver));
-  arguments.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span.has_value()});
+  arguments.set("has_until", int64_t{x.until.has_value()}).set("row_spans", int64_t{o.row_span ? by_age ? 1 : 2 : 0});
   arguments.set("span_stride", int64_t{o.row_span.has_value()});
   kernels.find("rows_count").launch({chunks, B}, arguments, x.q);
   kernels.find("rows_pack").launch({chunks, B}, arguments, x.q);

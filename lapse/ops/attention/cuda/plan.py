@@ -42,8 +42,8 @@ class Seen:
         return max(1, triton.cdiv(self.most, size))
 
 
-def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ramp=1.0, min_age=1, max_age=FOREVER):
-    """offsets [B + 1] on the CPU; the rest on one device."""
+def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ramp=1.0, min_age=1, max_age=FOREVER, by_age=False):
+    """offsets [B + 1] on the CPU; the rest on one device. by_age: whether numbers are read by age, as those of positions."""
     device, N, B = time.device, time.numel(), start.numel()
     new = lambda shape, dtype: torch.empty(shape, dtype=dtype, device=device)
     most = int((offsets[1:] - offsets[:-1]).max()) if B else 0
@@ -57,7 +57,8 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
     counts, ramp_sums, count = new((B, rows.BUCKETS.value, chunks), torch.int32), new((B, chunks), torch.float32), new(B, torch.int32)
     packed = new((rows.LINES, max(N, 1)), torch.int32)
     steps = K.bit_length()
-    flags = [int(until is not None), int(row_span is not None), int(row_span is not None)]
+    row_spans = 0 if row_span is None else 1 if by_age else 2
+    flags = [int(until is not None), row_spans, int(row_span is not None)]
     until = time if until is None else until.contiguous()
     limits = [float(ramp), max(min_age, -FOREVER), min(max_age, FOREVER), *flags]
     data = [there, start.contiguous(), time.contiguous(), until, span]
@@ -65,7 +66,7 @@ def plan_rows(offsets, start, time, until, K, row_span=None, head_span=None, ram
     rows.rows_pack[(chunks, B)](*data, counts, packed, count, packed.shape[1], K, steps, chunks, *limits,
                                 CHUNK=rows.CHUNK)  # fmt: skip
     spans = span if head_span is None else head_span.float().contiguous()
-    return Seen(packed, spans, flags[1], int(head_span is not None), there, count, ramp_sums.sum(1), most)
+    return Seen(packed, spans, flags[2], int(head_span is not None), there, count, ramp_sums.sum(1), most)
 
 
 def plan_ranges(seen, size, whole_age=-rows.FAR.value):

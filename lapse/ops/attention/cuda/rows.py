@@ -1,8 +1,9 @@
 """Kernels that find which rows each block of queries reads: the plan of a call, made on the device.
 
 Rows that no query of the block sees are left out first, so that everything after costs what the surviving rows cost. Of
-the others, packed per sample (with row spans: sorted by when they expire; else in their order), each block of ROWS rows
-has a range of queries that see it, and each block of queries a list of the row blocks it reads. Nothing of the size of
+the others, packed per sample (with row spans: those that last first, and without positions sorted by when they expire;
+else in their order), each block of ROWS rows has a range of queries that see it, and each block of queries a list of the
+row blocks it reads. Nothing of the size of
 queries x rows is made but these lists, one number for each pair of blocks. All depends on the inputs alone, and nothing
 is added by atomics.
 """
@@ -66,9 +67,10 @@ def _ranges(rows, valid, begin, time, until, span, K, steps, ramp, min_age, max_
 def _buckets(first, last, whole, seen, K, row_spans):
     """[BUCKETS, rows]: 1 in the bucket of each row. With row spans: first the rows that all queries see with m = 1, then those
     that expire last, and so on. So a block's rows expire at about the same query: until shortly before it is a whole block,
-    which takes the quicker steps, and soon after it nobody reads it."""
+    which takes the quicker steps, and soon after it nobody reads it. With row_spans 1 all of these others are in one bucket:
+    where numbers are read by age, neighbours are to be of similar ages."""
     lasting = (first <= 0) & (last >= K - 1) & (whole >= K - 1)
-    bucket = tl.where(lasting, 0, 1 + (K - 1 - last) * (UNSEEN - 1) // K)
+    bucket = tl.where(lasting, 0, 1 + (K - 1 - last) * (UNSEEN - 1) // K * (row_spans - 1))
     bucket = tl.where(row_spans != 0, bucket, 0)
     bucket = tl.where(seen, bucket, UNSEEN)
     return (bucket.to(tl.int32)[None, :] == tl.arange(0, BUCKETS)[:, None]).to(tl.int32)

@@ -54,8 +54,8 @@ class Call:
         self.kind = "dropout" if o.dropout > 0 else "" if o.position is None else "positions"
         if o.logit is not None or o.age_bias is not None:
             self.kind = "extras"
-        self.seen = plan_rows(offsets, start, time, o.until, self.K, o.row_span, o.head_span, o.ramp, o.min_age,
-        o.max_age)
+        self.seen = plan_rows(offsets, start, time, o.until, self.K, o.row_span, o.head_span, o.ramp, o.min_age, o.max_age,
+                              by_age=o.position is not None or o.age_bias is not None)  # fmt: skip
         self.P = 0 if o.position is None else o.position.shape[0]
         self.A = 0 if o.age_bias is None else o.age_bias.shape[1]
         self.by_age = self.q
