@@ -70,7 +70,7 @@ def timed(function, repeat=7):
         run, captured = replayed(function, calls), True
     except Exception:  # what is inside synchronises, or allocates in a way that a graph cannot hold
         torch.cuda.synchronize()
-        run, captured = function, False
+        run, captured, calls = function, False, 1
     run()
     return statistics.median(between_events(run) for _ in range(repeat)) / calls, captured
 

@@ -64,7 +64,7 @@ SeenRows plan_rows(const AttentionInputs& x, const CoreOptions& o) {
   const auto* offsets = x.offsets.const_data_ptr<int64_t>();
   for (int64_t b = 0; b < B; ++b) seen.most = std::max(seen.most, offsets[b + 1] - offsets[b]);
   const int64_t chunks = blocks_of(seen.most, kChunk);
-  const bool by_age = o.position || o.age_bias;  // numbers are read by age
+  const bool by_age = o.position || o.age_bias;  // what row_spans = 1 and 2 mean: _buckets of rows.py
   check_blocks(B, chunks, kBuckets, seen.most);
   seen.offsets = sent(x.offsets, x.time.device());
   Tensor span = o.row_span    ? as_floats(*o.row_span)

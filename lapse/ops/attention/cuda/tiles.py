@@ -72,7 +72,7 @@ _SELECTIVE = (Tile(64, 32, 8, 2), Tile(64, 32, 8, 2), _single(16, 16, 4, 2), _si
 
 
 # The same in half precision for sm_90, by the clock of an H100: bench/gpu.py --tune, and by hand those of decode at 64
-# features. Not yet timed: extras of the others, and decode at 128 features.
+# features; ramp_backward_queries and ramp_decode.1 at 64 features by that of an H200. Not yet timed: extras of the others, and decode at 128 features.
 _HOPPER = {
     "ramp_forward": {
         "": (Tile(128, 64, 4, 3), Tile(128, 128, 8, 3)),
