@@ -47,12 +47,13 @@ Json Play::act(Agent& agent) const {
 }
 
 std::function<std::string()> Play::step() {
-  Json event = {{"t", time_++}, {"ms", now_ms()}, {"acts", Json::array()}};
+  Json event = {{"t", time_}, {"ms", now_ms()}, {"acts", Json::array()}};
   std::vector<std::vector<LayerChange>> lanes;
   for (auto& agent : agents_) {
     event["acts"].push_back(act(*agent));
     lanes.push_back(agent->stream.take_changes());
   }
+  ++time_;
   return [event = std::move(event), lanes = std::move(lanes)] { return with_lanes(event.dump(), lanes); };
 }
 

@@ -80,11 +80,6 @@ void Session::pause() {
 }
 
 void Session::fail_with(const std::string& message) {
-  if (const int64_t now = subject_->time(); now < quiet_until_) {  // an undo that fails ends where it is
-    quiet_until_ = now;
-    subject_->forget_after(now);
-    outbox->put("undo", {{"t", now}});
-  }
   pause();
   outbox->put("failed", {{"message", message}});  // after the state, with which a page takes back what it said before
 }
@@ -142,9 +137,25 @@ Session::Clock::time_point Session::due() const {
   return playing_ && speed_ > 0 ? next_ : Clock::time_point::min();
 }
 
+// After a step that failed: one lane may have taken it and another not. The newest state is whole, and the steps since
+// then are taken again; if they fail too, the subject stays in that state, and what it was given waits to be read.
+void Session::mend(bool quiet) {
+  const int64_t seen = time();
+  const auto& whole = snapshots_.before(subject_->time());
+  subject_->restore(*whole.state);
+  quiet_until_ = quiet ? whole.time : seen;
+  if (quiet) outbox->put("undo", {{"t", whole.time}});
+}
+
 void Session::take(bool quiet) {
   const auto begin = Clock::now();
-  auto event = subject_->step();
+  std::function<std::string()> event;
+  try {
+    event = subject_->step();
+  } catch (...) {
+    mend(quiet);
+    throw;
+  }
   if (!quiet) {
     if (!named_) outbox->put("names", subject_->describe());
     named_ = true;

@@ -61,7 +61,7 @@ class Session {
   void read();
   /// Back to when `time` steps had been taken. Error if that was too long ago, or lies ahead.
   void undo(int64_t time);
-  /// Error while an undo takes steps again.
+  /// Error while steps are taken again.
   void require_settled() const;
   /// Another subject from now on; what it was given is taken at once.
   void replace(std::unique_ptr<Subject> subject);
@@ -82,6 +82,7 @@ class Session {
 
  private:
   void take(bool quiet);
+  void mend(bool quiet);
   void announce();
 
   std::unique_ptr<Subject> subject_;
@@ -90,7 +91,7 @@ class Session {
   bool reading_ = false;  // what was given, and then stops
   int64_t left_ = 0;      // steps of its own; -1: without end
   double speed_ = 0;
-  int64_t quiet_until_ = 0;  // steps up to this time were seen before: an undo takes them again
+  int64_t quiet_until_ = 0;  // steps up to this time were seen before: an undo, or a failure, takes them again
   bool named_ = false;       // the names of what methods tell have been said
   Clock::time_point next_ = Clock::now();
 };

@@ -20,8 +20,8 @@ class Chain : public Subject {
   int64_t time() const override { return time_; }
   bool given() const override { return time_ < given_; }
   std::function<std::string()> step() override {
-    if (time_ == fails_at) fail("memory is short");
     value = mix64(value + 1);
+    if (time_ == fails_at) fail("memory is short");  // half a step is done
     ++steps;
     return [t = time_++] { return Json{{"t", t}}.dump(); };
   }
@@ -75,23 +75,49 @@ struct Watched {
   std::string said;
 };
 
-TEST(Session, AnUndoThatFailsEndsWhereItIs) {
+// A step that fails may have been taken by one lane and not by another.
+TEST(Session, AStepThatFailsLeavesNoTrace) {
+  for (const bool by_hand : {false, true}) {
+    Watched w;
+    w.chain->give(150);
+    w.session->read();
+    w.chain->fails_at = 100;
+    EXPECT_THROW(
+        for (;;) {
+          if (by_hand && w.chain->time() == 100) w.session->step();
+          w.session->turn();
+        },
+        Error);
+    if (!by_hand) w.session->fail_with("memory is short");  // as the engine does
+    EXPECT_EQ(w.session->time(), 100);
+    w.chain->fails_at = -1;
+    w.run();
+    EXPECT_EQ(w.chain->time(), 100) << "steps that were taken are taken again, and no more";
+    EXPECT_EQ(w.chain->value, value_at(100));
+    w.session->read();
+    w.run();
+    EXPECT_EQ(w.chain->time(), 150);
+    EXPECT_EQ(w.chain->value, value_at(150));
+  }
+}
+
+TEST(Session, WhatFailsAgainEndsInAWholeState) {
   Watched w;
   w.run_for(3000);
   w.session->undo(2999);
-  const int64_t now = w.chain->time();
-  ASSERT_LT(now, 2999);
-  w.chain->fails_at = now + 1;
+  const int64_t whole = w.chain->time();
+  ASSERT_LT(whole, 2999);
+  w.chain->fails_at = whole + 1;
   w.session->turn();
   EXPECT_THROW(w.session->turn(), Error);
   w.session->fail_with("memory is short");  // as the engine does
   EXPECT_EQ(w.session->due(), Session::Clock::time_point::max());
-  EXPECT_EQ(w.chain->time(), now + 1);
+  EXPECT_EQ(w.chain->time(), whole);
   w.chain->fails_at = -1;
-  w.session->undo(now);
   w.session->play(5, 0);
   w.run();
-  EXPECT_EQ(w.chain->value, value_at(w.chain->time()));
+  EXPECT_EQ(w.chain->time(), whole + 5);
+  EXPECT_EQ(w.chain->value, value_at(whole + 5));
   EXPECT_NE(w.said.find("memory is short"), std::string::npos);
 }
 
