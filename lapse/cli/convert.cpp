@@ -6,7 +6,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/interop/t5.h"
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/run_folder.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {

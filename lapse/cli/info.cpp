@@ -9,9 +9,9 @@
 #include "lapse/core/json.h"
 #include "lapse/core/progress.h"
 #include "lapse/ops/aten.h"
-#include "lapse/train/checkpoint_files.h"
 #include "lapse/train/history.h"
 #include "lapse/train/metrics.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {

@@ -18,6 +18,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/train/run_folder.h"
 
 extern char** environ;
 
@@ -131,7 +132,7 @@ std::string last_line(std::string text) {
 /// The metrics of a run, of which there is at least a line.
 fs::path metrics_of(const std::string& run) {
   if (!is_there(run)) fail(run + ": no such run");
-  const fs::path path = fs::path(run) / "metrics.jsonl";
+  const fs::path path = metrics_path(run);
   if (!is_folder(run) || !is_there(path)) fail(run + ": not a run's folder; there is no metrics.jsonl in it");
   if (read_file(path).find('\n') == std::string::npos) fail(path.string() + ": has no line yet; let the run go on");
   return path;

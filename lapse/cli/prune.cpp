@@ -16,6 +16,7 @@
 #include "lapse/forgetting/registry.h"
 #include "lapse/read/prune.h"
 #include "lapse/train/evaluate.h"
+#include "lapse/train/run_folder.h"
 #include "lapse/train/run_lock.h"
 
 namespace lapse {
@@ -99,7 +100,7 @@ double loss_of(const Arguments& arguments, const Part& part, const Reader& ours)
 
 /// Where the rounds of the search are kept.
 fs::path rounds_of(const Arguments& arguments, const fs::path& out) {
-  return arguments.out.empty() ? out.parent_path() / "prune.json" : fs::path(out).replace_extension(".json");
+  return arguments.out.empty() ? prune_rounds_path(out.parent_path()) : fs::path(out).replace_extension(".json");
 }
 
 /// The search itself, each round saved.
@@ -169,8 +170,8 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
   if (verb.count("--out") == 0) return;
   auto read = files_of_runs({arguments.reading.run, arguments.standard});
   std::erase_if(read, [&](const std::string& file) {  // but what this verb itself writes
-    const fs::path name = fs::path(file).filename();
-    return file != arguments.reading.run && (name == "prune.json" || name == "pruned.safetensors");
+    const fs::path folder = run_folder(file);
+    return file != arguments.reading.run && (file == prune_rounds_path(folder) || file == pruned_path(folder));
   });
   read.push_back(arguments.data);
   for (const fs::path& each : {out, rounds_of(arguments, out)}) check_apart(each, "--out", read, data);
@@ -272,7 +273,7 @@ int run(const Command& verb, const Arguments& arguments) {
   const Part other(arguments, reader, arguments.measure, 0);
   other.open(reader);  // an error now rather than after the search
   const fs::path folder = run_folder(arguments.reading.run);
-  const fs::path out = arguments.out.empty() ? folder / "pruned.safetensors" : fs::path(arguments.out);
+  const fs::path out = arguments.out.empty() ? pruned_path(folder) : fs::path(arguments.out);
   check_written(verb, arguments, out, reader.config().data);
   std::error_code ignored;
   std::optional<RunLock> lock;  // a run that cannot be written to may be read

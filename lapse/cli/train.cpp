@@ -7,6 +7,7 @@
 #include "lapse/core/process.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/train/resume.h"
+#include "lapse/train/run_folder.h"
 #include "lapse/train/trainer.h"
 
 namespace lapse {
@@ -87,7 +88,7 @@ int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}});
   if (is_folder(arguments.config))
     fail(fmt::format("'{}' is a folder; name a TOML file (that of a run is {})", arguments.config,
-                     (fs::path(arguments.config) / "config.toml").string()));
+                     config_path(arguments.config).string()));
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);

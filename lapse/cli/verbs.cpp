@@ -16,7 +16,7 @@
 #include "lapse/core/progress.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/tasks/registry.h"
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {
@@ -121,10 +121,11 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
   for (const auto& run : runs) {
     if (run.empty()) continue;
     const fs::path folder = run_folder(run);
-    for (const fs::path& file : {fs::path(run), folder / "config.toml", folder / "metrics.jsonl", folder / "prune.json",
-                                 folder / "pruned.safetensors"})
+    auto all = files_beside_checkpoints(folder);
+    all.emplace_back(run);
+    for (const auto& file : all)
       if (is_file(file)) files.push_back(file.string());
-    for (const auto& entry : fs::directory_iterator(folder / "checkpoints", ignored)) files.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(checkpoints_folder(folder), ignored)) files.push_back(entry.path());
   }
   return files;
 }

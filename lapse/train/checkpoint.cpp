@@ -14,6 +14,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/train/ends.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {
@@ -318,7 +319,7 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
   writer.add("optimiser.steps", at::full({1}, optimiser.steps(), at::kLong));
   for (const auto& [name, tensor] : memory) writer.add(name, tensor);
   for (const auto& [name, tensor] : feed) writer.add("feed." + name, tensor);
-  make_folder(run / "checkpoints");
+  make_folder(checkpoints_folder(run));
   const fs::path path = checkpoint_path(run, update);
   write_safetensors(path, writer.entries(),
                     {{"lapse.format", kFormat},

@@ -16,9 +16,9 @@
 #include "lapse/core/safetensors.h"
 #include "lapse/data/vocabulary.h"
 #include "lapse/model/transformer.h"
-#include "lapse/train/checkpoint_files.h"
 #include "lapse/train/config.h"
 #include "lapse/train/optimiser.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 

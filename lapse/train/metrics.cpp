@@ -7,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/ops/aten.h"
+#include "lapse/train/run_folder.h"
 #include "lapse/train/told.h"
 
 namespace lapse {
@@ -30,7 +31,7 @@ bool is_kept(const std::string& line, int64_t update, Repeated repeated) {
 /// checkpoint.
 fs::path cut(const fs::path& run, int64_t update, Repeated repeated) {
   make_folder(run);
-  const fs::path path = run / "metrics.jsonl";
+  const fs::path path = metrics_path(run);
   std::string kept;
   if (is_there(path) && !is_file(path)) fail(path.string() + ": not a file; the metrics of the run are written there");
   if (update > 0 && is_there(path)) {
@@ -64,7 +65,7 @@ void Metrics::record(int64_t update, const std::string& split, const Json& value
 }
 
 Json newest_of_training(const fs::path& run, int64_t update) {
-  const fs::path path = run / "metrics.jsonl";
+  const fs::path path = metrics_path(run);
   Json newest;
   if (!is_file(path)) return newest;
   std::istringstream lines(read_file(path));

@@ -6,6 +6,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {
@@ -33,7 +34,7 @@ void require_own_settings(const fs::path& file) {
 }  // namespace
 
 void write_settings(const fs::path& run, const Config& config) {
-  const fs::path file = run / "config.toml";
+  const fs::path file = config_path(run);
   const std::string settings = config.to_toml();
   if (!is_there(file) || settings_in(file) != settings) write_file(file, settings);
 }
@@ -58,8 +59,8 @@ void require_same_run(const Checkpoint& checkpoint, const Config& config) {
 }
 
 void require_no_history(const fs::path& run) {
-  require_own_settings(run / "config.toml");
-  const fs::path metrics = run / "metrics.jsonl";
+  require_own_settings(config_path(run));
+  const fs::path metrics = metrics_path(run);
   std::error_code none;
   const auto size = fs::file_size(metrics, none);
   if (none || size == 0) return;

@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <set>
 #include <system_error>
 
 #include "lapse/core/error.h"
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {
@@ -47,8 +47,10 @@ std::string holder(int descriptor) {
 
 /// Of what lapse itself writes into a run; others may have files there too.
 bool is_leftover(const fs::path& path) {
-  static const std::set<std::string> own = {"metrics.jsonl", "config.toml", "prune.json", "pruned.safetensors"};
-  return path.extension() == ".partial" && (update_of(path.stem()) >= 0 || own.count(path.stem().string()) > 0);
+  if (path.extension() != ".partial") return false;
+  const fs::path whole = path.parent_path() / path.stem();
+  const auto own = files_beside_checkpoints(path.parent_path());
+  return update_of(whole) >= 0 || std::ranges::find(own, whole) != own.end();
 }
 
 }  // namespace
@@ -102,7 +104,7 @@ void RunLock::take() {
 }
 
 void RunLock::sweep() const {
-  for (const fs::path& folder : {folder_, folder_ / "checkpoints"}) {
+  for (const fs::path& folder : {folder_, checkpoints_folder(folder_)}) {
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
       if (is_leftover(entry->path())) ::unlink(entry->path().c_str());

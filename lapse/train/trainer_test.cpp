@@ -12,7 +12,7 @@
 #include "lapse/core/testing.h"
 #include "lapse/ops/aten.h"
 #include "lapse/train/checkpoint.h"
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/run_folder.h"
 
 namespace lapse {
 namespace {

@@ -1,4 +1,4 @@
-// The folder of a run: which checkpoints are in it.
+// The folder of a run: what lies in it, and where.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,16 @@ namespace lapse {
 
 /// The folder of a run, absolute, of itself or of a checkpoint in it.
 fs::path run_folder(const fs::path& run_or_file);
+
+/// What lies in a run's folder, beside the lock and TensorBoard's files.
+fs::path checkpoints_folder(const fs::path& run);
+fs::path config_path(const fs::path& run);
+fs::path metrics_path(const fs::path& run);
+/// The rounds of a search for budgets, and the checkpoint with those that it found (`lapse prune`).
+fs::path prune_rounds_path(const fs::path& run);
+fs::path pruned_path(const fs::path& run);
+/// All of these files, but the checkpoints.
+std::vector<fs::path> files_beside_checkpoints(const fs::path& run);
 
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);

@@ -1,4 +1,4 @@
-#include "lapse/train/checkpoint_files.h"
+#include "lapse/train/run_folder.h"
 
 #include <fmt/format.h>
 
@@ -15,11 +15,21 @@ fs::path run_folder(const fs::path& run_or_file) {
   const fs::path path = fs::absolute(run_or_file).lexically_normal();
   if (is_folder(path)) return path.has_filename() ? path : path.parent_path();
   const fs::path folder = path.parent_path();
-  return folder.filename() == "checkpoints" ? folder.parent_path() : folder;
+  return folder == checkpoints_folder(folder.parent_path()) ? folder.parent_path() : folder;
+}
+
+fs::path checkpoints_folder(const fs::path& run) { return run / "checkpoints"; }
+fs::path config_path(const fs::path& run) { return run / "config.toml"; }
+fs::path metrics_path(const fs::path& run) { return run / "metrics.jsonl"; }
+fs::path prune_rounds_path(const fs::path& run) { return run / "prune.json"; }
+fs::path pruned_path(const fs::path& run) { return run / "pruned.safetensors"; }
+
+std::vector<fs::path> files_beside_checkpoints(const fs::path& run) {
+  return {config_path(run), metrics_path(run), prune_rounds_path(run), pruned_path(run)};
 }
 
 fs::path checkpoint_path(const fs::path& run, int64_t update) {
-  return run / "checkpoints" / fmt::format("update-{:08}.safetensors", update);
+  return checkpoints_folder(run) / fmt::format("update-{:08}.safetensors", update);
 }
 
 int64_t update_of(const fs::path& path) {
@@ -33,7 +43,7 @@ int64_t update_of(const fs::path& path) {
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& run) {
-  const fs::path folder = run / "checkpoints";
+  const fs::path folder = checkpoints_folder(run);
   std::error_code error;
   if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
   std::vector<fs::path> files;
