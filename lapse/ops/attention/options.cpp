@@ -60,8 +60,8 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
                 o.age_bias->sym_sizes());
     check_floating(op, "age_bias", o.age_bias, {H, o.age_bias->sym_size(1)});
   }
-  constexpr int64_t kFar = int64_t{1} << 30;
-  TORCH_CHECK(o.bias_age >= -kFar && o.bias_age <= kFar, op, ": bias_age must lie within -2^30 ... 2^30, got ",
+  constexpr int64_t kFar = int64_t{1} << 29;
+  TORCH_CHECK(o.bias_age >= -kFar && o.bias_age <= kFar, op, ": bias_age must lie within -2^29 ... 2^29, got ",
               o.bias_age);
   // So that what the kernels hide, a logit of -1e30 before it is scaled, stays far below what they show.
   TORCH_CHECK(!o.scale || (*o.scale >= 1e-20 && *o.scale <= 1e20), op,

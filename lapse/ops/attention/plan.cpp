@@ -30,12 +30,11 @@ PlannedRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* ti
   rows.reserve(end - begin + kTileRows);
   const auto ramp = static_cast<float>(o.ramp);
   for (int64_t i = begin; i < end; ++i) {
+    if (span != nullptr && std::isnan(span[i])) continue;  // seen by nobody, whatever `until` says
     const int64_t age = start - time[i];
     const int64_t first = std::max(o.min_age, -kForEver) - age;
     int64_t last = std::min(o.max_age, kForEver) - age, full = kFar;
-    if (span != nullptr)
-      full = std::isnan(span[i]) ? -kFar
-                                 : static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
+    if (span != nullptr) full = static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
     last = std::min(last, K - 1);
     const int64_t ends = until != nullptr ? until[i] : span != nullptr ? ramp_until(time[i], span[i], ramp) : kNoLimit;
     if (ends <= start + last) last = std::max(ends, start) - 1 - start;

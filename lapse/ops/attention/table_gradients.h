@@ -40,7 +40,7 @@ class TableGradients {
   /// and to the table. right, left: room for 64 x queries each.
   void add_positions(const TiledWork<T>& work, float* by_age, const T* q_right, float* dq, float* table, T* right,
                      T* left) const {
-    const int64_t lanes = call_.queries, w = call_.width;
+    const int64_t lanes = work.lanes(), w = call_.width;
     unskew(by_age, static_cast<int>(work.lines()), static_cast<int>(lanes));
     const int64_t blocks = (work.lines() - 2 * lanes) / kTileRows;
     for (int64_t b = 0; b < blocks; ++b) {

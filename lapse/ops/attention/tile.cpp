@@ -65,11 +65,12 @@ HWY_INLINE V Score(const ScoreTile& tile, const float* score, int i, int t) {
   return s;
 }
 
-/// p = a / (Z + 1e-8) from the saved statistic. It is below 2^27; where scores are so large that the statistic's
-/// rounding says otherwise, it must stay finite.
-HWY_INLINE V Weight(V score, V scale, V lse2) {
-  const V exponent = hn::MulSub(score, scale, lse2);
-  return Exp2(hn::IfThenElse(hn::Gt(exponent, hn::Set(d, 27.f)), hn::Set(d, 27.f), exponent));
+/// p = a / (Z + 1e-8) from the saved statistic. It is below 2^27, and at most 1 without spans; where scores are so
+/// large that the statistic's rounding says otherwise, it must stay near that.
+HWY_INLINE V Weight(const ScoreTile& tile, V score, V lse2) {
+  const V exponent = hn::MulSub(score, hn::Set(d, tile.scale), lse2),
+          most = hn::Set(d, tile.span == nullptr ? 1.f : 27.f);
+  return Exp2(hn::IfThenElse(hn::Gt(exponent, most), most, exponent));
 }
 
 /// Completes the scores of one vector of queries; their largest.
@@ -135,13 +136,12 @@ void Forward(const ScoreTile& given, float* score, RunningSoftmax& running, floa
 template <bool kMasked>
 HWY_INLINE void Gradients(const ScoreTile& tile, const float* lse2, const float* dot, float* score, float* grad,
                           const TileGradients& sums) {
-  const V scale = hn::Set(d, tile.scale);
   for (int t = 0; t < tile.queries; t += kN) {
     const Queries queries(tile, t);
     const V lse = hn::Load(d, lse2 + t), c = hn::Load(d, dot + t);
     for (int i = 0; i < tile.rows; ++i) {
       const int at = i * tile.queries + t;
-      V p = Weight(Score(tile, score, i, t), scale, lse);
+      V p = Weight(tile, Score(tile, score, i, t), lse);
       V b = hn::Load(d, grad + at), applied = p;
       if (tile.dropout != nullptr) b = hn::Mul(b, hn::Load(d, tile.dropout + at));
       b = hn::Sub(b, c);
@@ -186,7 +186,7 @@ void Received(const ScoreTile& tile, const float* lse2, float* score, float* rec
     const Queries queries(tile, t);
     const V lse = hn::Load(d, lse2 + t);
     for (int i = 0; i < tile.rows; ++i) {
-      V p = Weight(Score(tile, score, i, t), hn::Set(d, tile.scale), lse);
+      V p = Weight(tile, Score(tile, score, i, t), lse);
       const Cell cell(tile, queries, i);
       p = hn::IfThenElseZero(cell.visible, hn::Mul(p, cell.m));
       received[i] += hn::GetLane(hn::SumOfLanes(d, p));

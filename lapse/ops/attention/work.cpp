@@ -33,7 +33,7 @@ TiledCall<T>::TiledCall(const AttentionInputs& x, const CoreOptions& o)
   P = o.position ? o.position->size(0) : 0;
   ages = rounded_up(P, kTileRows);
   if (P > 0) {
-    position_tensor = at::constant_pad_nd(o.position->to(type), {0, width - D, 0, ages - P});
+    position_tensor = at::constant_pad_nd(o.position->to(type), {0, width - D, 0, ages - P}).contiguous();
     position_t_tensor = position_tensor.t().contiguous();
     position = position_tensor.const_data_ptr<T>();
     position_t = position_t_tensor.const_data_ptr<T>();

@@ -28,7 +28,7 @@ struct TiledCall {
   int64_t P, ages;  ///< embeddings of ages 1 ... P; rounded up to a multiple of 64
   int64_t A = 0;    ///< columns of age_bias
   int64_t width;    ///< D rounded up to a multiple of 16
-  int queries;      ///< columns of a tile
+  int queries;      ///< of a block, but of the last one
   float unit;       ///< 1 / scale: a score is a logit times this
   const int64_t* offsets;
   const T *q, *k, *v;
@@ -49,6 +49,8 @@ struct TiledCall {
     return static_cast<int32_t>(std::clamp<int64_t>(age - options.bias_age, -kTileQueries, A) + kTileQueries);
   }
   int64_t query_blocks() const { return (K + queries - 1) / queries; }
+  /// Columns of block j's tiles: a multiple of 16, so that a last block of few queries has few.
+  int lanes(int64_t j) const { return static_cast<int>(std::min<int64_t>(queries, (K - j * queries + 15) / 16 * 16)); }
   /// The first element of q, out, ... [B, K, H, D] of one head's query.
   int64_t query_at(int64_t b, int64_t t, int64_t h) const { return ((b * K + t) * H + h) * D; }
 };
@@ -103,19 +105,21 @@ class TiledWork {
   const int64_t* rows_of(int64_t i) const { return rows_.index.data() + task_.begin + i * kTileRows; }
   const T* k(int64_t i) const { return k_ + i * kTileRows * call_.width; }
   const T* q() const { return q_; }
+  int lanes() const { return lanes_; }  ///< columns of the current tiles
   int64_t valid() const { return valid_; }
 
-  /// Makes queries first ... first + valid() - 1 of the block the columns of the next tiles.
-  void begin_queries(int64_t first) {
-    first_ = first;
-    valid_ = std::min<int64_t>(call_.queries, call_.K - first);
-    const T* from = call_.q + call_.query_at(task_.sample, first, head_);
-    pack<T>(from, call_.H * call_.D, nullptr, valid_, call_.D, q_, call_.queries, call_.width);
-    transposed_right(q_, call_.queries, call_.width, qt_);
+  /// Makes the queries of block j the columns of the next tiles.
+  void begin_queries(int64_t j) {
+    first_ = j * call_.queries;
+    lanes_ = call_.lanes(j);
+    valid_ = std::min<int64_t>(lanes_, call_.K - first_);
+    const T* from = call_.q + call_.query_at(task_.sample, first_, head_);
+    pack<T>(from, call_.H * call_.D, nullptr, valid_, call_.D, q_, lanes_, call_.width);
+    transposed_right(q_, lanes_, call_.width, qt_);
     lines_ = 0;
     if (call_.position != nullptr) multiply_ages();
     if (bias_at_ == nullptr) return;
-    for (int64_t i = 0; i < tiles_ * kTileRows; ++i) bias_at_[i] = call_.bias_at(rows_.age[task_.begin + i] + first);
+    for (int64_t i = 0; i < tiles_ * kTileRows; ++i) bias_at_[i] = call_.bias_at(rows_.age[task_.begin + i] + first_);
   }
 
   /// Row tile i before the current queries; false if none of them sees any of its rows.
@@ -123,16 +127,16 @@ class TiledWork {
     const int64_t at = task_.begin + i * kTileRows, end = first_ + valid_ - 1;
     const Bounds& bounds = bounds_[i];
     if (bounds.soonest > end || bounds.longest < first_) return false;
-    const int64_t whole = first_ + call_.queries - 1;  // masks columns beyond `end` too: sums run over all columns
+    const int64_t whole = first_ + lanes_ - 1;  // masks columns beyond `end` too: sums run over all columns
     tile = {.rows = static_cast<int>(height(i)),
-            .queries = call_.queries,
+            .queries = lanes_,
             .first_query = static_cast<int>(first_),
             .age = rows_.age.data() + at,
             .first = rows_.first.data() + at,
             .last = rows_.last.data() + at,
             .ramp = static_cast<float>(call_.options.ramp),
             .scale = scale2()};
-    tile.masked = bounds.latest > first_ || bounds.shortest < whole || valid_ < call_.queries;
+    tile.masked = bounds.latest > first_ || bounds.shortest < whole || valid_ < lanes_;
     if (call_.spans()) {
       tile.masked = tile.masked || bounds.full < whole;
       tile.span = head_spans_ != nullptr ? head_spans_ + i * kTileRows : rows_.span.data() + at;
@@ -147,10 +151,10 @@ class TiledWork {
 
   /// q . k of row tile i.
   void scores(int64_t i, float* score) const {
-    multiply(height(i), call_.queries, call_.width, k(i), call_.width, qt_, score, false);
+    multiply(height(i), lanes_, call_.width, k(i), call_.width, qt_, score, false);
   }
 
-  // Ages that the current queries and rows have: lines of by_age, `queries` of zeros before and after.
+  // Ages that the current queries and rows have: lines of by_age, lanes() of zeros before and after.
   int64_t lines() const { return lines_; }
   int64_t first_age_block() const { return age_block_; }
   int64_t most_lines() const { return 2 * call_.queries + ages_needed(); }
@@ -176,7 +180,7 @@ class TiledWork {
   /// Whether some row of the tile may have an age in 1 ... P at one of the current queries; by the extremes alone, so
   /// that there may be none.
   bool has_ages(const Bounds& tile) const {
-    return tile.youngest + first_ <= call_.P && tile.oldest + first_ >= 2 - call_.queries;
+    return tile.youngest + first_ <= call_.P && tile.oldest + first_ >= 2 - lanes_;
   }
 
   void set_logits() {
@@ -200,7 +204,7 @@ class TiledWork {
 
   /// q . p_a for the ages that occur, skewed so that the ages of one row are one line.
   void multiply_ages() {
-    const int64_t n = call_.queries;
+    const int64_t n = lanes_;
     // Ages at column 0; later columns are older. Rows without any age in 1 ... P take no part: beside rows of today a
     // tile may have one that is far older.
     int64_t youngest = call_.P + 1, oldest = 0;
@@ -240,13 +244,14 @@ class TiledWork {
   void draw(int64_t at) {
     const auto& c = call_;
     const uint64_t query = (task_.sample * c.H + head_) * c.K + first_;
-    draw_dropout(c.options.dropout, c.seed, query, c.queries, rows_.index.data() + at, kTileRows, dropout_);
+    draw_dropout(c.options.dropout, c.seed, query, lanes_, rows_.index.data() + at, kTileRows, dropout_);
   }
 
   const TiledCall<T>& call_;
   const RowTask task_;
   const PlannedRows& rows_;
   int64_t head_ = -1;
+  int lanes_ = 0;
   int64_t tiles_ = 0, first_ = 0, valid_ = 0;
   int64_t lines_ = 0, age_block_ = 0;
   const T* k_;
@@ -265,7 +270,7 @@ bool computes_bfloat16(const AttentionInputs& inputs);
 template <class T>
 void softmax_base(const TiledCall<T>& call, int64_t sample, int64_t head, const float* stats, int64_t each, int64_t j,
                   float* lse2) {
-  for (int64_t t = 0; t < call.queries; ++t) {
+  for (int64_t t = 0; t < call.lanes(j); ++t) {
     const int64_t query = j * call.queries + t;
     lse2[t] = 1e30f;
     if (query >= call.K) continue;

@@ -100,10 +100,10 @@ class Backward {
     alignas(64) float lse2[kTileQueries], dot[kTileQueries];
     for (float* x : {m.span, m.on_ramp, m.logit}) std::fill_n(x, task.end - task.begin, 0.f);
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
-      work.begin_queries(j * call_.queries);
+      work.begin_queries(j);
       begin_queries(task, work, m, j, lse2, dot);
       for (int64_t i = 0; i < work.tiles(); ++i) rows(work, m, i, lse2, dot, tables.bias);
-      if (!m.any) std::fill_n(m.dq, call_.width * call_.queries, 0.f);
+      if (!m.any) std::fill_n(m.dq, call_.width * work.lanes(), 0.f);
       if (work.lines() > 0)
         tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.line_right, m.line);
       finish_queries(number, work.head(), m, j);
@@ -113,8 +113,8 @@ class Backward {
   /// The operands that belong to a block of queries, and c_t = dout_t . out_t, less the gradient of the log-sum-exp.
   void begin_queries(const RowTask& task, const TiledWork<T>& work, Buffers& m, int64_t j, float* lse2,
                      float* dots) const {
-    const int64_t lanes = call_.queries, w = call_.width;
-    const int64_t at = call_.query_at(task.sample, j * lanes, work.head()), stride = call_.H * call_.D;
+    const int64_t lanes = work.lanes(), w = call_.width;
+    const int64_t at = call_.query_at(task.sample, j * call_.queries, work.head()), stride = call_.H * call_.D;
     const T* grad = grad_out_.const_data_ptr<T>() + at;
     const T* out = out_.const_data_ptr<T>() + at;
     pack<T>(grad, stride, nullptr, work.valid(), call_.D, m.grad, lanes, w);
@@ -134,7 +134,7 @@ class Backward {
   void rows(TiledWork<T>& work, Buffers& m, int64_t i, const float* lse2, const float* dot, float* bias) const {
     ScoreTile tile;
     if (!work.tile(i, tile)) return;
-    const int64_t lanes = call_.queries, w = call_.width, at = i * kTileRows;
+    const int64_t lanes = work.lanes(), w = call_.width, at = i * kTileRows;
     work.scores(i, m.score);
     multiply(tile.rows, lanes, w, m.v + at * w, w, m.grad_t, m.ds, false);
     TileGradients sums{m.span + at, m.on_ramp + at, call_.logit != nullptr ? m.logit + at : nullptr};
@@ -158,7 +158,7 @@ class Backward {
 
   void finish_queries(int64_t number, int64_t h, const Buffers& m, int64_t j) {
     const RowTask& task = call_.plan.tasks[number];
-    const int64_t lanes = call_.queries, w = call_.width;
+    const int64_t lanes = call_.lanes(j), w = call_.width;
     transpose(m.dq, static_cast<int>(lanes), m.turned, static_cast<int>(w), static_cast<int>(w),
               static_cast<int>(lanes));
     if (task.chunks > 1)
@@ -168,9 +168,9 @@ class Backward {
   }
 
   void store_q(int64_t sample, int64_t h, int64_t j, const float* dq) {
-    const int64_t lanes = call_.queries;
-    T* to = g_.q.template mutable_data_ptr<T>() + call_.query_at(sample, j * lanes, h);
-    store_lines(dq, call_.width, std::min(lanes, call_.K - j * lanes), call_.D, scale(),
+    const int64_t first = j * call_.queries;
+    T* to = g_.q.template mutable_data_ptr<T>() + call_.query_at(sample, first, h);
+    store_lines(dq, call_.width, std::min<int64_t>(call_.queries, call_.K - first), call_.D, scale(),
                 Lines<T>{to, call_.H * call_.D});
   }
 

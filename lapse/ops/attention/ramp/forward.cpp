@@ -53,7 +53,7 @@ class Forward {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     TiledWork<T> work(call_, task, scratch);
-    const int64_t lanes = call_.queries, width = call_.width;
+    const int64_t most = call_.queries, width = call_.width;
     T* v = scratch.take<T>(kTileRows * width);
     T* vt = scratch.take<T>(work.tiles() * kTileRows * width);
     for (int64_t i = 0; i < work.tiles(); ++i) {
@@ -61,17 +61,18 @@ class Forward {
            width);
       transposed(v, kTileRows, width, vt + i * kTileRows * width);
     }
-    float* score = scratch.take<float>(kTileRows * lanes);
-    T* weight = scratch.take<T>(kTileRows * lanes);
-    float* values = scratch.take<float>(width * lanes);
-    float* out = scratch.take<float>(width * lanes);
+    float* score = scratch.take<float>(kTileRows * most);
+    T* weight = scratch.take<T>(kTileRows * most);
+    float* values = scratch.take<float>(width * most);
+    float* out = scratch.take<float>(width * most);
     alignas(64) float rescale[kTileQueries];
     if (task.chunks > 1) partials_[number].resize(call_.group * call_.query_blocks());
     for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
       const auto [h, j] = head_and_block(task, part);
+      const int64_t lanes = call_.lanes(j);
       const bool sums = options_.row_span && h == 0;
       work.set_head(h);
-      work.begin_queries(j * lanes);
+      work.begin_queries(j);
       alignas(64) RunningSoftmax running;
       begin_softmax(running);
       bool any = false;
@@ -101,7 +102,7 @@ class Forward {
   /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics. Exactly 0 for a query
   /// that sees nothing, whatever stands in the rows that others see; NaN for a head whose span is NaN.
   void finish(int64_t sample, int64_t h, int64_t j, const RunningSoftmax& running, float* values, float* out) {
-    const int64_t lanes = call_.queries, width = call_.width;
+    const int64_t lanes = call_.lanes(j), width = call_.width, first = j * call_.queries;
     const float epsilon = call_.spans() ? static_cast<float>(kRenormalisation) : 0;
     const float scale = 1 / call_.unit;
     const bool diverged = !call_.head_span.empty() && std::isnan(call_.head_span[h]);
@@ -110,15 +111,15 @@ class Forward {
     for (int64_t t = 0; t < lanes; ++t) {
       const float sum = running.sum[t], masked = running.masked[t];
       factor[t] = diverged ? NAN : sum == 0 ? 0 : 1 / (masked + epsilon * sum);
-      if (j * lanes + t >= call_.K) continue;
-      float* at = stats + call_.query_at(sample, j * lanes + t, h) / call_.D * 2;
+      if (first + t >= call_.K) continue;
+      float* at = stats + call_.query_at(sample, first + t, h) / call_.D * 2;
       at[0] = sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);
       at[1] = sum == 0 ? 0 : masked / sum;
     }
     transpose(values, static_cast<int>(lanes), out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
-    T* to = y_.out.template mutable_data_ptr<T>() + call_.query_at(sample, j * lanes, h);
-    store_lines(out, width, std::min(lanes, call_.K - j * lanes), call_.D, factor, 1, Lines<T>{to, call_.H * call_.D});
+    T* to = y_.out.template mutable_data_ptr<T>() + call_.query_at(sample, first, h);
+    store_lines(out, width, std::min(lanes, call_.K - first), call_.D, factor, 1, Lines<T>{to, call_.H * call_.D});
   }
 
   /// Joins the chunks that begin with this task, in their order.
@@ -126,12 +127,13 @@ class Forward {
     const RowTask& task = call_.plan.tasks[first];
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    const int64_t lanes = call_.queries, width = call_.width;
-    float* out = scratch.take<float>(width * lanes);
-    float* values = scratch.take<float>(width * lanes);
+    const int64_t width = call_.width;
+    float* out = scratch.take<float>(width * call_.queries);
+    float* values = scratch.take<float>(width * call_.queries);
     const float scale2 = kLog2e / call_.unit;
     for (int64_t part = 0; part < call_.group * call_.query_blocks(); ++part) {
       const auto [h, j] = head_and_block(task, part);
+      const int64_t lanes = call_.lanes(j);
       Partial& all = partials_[first][part];
       for (int64_t c = 1; c < task.chunks; ++c) {
         const Partial& more = partials_[first + c][part];
@@ -174,11 +176,10 @@ class Forward {
   }
 
   void receive(const RowTask& task, TiledWork<T>& work, float* score, float* sums) {
-    const int64_t lanes = call_.queries;
     std::fill_n(sums, task.end - task.begin, 0.f);
     alignas(64) float lse2[kTileQueries];
     for (int64_t j = 0; j < call_.query_blocks(); ++j) {
-      work.begin_queries(j * lanes);
+      work.begin_queries(j);
       softmax_base(call_, task.sample, work.head(), y_.stats.template const_data_ptr<float>(), 2, j, lse2);
       for (int64_t i = 0; i < work.tiles(); ++i) {
         ScoreTile tile;

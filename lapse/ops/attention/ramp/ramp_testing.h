@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
@@ -111,13 +112,36 @@ inline void draw_until(AttentionInputs& x, Random& random) {
 template <class Options>
 void draw_extras(AttentionInputs& x, Options& o, Random& random) {
   const int64_t H = x.q.size(2);
-  if (const auto G = pick<int64_t>(random, {1, 2}); random.below(3) == 0 && H % G == 0)
+  if (const auto G = pick<int64_t>(random, {1, 2, 3}); random.below(3) == 0 && H % G == 0)
     x.k = x.k.narrow(1, 0, G).contiguous(), x.v = x.v.narrow(1, 0, G).contiguous();
   if (random.below(3) == 0) o.scale = pick(random, {0.3, 0.7, 1.5}) / std::sqrt(static_cast<double>(x.q.size(3)));
   if (random.below(3) > 0) return;
   o.age_bias = random_normal({H, pick<int64_t>(random, {1, 2, 9, 70})}, random).to(x.q.scalar_type());
   o.bias_age = pick<int64_t>(random, {-4, 0, 0, 3});
 }
+
+/// The same numbers, column after column, in half of the cases.
+inline void draw_strides(std::optional<at::Tensor>& table, Random& random) {
+  if (table && random.below(2)) table = table->t().contiguous().t();
+}
+
+/// At times rows before those of the first sample, which belong to none. `more`: further tensors of rows.
+inline void draw_lead(AttentionInputs& x, std::initializer_list<std::optional<at::Tensor>*> more, Random& random) {
+  const auto lead = pick<int64_t>(random, {0, 0, 3});
+  x.offsets = x.offsets + lead;
+  auto moved = [&](const at::Tensor& rows, double filler) {
+    auto shape = rows.sizes().vec();
+    shape[0] = lead;
+    return at::cat({at::full(shape, filler, rows.options()), rows});
+  };
+  x.k = moved(x.k, NAN), x.v = moved(x.v, NAN), x.time = moved(x.time, -1000);
+  if (x.until) x.until = moved(*x.until, 1000);
+  for (auto* rows : more)
+    if (*rows) *rows = moved(**rows, (*rows)->scalar_type() == at::kBool ? 0 : NAN);
+}
+
+/// A sample's row, if there is one.
+inline int64_t one_row(const AttentionInputs& x) { return std::min(integers(x.offsets)[0], x.k.size(0) - 1); }
 
 /// Lets queries read rows of negative age: later rows of the block, and in half of the samples rows beyond it.
 inline void draw_later_rows(AttentionInputs& x, RampOptions& o, Random& random) {
@@ -133,7 +157,7 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   Random random(seed, "ramp_attention case");
   const auto B = pick<int64_t>(random, {1, 2, 3, 4});
   const auto K = small ? pick<int64_t>(random, {1, 2, 4}) : pick<int64_t>(random, {1, 2, 5, 13, 67});
-  const auto H = pick<int64_t>(random, {1, 2, 3});
+  const auto H = pick<int64_t>(random, {1, 2, 3, 4, 6});
   const auto D = small ? pick<int64_t>(random, {1, 2, 3}) : pick<int64_t>(random, {1, 3, 7, 64});
   const auto most = small ? uint64_t{7} : pick<uint64_t>(random, {11, 40, 150});
 
@@ -166,7 +190,7 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   if (spans == 1) o.row_span = rows_of(clear_spans(N, random, longest, o.ramp, clear)).to(wide);
   if (spans == 2) o.head_span = clear_spans(H, random, longest, o.ramp, clear).to(wide);
   if (random.below(3) > 0) {
-    const auto P = small ? pick<int64_t>(random, {1, 3, 12}) : pick<int64_t>(random, {1, 3, 20, 300});
+    const auto P = small ? pick<int64_t>(random, {1, 3, 12}) : pick<int64_t>(random, {1, 3, 20, 64, 300});
     o.position = random_normal({P, D}, random).to(type);
   }
   if (random.below(2)) o.logit = rows_of(random_normal({N, H}, random)).to(type);
@@ -175,6 +199,8 @@ inline RampCase random_ramp_case(uint64_t seed, at::ScalarType type, bool small,
   draw_extras(c.inputs, o, random);
   if (random.below(4) == 0) draw_later_rows(c.inputs, o, random);
   if (random.below(3) == 0) draw_until(c.inputs, random);
+  draw_strides(o.position, random);
+  draw_lead(c.inputs, {&o.row_span, &o.logit}, random);
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) + ", spans " +
            std::to_string(spans) + ", R " + std::to_string(o.ramp) + (c.inputs.until ? ", until" : "") +

@@ -46,6 +46,8 @@ RampCase large_case(uint64_t seed, bool dropout) {
   draw_extras(c.inputs, o, random);
   if (random.below(4) == 0) draw_later_rows(c.inputs, o, random);
   if (random.below(3) == 0) draw_until(c.inputs, random);
+  draw_strides(o.position, random);
+  draw_lead(c.inputs, {&o.row_span, &o.logit}, random);
   c.text = "seed " + std::to_string(seed) + ": K " + std::to_string(K) + ", H " + std::to_string(H) + ", D " +
            std::to_string(D) + ", N " + std::to_string(N) + ", spans " + std::to_string(spans) +
            (c.inputs.until ? ", until" : "") + (o.age_bias ? ", bias" : "") + (o.scale ? ", scale" : "") +
@@ -149,7 +151,7 @@ TEST(RampAttentionTiled, TakesStridedAndExpandedTensors) {
     auto& x = strided.inputs;
     x.q = x.q.transpose(1, 2).contiguous().transpose(1, 2);
     x.k = lapse::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
-    x.v = x.v.select(0, 0).expand_as(x.v);
+    x.v = x.v.select(0, one_row(x)).expand_as(x.v);
     RampCase same = plain;
     same.inputs.v = x.v.contiguous();
     for (int64_t i = 0; i < 2; ++i) {
@@ -244,10 +246,23 @@ TEST(RampAttentionTiled, ARowSpanOfNaNIsSeenByNobody) {
         (*o.row_span)[40] = NAN;
         if (ends) x.until = at::full({100}, 1000, at::kLong);
         o.received = true;
+        x.k[40].fill_(NAN), x.v[40].fill_(NAN);
         const auto y = ramp_attention(x, o);
+        const auto g = ramp_attention_backward(at::ones_like(y.out), at::ones_like(y.ramp_sum), x, o, y);
         EXPECT_EQ(y.received[40].item<float>(), 0) << K << type << ends;
-        EXPECT_FALSE(y.out.isnan().any().item<bool>()) << K << type << ends;
         EXPECT_FALSE(y.ramp_sum.isnan().any().item<bool>()) << K << type << ends;
+        AttentionInputs without = x;  // the same without the row
+        const Tensor others = at::cat({at::arange(40), at::arange(41, 100)});
+        without.k = x.k.index_select(0, others), without.v = x.v.index_select(0, others);
+        without.time = x.time.index_select(0, others), without.offsets = at::tensor({0, 99}, at::kLong);
+        if (ends) without.until = x.until->index_select(0, others);
+        RampOptions p = o;
+        p.row_span = o.row_span->index_select(0, others);
+        const auto z = ramp_attention(without, p);
+        const auto f = ramp_attention_backward(at::ones_like(z.out), at::ones_like(z.ramp_sum), without, p, z);
+        for (const auto& [a, b] : {std::pair{y.out, z.out}, {y.stats, z.stats}, {g.q, f.q}})
+          EXPECT_LE(error_between(a, b), 1e-5) << K << type << ends;
+        EXPECT_EQ(g.k[40].abs().max().item<double>() + g.v[40].abs().max().item<double>(), 0) << K << type << ends;
       }
 }
 
@@ -262,6 +277,19 @@ TEST(RampAttentionTiled, KeepsAnyNaNInBFloat16) {
     const auto y = ramp_attention(x, o);
     EXPECT_TRUE(y.out.isnan().all().item<bool>()) << K;
     EXPECT_TRUE(y.stats.select(3, 0).isnan().all().item<bool>()) << K;
+  }
+}
+
+// As a mask of -1e9 over all that a query sees: float32 holds such a log-sum-exp to some tens, and weights stay near 1.
+TEST(RampAttentionTiled, WeightsStayNearOneWhereAllLogitsAreHuge) {
+  Random random(8, "huge");
+  for (int64_t K : {1, 8, 70}) {
+    AttentionInputs x = one_stream(K, 100, random, at::kFloat);
+    RampOptions o;
+    o.logit = at::full({100, 1}, -1e9f);
+    const auto y = ramp_attention(x, o);
+    const auto g = ramp_attention_backward(at::ones_like(y.out), at::zeros_like(y.ramp_sum), x, o, y);
+    EXPECT_LE(g.v.abs().max().item<double>(), 2. * static_cast<double>(K)) << K;
   }
 }
 

@@ -59,7 +59,9 @@ TEST_P(SelectiveAttention, AgreesWithTheFormulasAndTheirDerivatives) {
                                                      {"age_bias", g.age_bias}};
     for (auto& [name, leaf] : leaves_of(exact)) {
       const Tensor expected = leaf.grad().defined() ? leaf.grad().nan_to_num(0) : at::zeros_like(leaf);
-      EXPECT_LE(error_between(gradients.at(name), expected), narrow) << name;
+      // The logits of a query cancel in this sum but for the rounding of its output: 2^-9 for each of n, of either sign.
+      const double n = static_cast<double>(y.stats.numel()), summed = type == at::kBFloat16 ? std::sqrt(n) / 128 : 0;
+      EXPECT_LE(error_between(gradients.at(name), expected), std::max(narrow, name == "age_bias" ? summed : 0)) << name;
     }
     if (HasFailure()) return;
   }
@@ -220,7 +222,7 @@ TEST(SelectiveAttentionForward, TakesStridedAndExpandedTensors) {
     auto twice = [](const Tensor& values) { return at::stack({values, values}, 1).select(1, 1); };
     x.q = x.q.transpose(1, 2).contiguous().transpose(1, 2);
     x.k = lapse::cat({x.k, x.k}, 2).narrow(2, 0, x.k.size(2));
-    x.v = x.v.select(0, 0).expand_as(x.v);
+    x.v = x.v.select(0, one_row(x)).expand_as(x.v);
     x.start = twice(x.start), x.time = twice(x.time);
     for (auto* t : {&x.until, &strided.options.masking, &strided.options.first, &strided.options.select_q,
                     &strided.options.select_k, &strided.options.position, &strided.options.age_bias})

@@ -120,7 +120,6 @@ class Backward {
 
   void differentiate(int64_t number, const Tables& tables) {
     const RowTask& task = tasks_[number];
-    const int64_t lanes = heads_.queries;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     const auto [from, to] = call_.blocks(task.sample, task.begin, task.end);
@@ -135,19 +134,19 @@ class Backward {
     std::fill_n(m.later, task.end - task.begin, 0.f);
     for (int64_t j = to; j-- > from;) {
       work.set_head(0, m.keys[0].k);
-      selects.begin_queries(j * lanes);
+      selects.begin_queries(j);
       mask(task, selects, j, m);
       for (int64_t h = heads_.H; h-- > 0;) {
         work.set_head(h, m.keys[h / heads_.group].k);
-        work.begin_queries(j * lanes);
+        work.begin_queries(j);
         begin_queries(task, work, h, j, m);
         for (int64_t i = 0; i < work.tiles(); ++i) rows(task, work, i, m, tables.bias);
         if (work.lines() > 0) tables_.add_positions(work, m.by_age, m.q_right, m.dq, tables.position, m.right, m.line);
         dq_.put(part, task.sample, j, h, m.dq, m.turned);
       }
       if (!form) continue;
-      m.q_right = right(form->q(), lanes, call_.form->width, m.q_room);
-      std::fill_n(m.dq, call_.form->width * lanes, 0.f);
+      m.q_right = right(form->q(), form->lanes(), call_.form->width, m.q_room);
+      std::fill_n(m.dq, call_.form->width * form->lanes(), 0.f);
       for (int64_t i = 0; i < form->tiles(); ++i) form_rows(task, *form, i, m);
       dq_form_->put(part_form, task.sample, j, 0, m.dq, m.turned);
     }
@@ -166,7 +165,7 @@ class Backward {
     for (int64_t j = from; j < to; ++j) {
       std::copy_n(sums, n, m.before + j * n);
       if (j + 1 == to) return;
-      selects.begin_queries(j * heads_.queries);
+      selects.begin_queries(j);
       for (int64_t i = 0; i < selects.tiles(); ++i) {
         ScoreTile tile;
         if (!selects.tile(i, tile)) continue;
@@ -178,7 +177,7 @@ class Backward {
 
   /// The scores of what selects, and F, for all rows.
   void mask(const RowTask& task, TiledWork<T>& selects, int64_t j, Buffers& m) const {
-    const int64_t n = task.end - task.begin, size = kTileRows * heads_.queries;
+    const int64_t n = task.end - task.begin, size = kTileRows * selects.lanes();
     for (int64_t i = 0; i < selects.tiles(); ++i) {
       ScoreTile tile;
       if (!selects.tile(i, tile)) continue;
@@ -191,7 +190,7 @@ class Backward {
 
   /// The operands that belong to a block of queries, and c_t = dout_t . out_t.
   void begin_queries(const RowTask& task, const TiledWork<T>& work, int64_t h, int64_t j, Buffers& m) const {
-    const int64_t lanes = heads_.queries, w = heads_.width, query = j * lanes;
+    const int64_t lanes = work.lanes(), w = heads_.width, query = j * heads_.queries;
     const int64_t at = heads_.query_at(task.sample, query, h), stride = heads_.H * heads_.D;
     const T* grad = grad_out_.template const_data_ptr<T>() + at;
     const T* out = out_.template const_data_ptr<T>() + at;
@@ -212,7 +211,7 @@ class Backward {
   void rows(const RowTask& task, TiledWork<T>& work, int64_t i, Buffers& m, float* bias) const {
     ScoreTile tile;
     if (!work.tile(i, tile)) return;
-    const int64_t lanes = heads_.queries, w = heads_.width, at = i * kTileRows, size = kTileRows * lanes;
+    const int64_t lanes = work.lanes(), w = heads_.width, at = i * kTileRows, size = kTileRows * lanes;
     const int64_t h = work.head();
     const Rows& r = m.keys[h / heads_.group];
     const bool selects = h == 0 && !call_.form;
@@ -240,7 +239,7 @@ class Backward {
 
   /// Adds the gradient through F to that of the logits that select.
   void select(const RowTask& task, const ScoreTile& tile, int64_t i, Buffers& m) const {
-    const int64_t size = kTileRows * heads_.queries;
+    const int64_t size = kTileRows * tile.queries;
     selective_tile_backward(call_.tile(tile, task.sample, task.begin + i * kTileRows), m.selects + i * size,
                             m.masking + i * size, m.sum + i * size, m.memory, m.later + i * kTileRows, m.ds);
   }
@@ -248,7 +247,7 @@ class Backward {
   void form_rows(const RowTask& task, TiledWork<T>& form, int64_t i, Buffers& m) const {
     ScoreTile tile;
     if (!form.tile(i, tile)) return;
-    const int64_t lanes = heads_.queries, w = call_.form->width, at = i * kTileRows;
+    const int64_t lanes = form.lanes(), w = call_.form->width, at = i * kTileRows;
     std::fill_n(m.ds, tile.rows * lanes, 0.f);
     select(task, tile, i, m);
     multiply(tile.rows, w, lanes, rounded(m.ds, tile.rows * lanes, m.rounded_ds), lanes, m.q_right, m.form.dk + at * w,

@@ -108,7 +108,7 @@ class Forward {
     for (int64_t j = 0; j < heads_.query_blocks(); ++j) {
       for (int64_t i = 0; i < n; ++i) std::copy_n(sums + i * kTileRows, kTileRows, before(b, first + i, j));
       if (j < from || j >= to) continue;
-      work.begin_queries(j * heads_.queries);
+      work.begin_queries(j);
       for (int64_t i = 0; i < n; ++i) {
         ScoreTile tile;
         if (!work.tile(i, tile)) continue;
@@ -130,7 +130,8 @@ class Forward {
   void attend(const BlockTask& task) {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    const int64_t b = task.sample, lanes = heads_.queries, size = kTileRows * lanes;
+    const int64_t b = task.sample, lanes = heads_.lanes(task.block), first = task.block * heads_.queries;
+    const int64_t size = kTileRows * lanes;
     Buffers m;
     m.masking = scratch.take<float>(call_.tiles(b) * size);
     m.score = scratch.take<float>(size);
@@ -150,19 +151,19 @@ class Forward {
       attend(task, h, work, together && h == 0, m);
     }
     if (task.first > 0) return;
-    for (int64_t t = 0; t < lanes && task.block * lanes + t < heads_.K; ++t)
-      y_.memory.template mutable_data_ptr<float>()[b * heads_.K + task.block * lanes + t] = m.memory[t];
+    for (int64_t t = 0; t < lanes && first + t < heads_.K; ++t)
+      y_.memory.template mutable_data_ptr<float>()[b * heads_.K + first + t] = m.memory[t];
   }
 
   float* masking_of(const BlockTask& task, const ScoreTile& tile, int64_t i, Buffers& m) {
-    float* masking = m.masking + i * kTileRows * heads_.queries;
+    float* masking = m.masking + i * kTileRows * tile.queries;
     selective_tile_masking(call_.tile(tile, task.sample, i * kTileRows), m.score, before(task.sample, i, task.block),
                            masking, task.first == 0 ? m.memory : nullptr);
     return masking;
   }
 
   void mask(const BlockTask& task, TiledWork<T>& work, Buffers& m) {
-    work.begin_queries(task.block * heads_.queries);
+    work.begin_queries(task.block);
     for (int64_t i = 0; i < work.tiles(); ++i) {
       ScoreTile tile;
       if (!work.tile(i, tile)) continue;
@@ -172,8 +173,8 @@ class Forward {
   }
 
   void attend(const BlockTask& task, int64_t h, TiledWork<T>& work, bool selects, Buffers& m) {
-    const int64_t lanes = heads_.queries, width = heads_.width;
-    work.begin_queries(task.block * lanes);
+    const int64_t lanes = heads_.lanes(task.block), width = heads_.width;
+    work.begin_queries(task.block);
     alignas(64) RunningSoftmax running;
     alignas(64) float rescale[kTileQueries];
     begin_softmax(running);
@@ -200,21 +201,21 @@ class Forward {
   }
 
   void finish(const BlockTask& task, int64_t h, const RunningSoftmax& running, Buffers& m) {
-    const int64_t lanes = heads_.queries, width = heads_.width;
+    const int64_t lanes = heads_.lanes(task.block), width = heads_.width, first = task.block * heads_.queries;
     const float scale = 1 / call_.unit;
     alignas(64) float factor[kTileQueries];
     for (int64_t t = 0; t < lanes; ++t) {
       const float sum = running.sum[t];
       factor[t] = sum == 0 ? 0 : 1 / sum;
-      if (task.block * lanes + t >= heads_.K) continue;
-      const int64_t at = heads_.query_at(task.sample, task.block * lanes + t, h) / heads_.D;
+      if (first + t >= heads_.K) continue;
+      const int64_t at = heads_.query_at(task.sample, first + t, h) / heads_.D;
       y_.stats.template mutable_data_ptr<float>()[at] =
           sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);
     }
     transpose(m.values, static_cast<int>(lanes), m.out, static_cast<int>(width), static_cast<int>(width),
               static_cast<int>(lanes));
-    T* to = y_.out.template mutable_data_ptr<T>() + heads_.query_at(task.sample, task.block * lanes, h);
-    store_lines(m.out, width, std::min(lanes, heads_.K - task.block * lanes), heads_.D, factor, 1,
+    T* to = y_.out.template mutable_data_ptr<T>() + heads_.query_at(task.sample, first, h);
+    store_lines(m.out, width, std::min(lanes, heads_.K - first), heads_.D, factor, 1,
                 Lines<T>{to, heads_.H * heads_.D});
   }
 

@@ -150,33 +150,33 @@ class Prune {
     const PlannedRows& rows = call_.rows(b);
     if (rows.count == 0) return;
     const auto n = static_cast<int64_t>(rows.index.size());
-    const int64_t lanes = call_.heads.queries;
+    const int64_t most = call_.heads.queries;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     const RowTask task{b, 0, 0, n, 0, 1};
     TiledWork<float> work(call_.heads, task, scratch);
     float* before = scratch.take<float>(n);
-    float* F = scratch.take<float>(lanes * n);  // [queries][rows]
-    float* score = scratch.take<float>(kTileRows * lanes);
-    float* masking = scratch.take<float>(kTileRows * lanes);
+    float* F = scratch.take<float>(most * n);  // [queries][rows]
+    float* score = scratch.take<float>(kTileRows * most);
+    float* masking = scratch.take<float>(kTileRows * most);
     call_.masking_before(b, 0, n, before);
     Held held(rows, first_.defined() ? first_.const_data_ptr<bool>() : nullptr, scratch.take<float>(2 * n), budget_);
     const int64_t start = start_.const_data_ptr<int64_t>()[b];
     for (int64_t j = 0; j < call_.heads.query_blocks(); ++j) {
-      const int64_t valid = std::min(lanes, call_.heads.K - j * lanes);
+      const int64_t now = j * most, valid = std::min(most, call_.heads.K - now);
       for (int64_t t = 0; t < valid; ++t) std::copy_n(before, n, F + t * n);
       mask(work, b, j, score, masking, before, F);
       for (int64_t t = 0; t < valid; ++t)
-        held.before(j * lanes + t, F + t * n,
-                    [&](int64_t row) { until_.mutable_data_ptr<int64_t>()[rows.index[row]] = start + j * lanes + t; });
+        held.before(now + t, F + t * n,
+                    [&](int64_t row) { until_.mutable_data_ptr<int64_t>()[rows.index[row]] = start + now + t; });
     }
   }
 
   /// F within block j, and `before` the next one.
   void mask(TiledWork<float>& work, int64_t b, int64_t j, float* score, float* masking, float* before, float* F) const {
-    const auto lanes = call_.heads.queries;
     const auto n = static_cast<int>(work.tiles() * kTileRows);
-    work.begin_queries(j * lanes);
+    work.begin_queries(j);
+    const int lanes = work.lanes();
     for (int64_t i = 0; i < work.tiles(); ++i) {
       ScoreTile scores;
       if (!work.tile(i, scores)) continue;

@@ -42,9 +42,9 @@ class QueryGradient {
     none(0, from), none(to, call_.query_blocks());
   }
 
-  /// dq [width][queries] of block j and head h, without the scale. room: [queries][width].
+  /// dq [width][lanes] of block j and head h, without the scale. room: [queries][width].
   void put(Part& part, int64_t b, int64_t j, int64_t h, const float* dq, float* room) {
-    const auto width = static_cast<int>(call_.width), lanes = call_.queries;
+    const auto width = static_cast<int>(call_.width), lanes = call_.lanes(j);
     float* to = part.sum.defined() ? at(part, j, h) : room;
     transpose(dq, lanes, to, width, width, lanes);
     if (!part.sum.defined()) write(b, j, h, to);
@@ -54,10 +54,10 @@ class QueryGradient {
   void merge(std::vector<Part>& parts, int64_t first, int64_t count, int64_t b) {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    const int64_t size = call_.queries * call_.width;
-    float* sum = scratch.take<float>(size);
+    float* sum = scratch.take<float>(call_.queries * call_.width);
     for (int64_t j = 0; j < call_.query_blocks(); ++j)
       for (int64_t h = 0; h < call_.H; ++h) {
+        const int64_t size = call_.lanes(j) * call_.width;
         std::fill_n(sum, size, 0.f);
         for (int64_t c = first; c < first + count; ++c)
           if (j >= parts[c].from && j < parts[c].to) add_to(sum, at(parts[c], j, h), size);
@@ -86,9 +86,9 @@ class QueryGradient {
   }
 
   void write(int64_t b, int64_t j, int64_t h, const float* dq) {
-    const int64_t lanes = call_.queries;
-    T* to = gradient.mutable_data_ptr<T>() + call_.query_at(b, j * lanes, h);
-    store_lines(dq, call_.width, std::min(lanes, call_.K - j * lanes), call_.D, 1 / call_.unit,
+    const int64_t first = j * call_.queries;
+    T* to = gradient.mutable_data_ptr<T>() + call_.query_at(b, first, h);
+    store_lines(dq, call_.width, std::min<int64_t>(call_.queries, call_.K - first), call_.D, 1 / call_.unit,
                 Lines<T>{to, call_.H * call_.D});
   }
 

@@ -81,7 +81,7 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
     const auto E = pick<int64_t>(random, {1, 5, 16, 64});
     o.select_q = random_normal({B, K, E}, random), o.select_k = rows_of(random_normal({N, E}, random));
   }
-  if (random.below(2)) o.position = random_normal({pick<int64_t>(random, {1, 3, 20, 200}), D}, random);
+  if (random.below(2)) o.position = random_normal({pick<int64_t>(random, {1, 3, 20, 64, 200}), D}, random);
   if (random.below(3) == 0) o.max_age = static_cast<int64_t>(random.below(100));
   if (random.below(3) == 0) o.dropout = 0.25, o.seed = at::full({1}, static_cast<int64_t>(seed), at::kLong);
   o.cap = pick(random, {0.5, 1., 3.});
@@ -90,6 +90,8 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
   o.mask_self = random.below(4) == 0;
   o.relu = random.below(5) > 0;
   draw_extras(c.inputs, o, random);
+  draw_strides(o.position, random);
+  draw_lead(c.inputs, {&o.masking, &o.first, &o.select_k}, random);
   c.text = "seed " + std::to_string(seed) + ": B " + std::to_string(B) + ", K " + std::to_string(K) + ", H " +
            std::to_string(H) + ", D " + std::to_string(D) + ", N " + std::to_string(N) +
            (o.select_q ? ", select" : "") + (o.position ? ", position" : "") + (c.inputs.until ? ", until" : "") +
@@ -99,7 +101,7 @@ inline SelectiveCase random_selective_case(uint64_t seed, const SelectiveSizes& 
 }
 
 inline SelectiveCase small_selective_case(uint64_t seed) {
-  return random_selective_case(seed, {{1, 2, 3}, {1, 2, 5, 13, 37}, {1, 2, 3}, {1, 3, 8, 17}, {0, 1, 11, 40, 70}});
+  return random_selective_case(seed, {{1, 2, 3}, {1, 2, 5, 13, 37}, {1, 2, 3, 4}, {1, 3, 8, 17}, {0, 1, 11, 40, 70}});
 }
 
 /// The floating inputs in another precision.
