@@ -76,6 +76,8 @@ class DryRun(ProgramTest):
         kinds = {
             "fixed": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 512}},
             "short": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 16}, "optimiser": {"name": "sgd"}},
+            "windows": {"forgetting": {"method": "selective_attention"}, "selective_attention": {"max_span": 512},
+                        "model": {"normed_heads": True, "activation": "swiglu", "norm": "pre"}},
             "parts": {"forgetting": {"method": "fixed_span"}, "fixed_span": {"max_span": 512}, "train": {"parts": 4}},
         }
         program = 190e6  # what memory_estimate.cpp takes the program for, which is not under test

@@ -25,7 +25,8 @@ std::string peak_of(const Trial& trial, bool on_cpu) {
   return fmt::format("peak memory {}{} on the host with what was freed", device, host);
 }
 
-void print(const Config& config, const Trial& trial) {
+/// What is known before the first update: on a model that takes long, or too much, this is all that is ever seen.
+void print_size(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
   const std::string encoder = m.encoder_layers > 0 ? fmt::format(" and {} of an encoder", m.encoder_layers) : "";
   std::cout << fmt::format("model       {} parameters: {} layers{} of width {}, {}\n", trial.memory.parameters,
@@ -36,18 +37,23 @@ void print(const Config& config, const Trial& trial) {
                    "memory      about {} in use at first, {} once memories are full (estimates); {} are free {}\n",
                    byte_size(trial.memory.least), byte_size(trial.memory.most),
                    byte_size(static_cast<double>(trial.available_memory)),
-                   config.train.device == "cpu" ? "here" : "on the device");
+                   config.train.device == "cpu" ? "here" : "on the device")
+            << std::flush;
+}
+
+void print_times(const Config& config, const Trial& trial) {
   if (trial.updates == 0) return;
   if (trial.parts > 1)
     std::cout << fmt::format(
-        "            too large, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
+        "            large for that, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
         trial.parts);
   std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {}\n", trial.updates,
                            time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
-                           trial.unit, peak_of(trial, config.train.device == "cpu"))
-            << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
-                           trial.rows)
-            << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
+                           trial.unit, peak_of(trial, config.train.device == "cpu"));
+  if (!config.windows())
+    std::cout << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
+                             trial.rows);
+  std::cout << fmt::format("the run     {} updates: about {}, without validation\n", config.train.updates,
                            duration(trial.seconds_per_update * static_cast<double>(config.train.updates)));
 }
 
@@ -70,11 +76,13 @@ Json to_json(const Config& config, const Trial& trial) {
 }  // namespace
 
 int dry_run(const Config& config, double seconds, bool json) {
-  const Trial trial = try_out(config, seconds);
+  const Trial trial = try_out(config, seconds, [&](const Trial& so_far) {
+    if (!json) print_size(config, so_far);
+  });
   if (json)
     std::cout << to_text(to_json(config, trial), 2) << '\n';
   else
-    print(config, trial);
+    print_times(config, trial);
   std::cout.flush();
   if (!trial.refused.empty()) std::cerr << "lapse: warning: training would refuse this: " << trial.refused << '\n';
   try {

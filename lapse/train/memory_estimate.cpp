@@ -21,8 +21,9 @@ constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
 ///
 ///   tables     batch · old · width, for each layer, twice: as they were and with the block's rows
 ///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
-///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward
-///   gradients  of one layer's rows
+///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward;
+///              2 heads · head_dim more where queries and keys are normed
+///   gradients  of one layer's rows and block
 ///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each
 ///              decoder layer
 ///   outputs    K · Output::computed: logits, probabilities, gradients. A task that reads no text scores so few targets
@@ -39,13 +40,13 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   const double tables = 2 * layers * batch * old * width;
   const double rows = part * (old + block) * (width + 2 * heads);
   const double inner = gates * static_cast<double>(m.inner_width());
-  const double own = part * block * (2 * heads + 4 * width + inner);
+  const double own = part * block * ((m.normed_heads ? 4 : 2) * heads + 4 * width + inner);
   const double encoded = part * block *
                          (static_cast<double>(m.encoder_layers) * (6 * heads + 4 * width + inner) +
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
   const bool few = config.task() && !config.task()->scores_all();
   const double scored = few ? 0 : part * block * outputs;
-  return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
+  return kFloat * (tables + (layers + 1) * (rows + own) + encoded + 3 * scored);
 }
 
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {

@@ -22,11 +22,12 @@ using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Seconds of each update, at least two, until all took `seconds` together. Adds to `steps` those of Update.
+/// Seconds of each update until all took `seconds` together; of two at least, unless the first took far longer. Adds to
+/// `steps` those of Update.
 std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double seconds, double& steps) {
   const auto start = Clock::now();
   std::vector<double> times;
-  while (learner.updates() < most && (times.size() < 2 || since(start) < seconds) && !interrupted()) {
+  while (learner.updates() < most && (times.empty() || since(start) < (times.size() == 1 ? 4 * seconds : seconds)) && !interrupted()) {
     const auto begin = Clock::now();
     const Update made = feed.update(learner, /*observe=*/false);
     if (!std::isfinite(made.loss) || !std::isfinite(made.gradient_norm))
@@ -66,10 +67,13 @@ int64_t parts_that_fit(const Config& config, const Problem& problem, int64_t ava
   return 0;
 }
 
-/// Times of updates; where the batch does not fit, of one part of it.
+constexpr double kShare = 0.6;  // of the free memory, that the estimate may be: it is too low for some models
+
+/// Times of updates; where the batch may not fit, of one part of it.
 void measure(Trial& trial, const Config& whole, std::unique_ptr<Problem> problem, std::optional<Checkpoint> tuned,
              double seconds) {
-  if (!trial.fits()) trial.parts = parts_that_fit(whole, *problem, trial.available_memory);
+  if (trial.memory.least > kShare * static_cast<double>(trial.available_memory))
+    trial.parts = parts_that_fit(whole, *problem, trial.available_memory);
   if (trial.parts == 0) return;
   const Config config = part_of(whole, trial.parts);
   if (trial.parts > 1) problem = open_problem(config, tuned ? &*tuned : nullptr);
@@ -89,7 +93,7 @@ void measure(Trial& trial, const Config& whole, std::unique_ptr<Problem> problem
 
 }  // namespace
 
-Trial try_out(const Config& config, double seconds) {
+Trial try_out(const Config& config, double seconds, const std::function<void(const Trial&)>& told) {
   require_new_run(config);
   use_threads(config.train.threads);
   std::optional<Checkpoint> tuned;
@@ -105,6 +109,7 @@ Trial try_out(const Config& config, double seconds) {
   } catch (const Error& error) {  // what it would take can be told all the same
     trial.refused = error.what();
   }
+  told(trial);
   if (seconds > 0) measure(trial, config, std::move(problem), std::move(tuned), seconds);
   return trial;
 }

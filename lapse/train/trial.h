@@ -1,6 +1,7 @@
 // `lapse train --dry-run`: the first updates of a run, for their time and memory.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "lapse/train/memory_estimate.h"
@@ -22,11 +23,10 @@ struct Trial {
   int64_t peak_memory = 0;        ///< bytes, of this process
   int64_t peak_on_device = 0;     ///< bytes of tensors on a GPU; 0: none
 
-  bool fits() const { return memory.least <= static_cast<double>(available_memory); }
 };
 
-/// The first updates of the run that `config` describes, for some seconds; 0: none. Errors as `train`, but for a run
-/// that is too large for the memory.
-Trial try_out(const Config& config, double seconds);
+/// The first updates of the run that `config` describes, for some seconds; 0: none. `told` gets what is known before
+/// them. Errors as `train`, but for a run that is too large for the memory.
+Trial try_out(const Config& config, double seconds, const std::function<void(const Trial&)>& told);
 
 }  // namespace lapse
