@@ -13,6 +13,7 @@
 int main(int argc, char** argv) try {
   if (argc < 2) lapse::fail("usage: train_tiny FILE [UPDATES]");
   const int updates = argc > 2 ? std::atoi(argv[2]) : 200;
+  if (updates < 1) lapse::fail(std::string("UPDATES must be a number of at least 1, not ") + argv[2]);
 
   lapse::DataConfig data;
   data.path = argv[1];

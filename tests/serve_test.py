@@ -104,6 +104,17 @@ class Api(Runs):
             session.read(TEXT)
             session.play(40)
             self.assertEqual("".join(step["text"] for step in session.steps[len(TEXT) :]), known["text"])
+        stop = known["text"][20:24]
+        for given in (stop, [stop, "none of it"]):
+            asked = {"prompt": TEXT, "max_tokens": 40, "temperature": 0, "stop": given}
+            choice = server.post("/v1/completions", **asked)[1]["choices"][0]
+            self.assertEqual((choice["text"], choice["finish_reason"]), (known["text"].split(stop)[0], "stop"))
+            stream = server.ask("POST", "/v1/completions", asked | {"stream": True}, raw=True)[1]
+            parts = [json.loads(line[6:]) for line in stream.decode().split("\n\n") if line and "DONE" not in line]
+            self.assertEqual("".join(part["choices"][0]["text"] for part in parts), known["text"].split(stop)[0])
+        for wrong in ("", [""], 3, ["x"] * 17):
+            status, said = server.post("/v1/completions", prompt=TEXT, stop=wrong)
+            self.assertEqual((status, said["error"]["message"][:5]), (400, "stop:"), wrong)
         drawn = [server.post("/v1/completions", prompt="a", max_tokens=20, seed=5)[1]["choices"][0]["text"] for _ in range(2)]
         self.assertEqual(*drawn)
 

@@ -1,5 +1,5 @@
-"""Fine-tunes a model of `transformers` so that it forgets, in plain training code, and writes it back. Without --model a tiny
-Llama is made and first trained on the text, byte by byte:
+"""Trains a tiny Llama of `transformers` on the bytes of a text, fine-tunes it so that it forgets, in plain training code,
+and writes it. A model of your own takes its place at `LlamaForCausalLM(...)`.
 
     pip install '.[hf]' && scripts/data.sh jargon
     python examples/python/finetune_llama.py data/jargon.txt --out llama-that-forgets"""
@@ -65,7 +65,7 @@ def main():
     print("trained as it is:")
     train(model, text, arguments.updates, cost=lambda model: torch.zeros(()))
     print(f"told to forget ({arguments.method}):")
-    options = {"memory_loss": 0.1} if arguments.method == "selective_attention" else {"max_span": 256, "loss": 1e-4}
+    options = {"memory_loss": 0.1} if arguments.method == "selective_attention" else {"max_span": 64, "ramp": 16, "loss": 1e-4}
     lapse.hf.forget(model, arguments.method, **options)
     train(model, text, arguments.updates, cost=lapse.hf.cost)
     model.save_pretrained(arguments.out)

@@ -36,6 +36,10 @@ def main():
     parser.add_argument("--budget", type=int, default=64, help="rows that a layer holds for a query")
     parser.add_argument("--tokens", type=int, default=40)
     arguments = parser.parse_args()
+    if arguments.prompt_file and not arguments.model:
+        parser.error("--prompt-file: the tiny model reads random tokens; give --model too")
+    if arguments.budget < 1:
+        parser.error("--budget: at least 1")
     model, tokens = load(arguments)
     own = None
     for method in [None, *METHODS]:

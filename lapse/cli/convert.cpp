@@ -13,14 +13,15 @@ namespace lapse {
 namespace {
 
 struct Arguments {
-  std::string from, config, out;
+  std::string from, config, data, out;
   std::vector<std::string> set;
 };
 
 // In a run's folder: of the checkpoint that it was made of, the "config" and the "types" of its tensors.
 constexpr const char* kTheirs = "t5.json";
 
-int import_run(const Arguments& arguments) {
+int import_run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, {{"--data", arguments.data}});
   const fs::path folder = arguments.from;
   const std::string theirs = read_file(folder / "config.json");
   const T5Config t5 = read_t5_config(theirs, (folder / "config.json").string());
@@ -32,6 +33,7 @@ int import_run(const Arguments& arguments) {
       fail(fmt::format("--set {}: the model is the checkpoint's; leave it out", assignment));
     set_config(config.sections(), assignment);
   }
+  use_text(config.data, arguments.data);
   if (!config.train.from.empty())
     fail(fmt::format("train.from = \"{}\": the weights are the checkpoint's; leave it out", config.train.from));
   config.model = t5.model;
@@ -81,6 +83,8 @@ void add_import(const Command& program, Action& action) {
                   "[model] is replaced by what the checkpoint has")
       .required()
       .type_name("CONFIG.toml");
+  verb.add_option("--data", arguments->data, "the text to read, in place of the configuration's: data.path=FILE")
+      .type_name("FILE");
   verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
@@ -90,7 +94,7 @@ void add_import(const Command& program, Action& action) {
       "train.from. Ids are the configuration's: 0 padding, 1 end, the tokens of data.unit, and data.sentinels.");
   verb.callback([=, &action] {
     verb.refuse_extras();
-    action = within_memory("end other programs", [=] { return import_run(*arguments); });
+    action = within_memory("end other programs", [=] { return import_run(verb, *arguments); });
   });
 }
 

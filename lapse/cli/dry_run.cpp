@@ -45,8 +45,8 @@ void print_times(const Config& config, const Trial& trial) {
   if (trial.updates == 0) return;
   if (trial.parts > 1)
     std::cout << fmt::format(
-        "            large for that, so one of {} parts of the batch was tried; times are {} times its own\n", trial.parts,
-        trial.parts);
+        "            large for that, so one of {} parts of the batch was tried; times are {} times its own\n",
+        trial.parts, trial.parts);
   std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {}\n", trial.updates,
                            time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
                            trial.unit, peak_of(trial, config.train.device == "cpu"));

@@ -135,8 +135,10 @@ EvaluationResult read_blocks(Transformer& model, EvaluationBlocks& blocks, const
   EvaluationOptions options{.parts = group.size(), .group = group};
   Progress progress("eval", "block", 0, 0, quiet || !group.first());
   options.progress = [&](int64_t done, int64_t total, const Score& score) {
-    std::vector<std::string> said;
-    for (const auto& figure : source.figures(score)) said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
+    std::vector<std::string> said;  // of several processes none knows the figures of all
+    if (group.size() == 1)
+      for (const auto& figure : source.figures(score))
+        said.push_back(fmt::format("{:.4f} {}", figure.value, figure.tag));
     progress.of(total);
     progress.update(done, fmt::format("{}", fmt::join(said, "  ")));
   };

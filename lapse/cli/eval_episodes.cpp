@@ -103,6 +103,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
                                      .streams = at_a_time,
                                      .progress = [&](int64_t done) { progress.update(done); },
                                      .group = group});
+  if (!result.stopped && result.finite) progress.update(own);
   progress.finish();
   if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
   if (result.episodes.empty())

@@ -92,10 +92,7 @@ int run(const Command& verb, const Arguments& arguments) {
   Config config;
   read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
-  if (!arguments.data.empty()) {  // in place of the configuration's texts
-    config.data.path = fs::absolute(arguments.data).string();
-    config.data.train_path = config.data.valid_path = config.data.test_path = "";
-  }
+  use_text(config.data, arguments.data);
   if (!arguments.device.empty()) config.train.device = arguments.device;
   if (arguments.threads >= 0) config.train.threads = arguments.threads;
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");

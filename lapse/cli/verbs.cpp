@@ -107,6 +107,12 @@ void check_out(const fs::path& path, const std::string& flag) {
     fail(fmt::format("{}: cannot write to the folder {}: {}", flag, folder.string(), std::strerror(errno)));
 }
 
+void use_text(DataConfig& data, const std::string& file) {
+  if (file.empty()) return;
+  data.path = fs::absolute(file).string();
+  data.train_path = data.valid_path = data.test_path = "";
+}
+
 void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read, const DataConfig& run) {
   read.insert(read.end(), {run.path, run.train_path, run.valid_path, run.test_path, run.tokenizer});
   std::error_code ignored;  // of files that are not there

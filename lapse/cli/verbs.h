@@ -52,6 +52,9 @@ Config generating_otherwise(Config config, const std::vector<std::string>& set);
 /// Error if `path`, the value of a flag, is a folder or in none that exists: before the work rather than after it.
 void check_out(const fs::path& path, const std::string& flag = "--out");
 
+/// Reads `file` in place of the configuration's texts; "": changes nothing.
+void use_text(DataConfig& data, const std::string& file);
+
 /// Error if `path`, the value of a flag that is to be written, is one of the files that are read: those given, of which
 /// some may be "", or the texts of a run.
 void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read,

@@ -264,6 +264,7 @@ HttpReply Api::complete(JsonFields fields) {
   asked.seed = seed_of(fields, options_.seed);
   asked.stream = fields.yes("stream", false);
   asked.echo = fields.yes("echo", false);
+  asked.stop = stop_of(fields);
   fields.whole("n", 1, 1, 1);
   fields.text("user", "");
   fields.finish();

@@ -10,6 +10,8 @@
 namespace lapse {
 namespace {
 
+constexpr size_t kMostStops = 16;
+
 LaneSettings lane_of(Json json, size_t number) {
   JsonFields fields(std::move(json), fmt::format("lanes[{}]", number));
   LaneSettings lane{.run = fields.whole("run", 0, 0, 1 << 20)};
@@ -50,6 +52,20 @@ std::vector<int32_t> ids_of(JsonFields& fields) {
     ids.push_back(one.get<int32_t>());
   }
   return ids;
+}
+
+std::vector<std::string> stop_of(JsonFields& fields) {
+  const Json given = fields.any("stop");
+  if (given.is_null()) return {};
+  const std::string wanted = fmt::format("stop: give a text, or a list of at most {}, none of them empty", kMostStops);
+  const Json list = given.is_array() ? given : Json::array({given});
+  if (list.size() > kMostStops) throw Failure(400, wanted);
+  std::vector<std::string> texts;
+  for (const auto& one : list) {
+    if (!one.is_string() || one == "") throw Failure(400, wanted);
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
 }
 
 SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise) {

@@ -16,6 +16,8 @@ std::vector<LaneSettings> lanes_of(JsonFields& fields);
 std::vector<int32_t> ids_of(JsonFields& fields);
 /// "temperature", "top_k", "top_p".
 SamplingOptions sampling_of(JsonFields& fields, const SamplingOptions& otherwise);
+/// "stop": a text, or a list of some; absent: none.
+std::vector<std::string> stop_of(JsonFields& fields);
 uint64_t seed_of(JsonFields& fields, uint64_t otherwise);
 /// "seed", "greedy".
 PlaySettings play_of(JsonFields& fields, const PlaySettings& otherwise);

@@ -16,7 +16,8 @@ Completion::Completion(std::shared_ptr<const Opened> opened, CompletionOptions o
       options_(std::move(options)),
       id_(std::move(id)),
       created_(std::time(nullptr)),
-      generator_(*opened_->model, options_.sampling, options_.seed) {
+      generator_(*opened_->model, options_.sampling, options_.seed),
+      stops_(options_.stop) {
   const Vocabulary& vocabulary = opened_->reader.vocabulary();
   if (vocabulary.unit().utf8) require_utf8(options_.prompt, "prompt");
   prompt_ = vocabulary.encode(options_.prompt);
@@ -56,9 +57,9 @@ bool Completion::advance() {
     if (read_ == prompt_.size() && options_.echo && options_.stream) say(answer(text_, false));
     return true;
   }
-  if (written_ < options_.tokens) {
-    std::string piece = decoder_.add(opened_->reader.vocabulary().decode(generator_.next()));
-    if (++written_ == options_.tokens) piece += decoder_.end();
+  if (written_ < options_.tokens && !stops_.met()) {
+    std::string piece = stops_.add(decoder_.add(opened_->reader.vocabulary().decode(generator_.next())));
+    if (++written_ == options_.tokens && !stops_.met()) piece += stops_.add(decoder_.end()) + stops_.rest();
     if (options_.stream && !piece.empty()) say(answer(piece, false));
     if (!options_.stream) text_ += piece;
     return true;
@@ -75,7 +76,7 @@ void Completion::say(const Json& json) {
 
 Json Completion::answer(const std::string& text, bool last) const {
   Json choice = {{"text", text}, {"index", 0}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-  if (last) choice["finish_reason"] = "length";
+  if (last) choice["finish_reason"] = stops_.met() ? "stop" : "length";
   Json all = {{"id", id_},
               {"object", "text_completion"},
               {"created", created_},

@@ -10,6 +10,7 @@
 #include "lapse/serve/engine.h"
 #include "lapse/serve/events.h"
 #include "lapse/serve/outbox.h"
+#include "lapse/serve/stops.h"
 
 namespace lapse {
 
@@ -20,6 +21,7 @@ struct CompletionOptions {
   SamplingOptions sampling;
   uint64_t seed = 1;
   bool stream = false, echo = false;
+  std::vector<std::string> stop;  ///< the text ends before the first of them
 };
 
 class Completion : public Job {
@@ -47,6 +49,7 @@ class Completion : public Job {
   size_t read_ = 0;  // of the prompt
   int64_t written_ = 0;
   Decoder decoder_;
+  Stops stops_;
   std::string text_;
   std::atomic<bool> cancelled_ = false;
   TextBox out_;

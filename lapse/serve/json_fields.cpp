@@ -54,6 +54,7 @@ int64_t JsonFields::whole(const std::string& name, int64_t otherwise, int64_t lo
   if (!value) return otherwise;
   const bool fits = value->is_number_integer() && !(value->is_number_unsigned() && value->get<uint64_t>() >> 63);
   if (const int64_t x = fits ? value->get<int64_t>() : 0; fits && x >= low && x <= high) return x;
+  if (low == high) throw Failure(400, fmt::format("{}{}: only {} can be given", where_, name, low));
   throw Failure(400, fmt::format("{}{}: give a whole number of {} ... {}", where_, name, low, high));
 }
 

@@ -22,8 +22,13 @@ void require_alike(const Opened& a, const Opened& b) {
   if ((one.environment() || other.environment()) && one.task_name != other.task_name)
     fail(
         fmt::format("{} and {}: runs side by side read the same text, or act in the same environment", a.name, b.name));
-  if (a.reader.vocabulary().to_json() != b.reader.vocabulary().to_json())
-    fail(fmt::format("{} and {} read different tokens; runs side by side need the same vocabulary", a.name, b.name));
+  const Vocabulary &ours = a.reader.vocabulary(), &theirs = b.reader.vocabulary();
+  if (ours.to_json() == theirs.to_json()) return;
+  std::string why = "read different tokens";
+  if ((ours.bos() < 0) != (theirs.bos() < 0))
+    why = fmt::format("do not both begin with a token for the beginning: of these {} has one, since it reads windows",
+                      ours.bos() < 0 ? b.name : a.name);
+  fail(fmt::format("{} and {} {}; runs side by side need the same vocabulary", a.name, b.name, why));
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 std::vector<double> times_of(Learner& learner, Feed& feed, int64_t most, double seconds, double& steps) {
   const auto start = Clock::now();
   std::vector<double> times;
-  while (learner.updates() < most && (times.empty() || since(start) < (times.size() == 1 ? 4 * seconds : seconds)) && !interrupted()) {
+  while (learner.updates() < most && (times.empty() || since(start) < (times.size() == 1 ? 4 * seconds : seconds)) &&
+         !interrupted()) {
     const auto begin = Clock::now();
     const Update made = feed.update(learner, /*observe=*/false);
     if (!std::isfinite(made.loss) || !std::isfinite(made.gradient_norm))

@@ -22,7 +22,6 @@ struct Trial {
   double rows = 0;                ///< of a stream's memory after them, mean of the layers
   int64_t peak_memory = 0;        ///< bytes, of this process
   int64_t peak_on_device = 0;     ///< bytes of tensors on a GPU; 0: none
-
 };
 
 /// The first updates of the run that `config` describes, for some seconds; 0: none. `told` gets what is known before

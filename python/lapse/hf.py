@@ -344,7 +344,8 @@ class Cache(cache_utils.Cache):
         return super().get_seq_length(layer_idx)
 
     def rows(self) -> list[list[int]]:
-        """For each layer and sequence, how many rows the next token can read beside its own."""
+        """For each layer and sequence, how many rows the next token can read beside its own. Selective attention with a budget
+        holds one more, until its newest token has chosen."""
         self._check_read()
         return [memory.rows().tolist() for memory in self.memories()]
 

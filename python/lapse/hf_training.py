@@ -126,7 +126,8 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     """Makes a model's attention forget, to be fine-tuned in the usual training code; returns the model.
 
     method: "selective_attention" (options memory_loss, cap), which has no weights, or "expire_span" (max_span, ramp, loss,
-    divisor, initial_fraction), which gives each layer a predictor of spans. Add `lapse.hf.cost(model)` to the loss.
+    divisor, initial_fraction), which gives each layer a predictor of spans. Add `lapse.hf.cost(model)` to the loss. Spans
+    begin at initial_fraction max_span and learn from rows that are older: of shorter sequences nothing is forgotten.
     `save_pretrained` writes all of it; `lapse.hf.restore` reads it again. Tokens attend themselves, as in these models.
     Of a model that forgets already all is made anew, its spans too. ValueError for options that the method does not take.
     """
@@ -200,7 +201,10 @@ def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedMod
     saved: dict[str, Tensor] = {}
     for file in pathlib.Path(folder).glob("*.safetensors"):
         saved |= {name: x for name, x in load_file(file).items() if f".{SPAN}." in name}
-    missing, unexpected = model.load_state_dict(saved, strict=False)
+    try:
+        missing, unexpected = model.load_state_dict(saved, strict=False)
+    except RuntimeError as error:  # of another width
+        raise ValueError(f"{folder}: spans do not fit the model: {error}") from None
     missing = [name for name in missing if f".{SPAN}." in name]
     if missing or unexpected:
         raise ValueError(f"{folder}: spans do not fit the model: {', '.join(missing + unexpected)}")

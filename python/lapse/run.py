@@ -32,7 +32,8 @@ class ModelMemory:
     seen: int = 0
 
     def rows(self) -> list[list[int]]:
-        """For each layer and stream, how many rows the next token can read beside its own."""
+        """For each layer and stream, how many rows the next token can read beside its own. Selective attention with a budget
+        holds one more, until its newest token has chosen."""
         return [layer.rows().tolist() for layer in self.layers]
 
     def nbytes(self) -> int:

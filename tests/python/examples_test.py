@@ -42,7 +42,8 @@ class Examples(unittest.TestCase):
         out = self.run_example(
             "finetune_llama.py", self.text, "--updates", 3, "--method", "expire_span", "--out", self.folder / "model"
         )
-        self.assertRegex(out, r"what has not expired: loss [\d.]+, \d+ of 128 rows")
+        rows = re.search(r"what has not expired: loss [\d.]+, (\d+) of 128 rows", out)
+        self.assertLess(int(rows.group(1)), 100)  # spans begin at 0.9 x 64, with a ramp of 16
         self.assertTrue((self.folder / "model" / "model.safetensors").exists())
 
     def test_generating(self):

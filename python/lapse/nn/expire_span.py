@@ -57,9 +57,10 @@ class ExpireSpanAttention(ForgettingAttention):
         return RowSpans(self.ramp)
 
     def learning_rule(self) -> Method:
-        dropped = self.training and self.random_drop and torch.is_grad_enabled()
+        if not (self.training and self.random_drop and torch.is_grad_enabled()):
+            return RowSpans(self.ramp)
         u = torch.rand(()).item() if self.uniform is None else self.uniform
-        return RowSpans(self.ramp, cut=u * self.max_span if dropped else None)
+        return RowSpans(self.ramp, cut=u * self.max_span)
 
     def describe(self, x: Tensor) -> dict[str, Tensor]:
         return {"span": self.spans(x)}

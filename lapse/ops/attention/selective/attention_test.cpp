@@ -59,7 +59,8 @@ TEST_P(SelectiveAttention, AgreesWithTheFormulasAndTheirDerivatives) {
                                                      {"age_bias", g.age_bias}};
     for (auto& [name, leaf] : leaves_of(exact)) {
       const Tensor expected = leaf.grad().defined() ? leaf.grad().nan_to_num(0) : at::zeros_like(leaf);
-      // The logits of a query cancel in this sum but for the rounding of its output: 2^-9 for each of n, of either sign.
+      // The logits of a query cancel in this sum but for the rounding of its output: 2^-9 for each of n, of either
+      // sign.
       const double n = static_cast<double>(y.stats.numel()), summed = type == at::kBFloat16 ? std::sqrt(n) / 128 : 0;
       EXPECT_LE(error_between(gradients.at(name), expected), std::max(narrow, name == "age_bias" ? summed : 0)) << name;
     }

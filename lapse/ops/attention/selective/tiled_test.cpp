@@ -84,7 +84,8 @@ TEST(SelectiveAttentionDecode, SumsBfloat16RowsInFloat32) {
   for (int64_t target : InstructionSet::all())
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const InstructionSet scope(target);
-      auto drawn = random_selective_case(seed, {{1, 3}, {1, 2, 3, 4}, {1, 2, 3, 4, 6}, {1, 16, 17, 64}, {0, 1, 65, 500}});
+      auto drawn =
+          random_selective_case(seed, {{1, 3}, {1, 2, 3, 4}, {1, 2, 3, 4, 6}, {1, 16, 17, 64}, {0, 1, 65, 500}});
       drawn.options.dropout = 0;
       const SelectiveCase fast = converted(drawn, at::kBFloat16), same = converted(fast, at::kDouble);
       SCOPED_TRACE(fast.text + ", target " + std::to_string(target));
