@@ -69,6 +69,8 @@ class _Call:
         self.shape = (k.shape[0],) if self.packed else (self.samples, self.rows_each)
         q, k, v = autocast(q, self.rows(k, "k", (k.shape[-2], q.shape[-1])), self.rows(v, "v", k.shape[-2:]))
         B, T, N = q.shape[0], q.shape[1], k.shape[0]
+        if start is None and time is None and not self.packed and 0 < self.rows_each < T:
+            raise ValueError(f"{op}: {T} queries and {self.rows_each} rows: the newest rows are the queries' own; give start or time")
         if start is None:
             start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
         elif start.dtype != torch.int64 or start.shape != (B,):
@@ -230,7 +232,8 @@ def ramp_attention(
     A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows
     are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time
     of each sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
-    unless given. With the default min_age = 1 a query does not read its own row. `dropout` draws from `seed` [1] int64.
+    unless given. With the default min_age = 1 a query does not read its own row, with 0 it
+    does; below 0 it reads later rows too. A row whose span is NaN is seen by nobody. `dropout` draws from `seed` [1] int64.
     RuntimeError or ValueError names what is ill-shaped.
     """
     call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)

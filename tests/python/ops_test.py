@@ -198,6 +198,7 @@ class Ramp(unittest.TestCase):
             r"start must be int64 \[2\], got torch.int64 \[3\]": lambda: ops.ramp_attention(
                 q, k, v, start=torch.zeros(3).long()
             ),
+            "9 queries and 7 rows": lambda: ops.ramp_attention(draw(B, 9, H, D), k, v),
             "cu_seqlens_k and max_seqlen go with cu_seqlens": lambda: ops.ramp_attention(q, k, v, max_seqlen=3),
         }.items():
             with self.assertRaisesRegex(ValueError, words):

@@ -22,7 +22,8 @@ class ForgettingAttention(nn.Module):
     normed_heads: queries and keys pass an RMSNorm over a head's features.
     dropout: on attention weights, in training.
 
-    `cost`, after each call with gradients: a scalar to add to the loss, already weighted; 0 where nothing presses.
+    `cost`, after each call with gradients: a scalar to add to the loss, already weighted; Expire-Span's is
+    by default at most 0 (r is below 0 on the ramp). 0 where no row is on the ramp, or the method has no loss of its own.
     """
 
     def __init__(
