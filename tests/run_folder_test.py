@@ -192,6 +192,12 @@ class History(RunFolder):
     def test_tuned_with_another_optimiser(self):
         tuned = ("--set", f"train.from={shared / 'run'}", "--set", "optimiser.name=rmsprop", "--out", self.run_folder)
         self.refuse("train", self.config_file, *tuned, says=['optimiser.name is "rmsprop"', 'this run has "adam"', "give the same"])
+        other = (*tuned[:3], "forgetting.method=selective_attention", *tuned[4:])
+        self.refuse("train", self.config_file, *other, says=["train.from is of a run with", "selective_attention"])
+        done = self.succeed("train", self.config_file, "--out", self.run_folder)
+        self.assertNotIn("train.from", done.stderr)
+        again = self.succeed("train", self.config_file, *tuned[:2], "--out", self.run_folder, "--resume")
+        self.assertIn("note: train.from has no effect", again.stderr)
 
 
 class Lock(RunFolder):

@@ -90,7 +90,7 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
   const EnvironmentOptions& environment = *config.environment();
   Group& group = join_group(kPatience);
   const int64_t own = share_of(arguments.episodes, 0, group.size()).count;  // the largest share
-  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.batch, own);
+  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.evaluated(), own);
   found_by_first(group, [&] {
     return require_room(acting_bytes(config, *reader.method, at_a_time), at_a_time, model->device(), group);
   });

@@ -64,7 +64,7 @@ struct Part {
     tokens = reader.text(arguments.data, split, {arguments.min_fill, block});
     if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
       batch = std::min(documents, config.train.batch);
-      if (limit > 0) blocks = documents / batch;
+      if (limit > 0) blocks = (documents + batch - 1) / batch;
       return;
     }
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();

@@ -26,8 +26,10 @@ class Gathered {
   const std::string& bytes() const { return text_.bytes; }
 
   void add(size_t begin, size_t end) {
-    begin = text_.bytes.find_first_not_of(kWhiteSpace, begin);
-    if (begin >= end) return;
+    const auto given =
+        std::string_view(text_.bytes).substr(begin, end - begin);  // not beyond: what follows may be long
+    if (given.find_first_not_of(kWhiteSpace) == given.npos) return;
+    begin += given.find_first_not_of(kWhiteSpace);
     end = text_.bytes.find_last_not_of(kWhiteSpace, end - 1) + 1;
     std::memmove(text_.bytes.data() + size_, text_.bytes.data() + begin, end - begin);
     text_.ends.push_back(size_ += end - begin);
@@ -55,8 +57,9 @@ size_t Text::cut(size_t at, const Unit& unit) const {
   if (at == 0 || at >= bytes.size()) return std::min(at, bytes.size());
   if (!ends.empty()) return *std::ranges::lower_bound(ends, at - 1) + 1;  // the last is at the end of the text
   if (unit.pieces) {  // no piece reaches across white space; in a text that has none for long, any may be cut
-    const size_t space = std::min(bytes.find_first_of(" \n", at), bytes.size());
-    if (space - at <= kFarSpace) return space;
+    const auto near = std::string_view(bytes).substr(at, kFarSpace + 1);
+    const size_t space = near.find_first_of(" \n");
+    if (space != near.npos || near.size() <= kFarSpace) return at + std::min(space, near.size());
   }
   if (unit.words) {
     const size_t space = bytes.find_first_of(kWhiteSpace, at - 1);

@@ -27,6 +27,7 @@ Field PatternOptions::budget_field(const std::string& holder) {
 
 void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {
   positions_ = trained.positions(shape);
+  initial_rows_ = trained.initial_rows(shape);
   max_span_ = trained.longest_single(shape);
   least_age_ = trained.least_age(shape);
 }

@@ -52,7 +52,7 @@ class Window : public Pattern {
 };
 
 /// Options of a method that has no weights of its own and so can read any model: it takes over the trained method's
-/// positions, how far back that reads, and whether tokens attend themselves.
+/// positions, how far back that reads, what it starts from, and whether tokens attend themselves.
 class PatternOptions : public MethodOptions {
  public:
   Fields reading_fields() override;
@@ -60,7 +60,7 @@ class PatternOptions : public MethodOptions {
   bool adopts() const override { return true; }
   int64_t longest(const ModelShape&) const override { return max_span_; }
   int64_t positions(const ModelShape&) const override { return positions_ > 0 ? positions_ : max_span_; }
-  int64_t initial_rows(const ModelShape&) const override { return 0; }
+  int64_t initial_rows(const ModelShape&) const override { return initial_rows_; }
   std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random&) const final;
 
  protected:
@@ -73,7 +73,7 @@ class PatternOptions : public MethodOptions {
   int64_t max_span_ = 512, budget_ = 0;
 
  private:
-  int64_t positions_ = 0;  // of the model that was adopted
+  int64_t positions_ = 0, initial_rows_ = 0;  // of the model that was adopted
   std::optional<int64_t> least_age_;
 };
 

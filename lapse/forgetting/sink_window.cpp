@@ -22,7 +22,7 @@ class SinkWindow : public Pattern {
     if (sinks_ == 0 || rows.until.numel() == 0) return rows.until;
     const at::Tensor& time = rows.table.time();
     if (time.is_cpu() && time.is_contiguous() && rows.table.kind().is_contiguous()) return row_by_row(rows);
-    const at::Tensor is_sink = time - begin(rows.table) < sinks_;
+    const at::Tensor age = time - begin(rows.table), is_sink = at::logical_and(age >= 0, age < sinks_);
     return at::minimum(rows.until, at::where(is_sink, kForEver, time + (last_ + 1)));
   }
 
@@ -42,7 +42,8 @@ class SinkWindow : public Pattern {
     int64_t begin = 0;
     for (int64_t i = 0, n = until.numel(); i < n; ++i) {
       if (kind[i] == static_cast<uint8_t>(RowKind::first)) begin = time[i];
-      if (time[i] - begin >= sinks_) ends[i] = std::min(ends[i], time[i] + last_ + 1);
+      const bool is_sink = time[i] >= begin && time[i] - begin < sinks_;  // rows that a stream starts from are none
+      if (!is_sink) ends[i] = std::min(ends[i], time[i] + last_ + 1);
     }
     return until;
   }

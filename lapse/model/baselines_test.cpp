@@ -331,20 +331,22 @@ TEST(Baselines, MethodsWithWeightsMustBeTrained) {
 // A budget that holds everything reads what fixed span reads.
 TEST(Baselines, ABudgetOfTheContextIsFixedSpan) {
   const ModelConfig config = tiny_config("pre");
-  const auto options = method_options("fixed_span", {{"max_span", "60"}});
-  const auto model = tiny_model(config, *options, at::kDouble);
-  const Tensor tokens = random_tokens(2, 200), expected = run(*model, false, tokens, {200});
-  for (const char* name : {"local", "h2o", "tova"}) {  // sinks stay for ever
-    const auto reader = find_method(name).options();
-    reader->adopt(*options, shape_of(config, kBlock));
-    set_fields(reader->reading_fields(), {{"budget", "64"}});
-    Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
-    other.to(at::kDouble);
-    std::map<std::string, Tensor*> theirs;
-    for (auto& [key, tensor] : model->parameters()) theirs[key] = tensor;
-    for (auto& [key, tensor] : other.parameters()) tensor->detach().copy_(*theirs.at(key));
-    EXPECT_LE(difference(run(other, false, tokens, {200}), expected), 1e-7) << name;
-  }
+  for (const std::string start : {"empty", "zeros"})
+    for (const std::string name : {"local", "h2o", "tova", "sink_window"}) {
+      const auto options = method_options("fixed_span", {{"max_span", "60"}, {"initial_memory", start}});
+      const auto model = tiny_model(config, *options, at::kDouble);
+      const Tensor tokens = random_tokens(2, 200), expected = run(*model, false, tokens, {200});
+      const auto reader = find_method(name).options();
+      reader->adopt(*options, shape_of(config, kBlock));
+      set_fields(reader->reading_fields(), {{"budget", "64"}});
+      if (name == "sink_window") set_fields(reader->reading_fields(), {{"sinks", "0"}});  // sinks stay for ever
+      Transformer other(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
+      other.to(at::kDouble);
+      std::map<std::string, Tensor*> theirs;
+      for (auto& [key, tensor] : model->parameters()) theirs[key] = tensor;
+      for (auto& [key, tensor] : other.parameters()) tensor->detach().copy_(*theirs.at(key));
+      EXPECT_LE(difference(run(other, false, tokens, {200}), expected), 1e-7) << name << ", " << start;
+    }
 }
 
 }  // namespace

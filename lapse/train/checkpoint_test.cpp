@@ -122,8 +122,9 @@ TEST(Checkpoint, OnlyTheNewestStay) {
 TEST(Checkpoint, NamesSayTheUpdate) {
   EXPECT_EQ(update_of(checkpoint_path("run", 1000)), 1000);
   EXPECT_EQ(update_of(checkpoint_path("run", 123456789)), 123456789) << "more digits than usual";
-  for (const char* other : {"update-best.safetensors", "update-12b.safetensors", "update-.safetensors",
-                            "update-00000012.safetensors.damaged", "pruned.safetensors", "update-00000012"})
+  for (const char* other :
+       {"update-best.safetensors", "update-12b.safetensors", "update-.safetensors", "update-12.safetensors",
+        "update-000000012.safetensors", "update-00000012.safetensors.damaged", "pruned.safetensors", "update-00000012"})
     EXPECT_EQ(update_of(other), -1) << other;
 }
 

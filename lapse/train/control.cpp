@@ -63,7 +63,7 @@ class ControlProblem : public Problem {
     const auto played = play_episodes(model, *config_.environment(),
                                       {.episodes = config_.actor_critic.validation_episodes,
                                        .seed = kValidationSeed,
-                                       .streams = config_.train.batch,
+                                       .streams = config_.train.evaluated(),
                                        .group = group});
     EvaluationResult result{.tokens = played.steps, .seconds = played.seconds, .layers = played.layers};
     result.stopped = played.stopped && played.finite;

@@ -237,7 +237,9 @@ EvaluationResult joined(const std::vector<EvaluationResult>& own, Group& group) 
 Score score_of_first(const Evaluator& part, int64_t scored) {
   Score score = part.score();
   for (int64_t* bytes : {&score.bytes.all, &score.bytes.unknown})
-    if (scored > 0) *bytes = *bytes * score.scored / scored;
+    if (scored > 0)
+      *bytes = static_cast<int64_t>(static_cast<double>(*bytes) * static_cast<double>(score.scored) /
+                                    static_cast<double>(scored));
   return score;
 }
 

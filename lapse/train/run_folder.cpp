@@ -39,7 +39,8 @@ int64_t update_of(const fs::path& path) {
   if (path.extension() != ".safetensors" || !stem.starts_with(prefix)) return -1;
   const char* end = stem.data() + stem.size();
   const auto read = std::from_chars(stem.data() + prefix.size(), end, update);
-  return read.ec == std::errc() && read.ptr == end ? update : -1;
+  const bool number = read.ec == std::errc() && read.ptr == end && update >= 0;
+  return number && path.filename() == checkpoint_path("", update).filename() ? update : -1;
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& run) {

@@ -24,7 +24,8 @@ std::vector<fs::path> files_beside_checkpoints(const fs::path& run);
 /// Where a run's checkpoint of an update lies.
 fs::path checkpoint_path(const fs::path& run, int64_t update);
 
-/// The update in such a name; -1 for any other, such as a user's own copy "update-best.safetensors".
+/// The update in such a name; -1 for any other, such as a user's own copy "update-best.safetensors" or
+/// "update-9.safetensors".
 int64_t update_of(const fs::path& path);
 
 /// Deletes the checkpoints that are older than the newest `keep`, of which that of `update` is the first.

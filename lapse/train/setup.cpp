@@ -26,6 +26,18 @@ LearnerOptions learner_options(const Config& config, Group& group) {
   return options;
 }
 
+/// Of a run of another method the weights may fit or not.
+void load_weights(const Checkpoint& tuned, Transformer& model, const Config& config) {
+  try {
+    tuned.load_weights(model, config.method_name);
+  } catch (const Error& error) {
+    const std::string& theirs = tuned.config().method_name;
+    if (theirs == config.method_name) throw;
+    fail(fmt::format("{} (train.from is of a run with {}, and this one has {})", error.what(), theirs,
+                     config.method_name));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* from) {
@@ -43,12 +55,15 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Problem& probl
   model.to(find_device(config.train.device));
   auto learner = std::make_unique<Learner>(std::move(model), problem.objective(), learner_options(config, group));
   if (tuned) {
-    const std::string &own = config.optimiser.name, &theirs = tuned->config().optimiser.name;
-    if (own != theirs)
+    const OptimiserConfig &own = config.optimiser, &theirs = tuned->config().optimiser;
+    const auto refuse = [&](const std::string& name, const auto& ours, const auto& its) {
       fail(fmt::format(
-          "{}: optimiser.name is \"{}\", but this run has \"{}\", and training goes on with its moments; give the same",
-          tuned->path().string(), own, theirs));
-    tuned->load_weights(learner->model(), config.method_name);
+          "{}: optimiser.{} is {}, but this run has {}, and training goes on with its moments; give the same",
+          tuned->path().string(), name, ours, its));
+    };
+    if (own.name != theirs.name) refuse("name", '"' + own.name + '"', '"' + theirs.name + '"');
+    if (slots_of(own) != slots_of(theirs)) refuse("momentum", own.momentum, theirs.momentum);
+    load_weights(*tuned, learner->model(), config);
     tuned->load_optimiser(learner->optimiser());
   }
   return learner;

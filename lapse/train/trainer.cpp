@@ -227,6 +227,9 @@ Outcome train(const Config& given, const fs::path& folder, const TrainerOptions&
   if (!newest.empty()) {
     resumed.emplace(fs::path(newest));
     require_same_run(*resumed, config);
+    if (config.train.from != resumed->config().train.from && !options.quiet && options.group.first())
+      fmt::print(stderr, "lapse: note: train.from has no effect: {} goes on from its own checkpoint\n",
+                 folder.string());
     config.train.from = resumed->config().train.from;
   } else {
     require_new_run(config);
