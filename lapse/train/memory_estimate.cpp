@@ -23,7 +23,7 @@ constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
 ///   rows       (old + K) · (width + 2 heads · head_dim): inputs, keys and values of the rows that a part reads
 ///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward;
 ///              2 heads · head_dim more where queries and keys are normed
-///   gradients  of one layer's rows and block
+///   gradients  of one layer's rows
 ///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each
 ///              decoder layer
 ///   outputs    K · Output::computed: logits, probabilities, gradients. A task that reads no text scores so few targets
@@ -46,7 +46,7 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
   const bool few = config.task() && !config.task()->scores_all();
   const double scored = few ? 0 : part * block * outputs;
-  return kFloat * (tables + (layers + 1) * (rows + own) + encoded + 3 * scored);
+  return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
 }
 
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {
