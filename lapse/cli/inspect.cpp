@@ -174,9 +174,8 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
                                        .seed = static_cast<uint64_t>(asked.seed),
                                        .greedy = asked.greedy,
                                        .progress = [&](int64_t done) { progress.update(done); }});
-  if (const int64_t steps = std::ssize(record.steps);
-      !record.stopped)  // episodes may have been shorter than they can be
-    progress.of(steps), progress.update(steps);
+  // Episodes may have been shorter than they can be.
+  if (const int64_t steps = std::ssize(record.steps); !record.stopped) progress.of(steps), progress.update(steps);
   progress.finish();
   if (record.stopped) return "";
   const int64_t ended = std::ranges::count_if(record.steps, [](const AgentStep& step) { return step.result.end; });

@@ -28,8 +28,9 @@ class Gathered {
   void add(size_t begin, size_t end) {
     const auto given =
         std::string_view(text_.bytes).substr(begin, end - begin);  // not beyond: what follows may be long
-    if (given.find_first_not_of(kWhiteSpace) == given.npos) return;
-    begin += given.find_first_not_of(kWhiteSpace);
+    const size_t white = given.find_first_not_of(kWhiteSpace);
+    if (white == given.npos) return;
+    begin += white;
     end = text_.bytes.find_last_not_of(kWhiteSpace, end - 1) + 1;
     std::memmove(text_.bytes.data() + size_, text_.bytes.data() + begin, end - begin);
     text_.ends.push_back(size_ += end - begin);
