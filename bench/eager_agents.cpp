@@ -18,10 +18,6 @@ namespace {
 
 using at::Tensor;
 
-// Environments that learn at a time, gradients added up: with all of them at once large tensors leave the caches, and
-// Portal takes 8 GB rather than 0.7.
-constexpr int64_t kPart = 16;
-
 constexpr double kHidden = -1e8;  // a logit whose exponential is 0
 constexpr double kDead = -1e9;    // a span with which no query reads a row
 
@@ -55,12 +51,13 @@ struct EagerAgents::Constants {
   Tensor ages;    ///< ..., 2, 1
 };
 
-EagerAgents::EagerAgents(const Config& config, Learner& learner, const Columns& feed)
+EagerAgents::EagerAgents(const Config& config, Learner& learner, const Columns& feed, int64_t part)
     : config_(config),
       max_span_(method_setting(config_, "max_span")),
       ramp_(method_setting(config_, "ramp")),
       span_loss_(method_setting(config_, "loss")),
       batch_(config.train.batch),
+      part_(std::min(part, batch_)),
       block_(config.train.block),
       heads_(config.model.heads),
       weights_(learner.model().parameters(), config.model.layers),
@@ -76,6 +73,8 @@ EagerAgents::EagerAgents(const Config& config, Learner& learner, const Columns& 
   }
   optimiser_.steps = moments.steps();
 
+  if (batch_ % part_ != 0)
+    fail(fmt::format("{} environments cannot learn {} at a time: no whole number of parts", batch_, part_));
   const int64_t d = config.model.width, each = batch_ / std::ssize(learner.memory());
   for (int64_t l = 0; l < config.model.layers; ++l) {
     std::vector<Tensor> samples, ages, hidden;  // of all parts' rows
@@ -246,7 +245,7 @@ Tensor EagerAgents::loss(const Played& part, std::vector<Memory>& memory) const 
 
 double EagerAgents::learn(const Played& block) {
   optimiser_.zero_gradients();
-  const int64_t size = std::min(batch_, kPart), parts = batch_ / size;
+  const int64_t size = part_, parts = batch_ / size;
   double loss = 0;
   std::vector<std::vector<Tensor>> hidden(memory_.size()), alive(memory_.size());
   for (int64_t p = 0; p < parts; ++p) {

@@ -21,6 +21,7 @@ struct Options {
   std::string only = "all";
   int64_t updates = 20, warm = 12;
   int64_t eager_updates = -1;  // -1: 5 of Corridor, 3 of Portal
+  int64_t eager_part = EagerAgents::kPart;
   bool no_eager = false;
 
   bool wants(const std::string& name) const { return only == "all" || only == name; }
@@ -108,7 +109,7 @@ Outcome measure(const AgentCase& which, const Common& common, const Options& opt
   for (const auto& name : names) {
     note(fmt::format("{}: the memory of {}", which.name(), name));
     auto arguments = common.child_arguments(name);
-    arguments.insert(arguments.end(), {"--case", which.name()});
+    arguments.insert(arguments.end(), {"--case", which.name(), "--eager-part", std::to_string(options.eager_part)});
     outcome.paths.push_back({name, 0, {}, run_child(arguments)["peak_memory"]});
   }
   note(fmt::format("{}: times", which.name()));
@@ -122,8 +123,8 @@ Outcome measure(const AgentCase& which, const Common& common, const Options& opt
   if (!options.no_eager)
     paths.push_back({"eager",
                      [&, library]() -> std::function<void()> {
-                       auto eager =
-                           std::make_shared<EagerAgents>(library->config(), library->learner(), library->state());
+                       auto eager = std::make_shared<EagerAgents>(library->config(), library->learner(),
+                                                                  library->state(), options.eager_part);
                        return [&, eager] {
                          EagerAgents::Played block;
                          outcome.shares[1].acting.push_back(seconds([&] { block = eager->act(); }));
@@ -179,7 +180,7 @@ Json run(const Common& common, const Options& options) {
   std::cout << peaks.text();
   Json results = Json::array();
   for (const auto& outcome : outcomes) results.push_back(report(outcome, peaks.flops(at::kFloat)));
-  return {{"peak", peaks.json()}, {"environments", alone}, {"results", results}};
+  return {{"peak", peaks.json()}, {"eager_part", options.eager_part}, {"environments", alone}, {"results", results}};
 }
 
 /// Enough updates of one path for its memory to reach its height.
@@ -193,7 +194,7 @@ void run_alone(const Common& common, const Options& options) {
     std::optional<EagerAgents> eager;
     {
       LibraryAgents library(which, 0);
-      eager.emplace(library.config(), library.learner(), library.state());
+      eager.emplace(library.config(), library.learner(), library.state(), options.eager_part);
     }
     for (int64_t i = 0; i < std::min<int64_t>(warm, 4); ++i) eager->learn(eager->act());
   }
@@ -214,6 +215,9 @@ int main(int argc, char** argv) {
     app.add_option("--warm", options.warm, "updates before them").check(whole_number(1, 100000)).shows_default();
     app.add_option("--eager-updates", options.eager_updates, "timed updates of the eager agents; default 5, Portal: 3")
         .check(whole_number(1, 100000));
+    app.add_option("--eager-part", options.eager_part, "environments that the eager agents learn from at a time")
+        .check(whole_number(1, 1 << 20))
+        .shows_default();
     app.add_flag("--no-eager", options.no_eager, "without the eager agents");
   };
   program.run = [&](const Common& common) { return run(common, options); };

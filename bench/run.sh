@@ -62,6 +62,7 @@ else
   run methods
   run memory
   run rl
+  "$build/bench/rl" --json bench/results/rl_whole.json --eager-part 1024
   run choices
   .venv/bin/python bench/t5.py --updates 2 --json bench/results/t5.json
   .venv/bin/python bench/matrix.py --json bench/results/matrix.json
