@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "lapse/ops/attention/options.h"
 #include "lapse/ops/attention/rows_forward.h"
@@ -36,9 +37,19 @@ class FewQueries {
         v_(x.v.contiguous()),
         start_(x.start.contiguous()),
         time_(x.time.contiguous()) {
+    if (std::is_same_v<T, uint16_t> && x.q.scalar_type() == at::kBFloat16) narrow_q_ = x.q.contiguous();
     if (x.until) until_ = x.until->contiguous();
     if (o.position) position_ = as(*o.position, x.k.scalar_type()).contiguous();
     if (o.age_bias) bias_ = as(*o.age_bias, at::kFloat).contiguous();
+    at_ = {q_.const_data_ptr<float>(),
+           narrow_q_.defined() ? lines(narrow_q_) : nullptr,
+           lines(k_),
+           lines(v_),
+           position_.defined() ? lines(position_) : nullptr,
+           position_.defined() ? position_.size(0) : 0,
+           time_.const_data_ptr<int64_t>(),
+           until_.defined() ? until_.const_data_ptr<int64_t>() : nullptr,
+           start_.const_data_ptr<int64_t>()};
   }
 
   const int64_t B, K, H, G, D, N;
@@ -46,17 +57,18 @@ class FewQueries {
   const float scale;
   const int64_t* offsets;
 
-  const float* q(int64_t sample, int64_t query) const {
-    return q_.const_data_ptr<float>() + (sample * K + query) * H * D;
+  const float* q(int64_t sample, int64_t query) const { return at_.q + (sample * K + query) * H * D; }
+  const T* narrow_q(int64_t sample, int64_t query) const {
+    return at_.narrow_q == nullptr ? nullptr : at_.narrow_q + (sample * K + query) * H * D;
   }
-  const T* k(int64_t row) const { return lines(k_) + row * G * D; }
-  const T* v(int64_t row) const { return lines(v_) + row * G * D; }
+  const T* k(int64_t row) const { return at_.k + row * G * D; }
+  const T* v(int64_t row) const { return at_.v + row * G * D; }
   int64_t row_bytes() const { return G * D * static_cast<int64_t>(sizeof(T)); }
-  const T* position() const { return position_.defined() ? lines(position_) : nullptr; }
-  int64_t positions() const { return position_.defined() ? position_.size(0) : 0; }
-  const int64_t* time() const { return time_.const_data_ptr<int64_t>(); }
-  const int64_t* until() const { return until_.defined() ? until_.const_data_ptr<int64_t>() : nullptr; }
-  int64_t time_of(int64_t sample, int64_t query) const { return start_.const_data_ptr<int64_t>()[sample] + query; }
+  const T* position() const { return at_.position; }
+  int64_t positions() const { return at_.positions; }
+  const int64_t* time() const { return at_.time; }
+  const int64_t* until() const { return at_.until; }
+  int64_t time_of(int64_t sample, int64_t query) const { return at_.start[sample] + query; }
   static int32_t narrow(int64_t age) {
     constexpr int64_t far = int64_t{1} << 30;
     return static_cast<int32_t>(std::clamp(age, -far, far));
@@ -79,8 +91,8 @@ class FewQueries {
   /// One query before `rows` rows from `begin` on; age, weight, line: RowBlock's; logit [rows][H], or null.
   void attend(int64_t sample, int64_t query, int64_t begin, int64_t rows, const float* logit, const int32_t* age,
               const float* weight, const RowSums& sums, const int32_t* line = nullptr) const {
-    rows_forward(RowBlock<T>{rows, G, H / G, D, scale, q(sample, query), k(begin), v(begin), G * D, logit, position(),
-                             positions(), age, weight, line},
+    rows_forward(RowBlock<T>{rows, G, H / G, D, scale, q(sample, query), narrow_q(sample, query), k(begin), v(begin),
+                             G * D, logit, position(), positions(), age, weight, line},
                  sums);
   }
 
@@ -111,9 +123,19 @@ class FewQueries {
  private:
   static const T* lines(const at::Tensor& x) { return static_cast<const T*>(x.const_data_ptr()); }
 
+  /// Where the data of the tensors below lies, looked up once: in another thread each field of a tensor would be a
+  /// cache miss.
+  struct Places {
+    const float* q;
+    const T *narrow_q, *k, *v, *position;
+    int64_t positions;
+    const int64_t *time, *until, *start;
+  };
+
+  Places at_;
   const int64_t bias_age_;
   const at::Tensor q_, k_, v_, start_, time_;
-  at::Tensor until_, position_, bias_;
+  at::Tensor narrow_q_, until_, position_, bias_;
 };
 
 }  // namespace lapse

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lapse/ops/dense/native_bfloat16.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/attention/rows_forward.cpp"
 
@@ -16,6 +18,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 #include "lapse/ops/parallel/simd.inc"
+#include "lapse/ops/parallel/simd_pairs.inc"
 
 /// sums plus the products of two lines, lane by lane. Whole vectors only.
 template <class T>
@@ -63,6 +66,12 @@ HWY_INLINE int64_t KeyHead(const RowBlock<T>& b, int64_t h) {
   return kShared ? h / b.group : h;
 }
 
+/// Features of a head: kWidth where that is above 0, so that loops over them are unrolled.
+template <int kWidth, class T>
+HWY_INLINE int64_t Width(const RowBlock<T>& b) {
+  return kWidth > 0 ? kWidth : b.width;
+}
+
 /// The embedding of row i's age; null if there is none.
 template <class T>
 HWY_INLINE const T* Position(const RowBlock<T>& b, int64_t i) {
@@ -106,9 +115,9 @@ HWY_INLINE void StoreSums(const V* x, float* to) {
 
 /// q . (k + p) of `row` for the four heads from h on: to[head][row]. The position is loaded once for all four, and the
 /// lanes of all four are added up together.
-template <bool kShared, class T>
+template <bool kShared, int kWidth, class T>
 HWY_INLINE void ProductsOfFour(const RowBlock<T>& b, int64_t row, int64_t h, const T* p, float* to) {
-  const int64_t width = b.width;
+  const int64_t width = Width<kWidth>(b);
   const float* q = b.q + h * width;
   const T *k = b.k + b.at(row), *of[4];
   for (int j = 0; j < 4; ++j) of[j] = k + KeyHead<kShared>(b, h + j) * width;
@@ -129,9 +138,9 @@ HWY_INLINE void ProductsOfFour(const RowBlock<T>& b, int64_t row, int64_t h, con
 }
 
 /// q . (k + p) of every row that is seen, for all heads: to[head][row].
-template <bool kShared, class T>
+template <bool kShared, int kWidth, class T>
 HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
-  const int64_t rows = b.rows, heads = b.heads(), width = b.width;
+  const int64_t rows = b.rows, heads = b.heads(), width = Width<kWidth>(b);
   int64_t i = 0;
   // For narrow heads, of whose time sums over lanes are most, four rows at a time; wide ones are read strictly in
   // order.
@@ -154,10 +163,51 @@ HWY_INLINE void Products(const RowBlock<T>& b, float* to) {
   for (; i < rows; ++i) {
     const T *k = b.k + b.at(i), *p = Position(b, i);
     Prefetch(AfterKey(b, i), b.key_heads * width);
-    for (int64_t h = 0; h < fours; h += 4) ProductsOfFour<kShared>(b, i, h, p, to);
+    for (int64_t h = 0; h < fours; h += 4) ProductsOfFour<kShared, kWidth>(b, i, h, p, to);
     for (int64_t h = fours; h < heads; ++h)
       to[h * rows + i] = Dot(b.q + h * width, k + KeyHead<kShared>(b, h) * width, p, width);
   }
+}
+
+/// q . k + q . p, in pairs, before the sum over lanes.
+HWY_INLINE V PairsOf(const uint16_t* q, const uint16_t* k, const uint16_t* p, int64_t width) {
+  V sums = hn::Zero(d), of_positions = hn::Zero(d);
+  for (int64_t i = 0; i < width; i += kPairs) {
+    sums = AddPairs(sums, k + i, q + i);
+    if (p != nullptr) of_positions = AddPairs(of_positions, p + i, q + i);
+  }
+  return hn::Add(sums, of_positions);
+}
+
+/// As Products, in pairs, for a width that is a multiple of kPairs.
+template <bool kShared, int kWidth>
+HWY_INLINE void ProductsOfPairs(const RowBlock<uint16_t>& b, float* to) {
+  const int64_t rows = b.rows, heads = b.heads(), width = Width<kWidth>(b), fours = heads / 4 * 4;
+  for (int64_t i = 0; i < rows; ++i) {
+    const uint16_t *k = b.k + b.at(i), *p = Position(b, i);
+    Prefetch(AfterKey(b, i), b.key_heads * width);
+    const auto sums = [&](int64_t h) {
+      return PairsOf(b.narrow_q + h * width, k + KeyHead<kShared>(b, h) * width, p, width);
+    };
+    for (int64_t h = 0; h < fours; h += 4) {
+      const V all[] = {sums(h), sums(h + 1), sums(h + 2), sums(h + 3)};
+      float four[4];
+      StoreSums(all, four);
+      for (int j = 0; j < 4; ++j) to[(h + j) * rows + i] = four[j];
+    }
+    for (int64_t h = fours; h < heads; ++h) to[h * rows + i] = hn::GetLane(hn::SumOfLanes(d, sums(h)));
+  }
+}
+
+template <bool kShared, int kWidth>
+HWY_INLINE void AllProducts(const RowBlock<float>& b, float* to) {
+  Products<kShared, kWidth>(b, to);
+}
+template <bool kShared, int kWidth>
+HWY_INLINE void AllProducts(const RowBlock<uint16_t>& b, float* to) {
+  if (b.narrow_q != nullptr && b.width % kPairs == 0 && MultipliesPairs())
+    return ProductsOfPairs<kShared, kWidth>(b, to);
+  Products<kShared, kWidth>(b, to);
 }
 
 /// Products w of one head become scores, in units of log 2; returns the largest of the rows that are seen.
@@ -205,9 +255,9 @@ HWY_INLINE void Weights(const float* m, float base, float* w, int64_t rows, floa
 }
 
 /// Every row's values, each head's by its weights, summed in kSums vectors, which are all of a row.
-template <int kSums, class T>
+template <int kSums, int kWidth, class T>
 HWY_INLINE void SumValues(const RowBlock<T>& b, const RowSums& sums) {
-  const int64_t vectors = b.width / kN;  // of a head
+  const int64_t vectors = Width<kWidth>(b) / kN;  // of a head
   V all[kSums];
   const float* weights[kSums];
   for (int j = 0; j < kSums; ++j) all[j] = hn::Zero(d), weights[j] = sums.weights + j / vectors * b.rows;
@@ -221,13 +271,13 @@ HWY_INLINE void SumValues(const RowBlock<T>& b, const RowSums& sums) {
 }
 
 /// Every row's values, each head's by its weights. One row after the other: memory is fastest in order.
-template <bool kShared, class T>
+template <bool kShared, int kWidth, class T>
 HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
-  const int64_t rows = b.rows, heads = b.heads(), width = b.width;
+  const int64_t rows = b.rows, heads = b.heads(), width = Width<kWidth>(b);
   if (!kShared && width % kN == 0) {
-    if (heads * width == 4 * kN) return SumValues<4>(b, sums);
-    if (heads * width == 8 * kN) return SumValues<8>(b, sums);
-    if (heads * width == 16 * kN) return SumValues<16>(b, sums);
+    if (heads * width == 4 * kN) return SumValues<4, kWidth>(b, sums);
+    if (heads * width == 8 * kN) return SumValues<8, kWidth>(b, sums);
+    if (heads * width == 16 * kN) return SumValues<16, kWidth>(b, sums);
   }
   std::fill_n(sums.values, heads * width, 0.f);
   for (int64_t i = 0; i < rows; ++i) {
@@ -239,9 +289,9 @@ HWY_INLINE void AddValues(const RowBlock<T>& b, const RowSums& sums) {
   }
 }
 
-template <class T>
-HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
-  b.group == 1 ? Products<false>(b, sums.weights) : Products<true>(b, sums.weights);
+template <bool kShared, int kWidth, class T>
+HWY_INLINE void ForwardOfWidth(const RowBlock<T>& b, const RowSums& sums) {
+  AllProducts<kShared, kWidth>(b, sums.weights);
   const int64_t heads = b.heads();
   for (int64_t h = 0; h < heads; ++h) {
     float* w = sums.weights + h * b.rows;
@@ -249,7 +299,19 @@ HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
     const float base = sums.largest[h] == -INFINITY ? 0 : sums.largest[h];  // then every weight is 0
     Weights(b.weight, base, w, b.rows, sums.sum[h], sums.masked[h]);
   }
-  b.group == 1 ? AddValues<false>(b, sums) : AddValues<true>(b, sums);
+  AddValues<kShared, kWidth>(b, sums);
+}
+
+template <bool kShared, class T>
+HWY_INLINE void ForwardOfGroups(const RowBlock<T>& b, const RowSums& sums) {
+  if (b.width == 64) return ForwardOfWidth<kShared, 64>(b, sums);
+  if (b.width == 128) return ForwardOfWidth<kShared, 128>(b, sums);
+  ForwardOfWidth<kShared, 0>(b, sums);
+}
+
+template <class T>
+HWY_INLINE void ForwardOf(const RowBlock<T>& b, const RowSums& sums) {
+  b.group == 1 ? ForwardOfGroups<false>(b, sums) : ForwardOfGroups<true>(b, sums);
 }
 void Forward(const RowBlock<float>& block, const RowSums& sums) { ForwardOf(block, sums); }
 void ForwardRounded(const RowBlock<uint16_t>& block, const RowSums& sums) { ForwardOf(block, sums); }

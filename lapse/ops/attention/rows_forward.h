@@ -12,6 +12,7 @@ struct RowBlock {
   int64_t rows, key_heads, group, width;  ///< group: heads of a key head; width: D
   float scale;                            ///< of q . k
   const float* q;                         ///< [heads][width]
+  const T* narrow_q;                      ///< the same in T where that is bfloat16; else null
   const T *k, *v;
   int64_t stride;
   const float* logit;   ///< [rows][heads], or null

@@ -5,8 +5,10 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/to.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/parallel/parallel.h"
@@ -16,12 +18,26 @@ namespace lapse {
 
 namespace {
 
-template <class From, class To>
-at::Tensor converted(const at::Tensor& x) {
-  at::Tensor y = empty_rows(x.sizes(), c10::CppTypeToScalarType<To>::value);
-  const From* from = x.const_data_ptr<From>();
-  To* to = y.mutable_data_ptr<To>();
-  for (int64_t i = 0; i < x.numel(); ++i) to[i] = To(from[i]);
+at::Tensor as_rounded(const at::Tensor& x) {
+  at::Tensor y = empty_rows(x.sizes(), at::kBFloat16);
+  to_bfloat16(x.const_data_ptr<float>(), static_cast<uint16_t*>(y.mutable_data_ptr()), x.numel());
+  return y;
+}
+
+at::Tensor as_widened(const at::Tensor& x) {
+  at::Tensor y = empty_rows(x.sizes());
+  std::copy_n(x.const_data_ptr<at::BFloat16>(), x.numel(), y.mutable_data_ptr<float>());
+  return y;
+}
+
+/// n numbers rounded, as products with weights in bfloat16 read them (multiply_lines); none if nothing would read them.
+c10::SmallVector<at::BFloat16, 1024> rounded(const float* x, int64_t n, c10::ArrayRef<FewRowsProduct> products) {
+  c10::SmallVector<at::BFloat16, 1024> y;
+  if (!reads_narrow() || std::none_of(products.begin(), products.end(),
+                                      [](const auto& p) { return p.weight.scalar_type() == at::kBFloat16; }))
+    return y;
+  y.resize_for_overwrite(n);
+  to_bfloat16(x, reinterpret_cast<uint16_t*>(y.data()), n);
   return y;
 }
 
@@ -34,31 +50,44 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
                     (p.weight.scalar_type() == at::kFloat || p.weight.scalar_type() == at::kBFloat16),
                 "a few rows: the weight must be float32 or bfloat16 [out, ", k, "], contiguous, got ",
                 p.weight.scalar_type(), " ", p.weight.sizes());
+  const auto narrow = rounded(x, m * k, products);
   const int64_t lines = std::max<int64_t>(1, kPiece / std::max<int64_t>(m * k, 1));
-  const auto tasks_of = [&](const FewRowsProduct& p) { return (p.weight.size(0) + lines - 1) / lines; };
+  // What each task needs, looked up once: in another thread each field of a tensor would be a cache miss.
+  struct Part {
+    const char* weight;
+    bool bfloat16;
+    int64_t n, end;  ///< lines of the weight; tasks of this part and of those before
+    float* y;
+    const float* bias;
+  };
+  c10::SmallVector<Part, 4> parts;
   int64_t tasks = 0;
-  for (const auto& p : products) tasks += tasks_of(p);
-  const auto find = [&](int64_t& i) {  // the product that task i belongs to; i becomes its number there
-    const auto* p = products.begin();
-    for (int64_t own = tasks_of(*p); i >= own; own = tasks_of(*++p)) i -= own;
-    return p;
+  for (const auto& p : products) {
+    const int64_t n = p.weight.size(0);
+    tasks += (n + lines - 1) / lines;
+    parts.push_back({static_cast<const char*>(p.weight.const_data_ptr()), p.weight.scalar_type() == at::kBFloat16, n,
+                     tasks, p.y, p.bias});
+  }
+  const auto find = [&](int64_t task) {  // its part, and the first of its lines there
+    size_t i = 0;
+    while (task >= parts[i].end) ++i;
+    return std::pair<const Part&, int64_t>(parts[i], (task - (i == 0 ? 0 : parts[i - 1].end)) * lines);
   };
-  const auto multiply = [&](int64_t i) {
-    const auto* p = find(i);
-    const int64_t n = p->weight.size(0), first = i * lines, count = std::min(lines, n - first);
-    const void* w = p->weight.const_data_ptr();
-    if (p->weight.scalar_type() == at::kBFloat16)
-      multiply_lines(x, static_cast<const uint16_t*>(w) + first * k, m, count, k, p->y + first, n);
+  const auto multiply = [&](int64_t task) {
+    const auto [p, first] = find(task);
+    const int64_t n = p.n, count = std::min(lines, n - first);
+    if (p.bfloat16)
+      multiply_lines(x, reinterpret_cast<const uint16_t*>(narrow.data()),
+                     reinterpret_cast<const uint16_t*>(p.weight) + first * k, m, count, k, p.y + first, n);
     else
-      multiply_lines(x, static_cast<const float*>(w) + first * k, m, count, k, p->y + first, n);
-    if (p->bias != nullptr || relu)
-      add_bias(p->y + first, n, m, count, p->bias == nullptr ? nullptr : p->bias + first, relu);
+      multiply_lines(x, reinterpret_cast<const float*>(p.weight) + first * k, m, count, k, p.y + first, n);
+    if (p.bias != nullptr || relu)
+      add_bias(p.y + first, n, m, count, p.bias == nullptr ? nullptr : p.bias + first, relu);
   };
-  for_each_task_again(tasks, multiply, [&](int64_t i, int64_t count) {
-    const auto* p = find(i);
-    const auto line = k * static_cast<int64_t>(p->weight.element_size());
-    const int64_t first = i * lines, end = std::min((i + count) * lines, p->weight.size(0));
-    return Region{static_cast<const char*>(p->weight.const_data_ptr()) + first * line, (end - first) * line};
+  for_each_task_again(tasks, multiply, [&](int64_t task, int64_t count) {
+    const auto [p, first] = find(task);
+    const int64_t line = k * (p.bfloat16 ? 2 : 4), end = std::min(first + count * lines, p.n);
+    return Region{p.weight + first * line, (end - first) * line};
   });
 }
 
@@ -80,8 +109,8 @@ at::Tensor as(const at::Tensor& x, at::ScalarType type) {
   const auto from = x.scalar_type();
   if (from == type) return x;
   if (!at::GradMode::is_enabled() && x.is_cpu() && x.is_contiguous() && x.numel() <= kFewNumbers) {
-    if (from == at::kFloat && type == at::kBFloat16) return converted<float, at::BFloat16>(x);
-    if (from == at::kBFloat16 && type == at::kFloat) return converted<at::BFloat16, float>(x);
+    if (from == at::kFloat && type == at::kBFloat16) return as_rounded(x);
+    if (from == at::kBFloat16 && type == at::kFloat) return as_widened(x);
   }
   return x.to(type);
 }

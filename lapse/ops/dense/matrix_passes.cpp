@@ -16,6 +16,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 #include "lapse/ops/parallel/simd.inc"
+#include "lapse/ops/parallel/simd_pairs.inc"
 
 void ScaleColumns(float* x, const float* factor, int rows, int columns) {
   for (int i = 0; i < rows; ++i)
@@ -210,19 +211,57 @@ float DotLine(const float* a, const float* x, int64_t k) { return OneLine(a, x, 
 float DotRounded(const uint16_t* a, const float* x, int64_t k) { return OneLine(a, x, k); }
 float DotBothRounded(const uint16_t* a, const uint16_t* x, int64_t k) { return OneLine(a, x, k); }
 
-template <class T>
-HWY_INLINE void DotsOfLines(const float* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
+/// The same in pairs, of lines in bfloat16.
+template <int kM>
+HWY_INLINE void PairDots(const uint16_t* a, const uint16_t* x, int64_t k, float* to, int64_t stride) {
+  V sums[kM];
+  for (int i = 0; i < kM; ++i) sums[i] = hn::Zero(d);
+  int64_t j = 0;
+  for (; j + kPairs <= k; j += kPairs)
+    for (int i = 0; i < kM; ++i) sums[i] = AddPairs(sums[i], a + j, x + i * k + j);
+  for (int i = 0; i < kM; ++i) {
+    float sum = hn::GetLane(hn::SumOfLanes(d, sums[i]));
+    for (int64_t r = j; r < k; ++r) sum += One(a + r) * One(x + i * k + r);
+    to[i * stride] = sum;
+  }
+}
+HWY_INLINE float OneLineInPairs(const uint16_t* a, const uint16_t* x, int64_t k) {
+  V s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+  int64_t j = 0;
+  constexpr int64_t kAhead = 8192 / sizeof(uint16_t);  // as in OneLine
+  for (; j + 4 * kPairs <= k; j += 4 * kPairs) {
+    for (int64_t i = 0; i < 4 * kPairs; i += 32) hwy::Prefetch(a + j + i + kAhead);
+    s0 = AddPairs(s0, a + j, x + j);
+    s1 = AddPairs(s1, a + j + kPairs, x + j + kPairs);
+    s2 = AddPairs(s2, a + j + 2 * kPairs, x + j + 2 * kPairs);
+    s3 = AddPairs(s3, a + j + 3 * kPairs, x + j + 3 * kPairs);
+  }
+  for (; j + kPairs <= k; j += kPairs) s0 = AddPairs(s0, a + j, x + j);
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+  for (; j < k; ++j) sum += One(a + j) * One(x + j);
+  return sum;
+}
+
+/// Four lines of x at a time, then single ones, with every line of w.
+template <class T, class X, class Four, class Single>
+HWY_INLINE void DotsOfLines(const X* x, const T* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride,
+                            const Four& four, const Single& single) {
   int64_t i = 0;
   for (; i + 4 <= m; i += 4)
-    for (int64_t j = 0; j < n; ++j) Dots<4>(w + j * k, x + i * k, k, to + i * stride + j, stride);
+    for (int64_t j = 0; j < n; ++j) four(w + j * k, x + i * k, k, to + i * stride + j, stride);
   for (; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j) to[i * stride + j] = OneLine(w + j * k, x + i * k, k);
+    for (int64_t j = 0; j < n; ++j) to[i * stride + j] = single(w + j * k, x + i * k, k);
 }
 void MultiplyLines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
-  DotsOfLines(x, w, m, n, k, to, stride);
+  DotsOfLines(x, w, m, n, k, to, stride, Dots<4, float>, OneLine<float, float>);
 }
-void MultiplyRounded(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
-  DotsOfLines(x, w, m, n, k, to, stride);
+bool ReadsNarrow() { return MultipliesPairs(); }
+void MultiplyRounded(const float* x, const uint16_t* narrow, const uint16_t* w, int64_t m, int64_t n, int64_t k,
+                     float* to, int64_t stride) {
+  if (MultipliesPairs())
+    DotsOfLines(narrow, w, m, n, k, to, stride, PairDots<4>, OneLineInPairs);
+  else
+    DotsOfLines(x, w, m, n, k, to, stride, Dots<4, uint16_t>, OneLine<uint16_t, float>);
 }
 
 void WherePositive(const float* x, const float* y, float* to, int64_t n) {
@@ -259,6 +298,7 @@ HWY_EXPORT(DotRounded);
 HWY_EXPORT(DotBothRounded);
 HWY_EXPORT(MultiplyLines);
 HWY_EXPORT(MultiplyRounded);
+HWY_EXPORT(ReadsNarrow);
 HWY_EXPORT(WherePositive);
 HWY_EXPORT(AddTo);
 
@@ -286,8 +326,9 @@ void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const flo
 void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
   HWY_DYNAMIC_DISPATCH(MultiplyLines)(x, w, m, n, k, to, stride);
 }
-void multiply_lines(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride) {
-  HWY_DYNAMIC_DISPATCH(MultiplyRounded)(x, w, m, n, k, to, stride);
+void multiply_lines(const float* x, const uint16_t* narrow, const uint16_t* w, int64_t m, int64_t n, int64_t k,
+                    float* to, int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(MultiplyRounded)(x, narrow, w, m, n, k, to, stride);
 }
 void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(JoinLines)(even, odd, to, n);
@@ -295,6 +336,7 @@ void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t
 float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotLine)(y, x, n); }
 float dot(const float* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotRounded)(y, x, n); }
 float dot(const uint16_t* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotBothRounded)(y, x, n); }
+bool reads_narrow() { return HWY_DYNAMIC_DISPATCH(ReadsNarrow)(); }
 void where_positive(const float* x, const float* y, float* to, int64_t n) {
   HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
 }

@@ -31,9 +31,13 @@ void join_lines(const uint16_t* even, const uint16_t* odd, uint16_t* to, int64_t
 
 /// x [rows][columns] + bias [columns] (unless null), then relu if asked for, in place.
 void add_bias(float* x, int64_t stride, int64_t rows, int64_t columns, const float* bias, bool relu);
-/// to [m][n], lines `stride` apart: x [m][k] times w [n][k] transposed, for small m; w in float32 or bfloat16.
+/// to [m][n], lines `stride` apart: x [m][k] times w [n][k] transposed, for small m. With w in bfloat16 a processor
+/// that multiplies pairs (reads_narrow()) takes `narrow`, x rounded to bfloat16; others take x, and `narrow` may be
+/// null.
 void multiply_lines(const float* x, const float* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride);
-void multiply_lines(const float* x, const uint16_t* w, int64_t m, int64_t n, int64_t k, float* to, int64_t stride);
+void multiply_lines(const float* x, const uint16_t* narrow, const uint16_t* w, int64_t m, int64_t n, int64_t k,
+                    float* to, int64_t stride);
+bool reads_narrow();
 /// The sum of x y, in float32 or bfloat16.
 float dot(const float* x, const float* y, int64_t n);
 float dot(const float* x, const uint16_t* y, int64_t n);

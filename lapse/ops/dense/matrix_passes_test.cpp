@@ -1,6 +1,7 @@
 #include "lapse/ops/dense/matrix_passes.h"
 
 #include <ATen/Context.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -56,6 +57,39 @@ TEST(MatrixPasses, JoinsLinesInPairs) {
     auto* to = reinterpret_cast<uint16_t*>(y.data_ptr<at::BFloat16>());
     to_pairs(x.const_data_ptr<float>(), to, 6, 48);
     EXPECT_TRUE(y.equal(x.to(at::kBFloat16).view({3, 2, 48}).transpose(1, 2))) << target;
+  }
+}
+
+/// Products of k normal values against those in float64; the sum of k products, each rounded, is off by sqrt(k) eps of
+/// its deviation sqrt(k) at most (linear_test.cpp).
+void expect_products(const Tensor& y, const Tensor& x, const Tensor& w, const std::string& text) {
+  const double k = static_cast<double>(x.size(1)), tolerance = (2 + std::sqrt(k)) * std::ldexp(1, -23);
+  const Tensor exact = at::mm(x.to(at::kDouble), w.to(at::kDouble).t()) / std::sqrt(k);
+  const Tensor error = (y.to(at::kDouble) / std::sqrt(k) - exact).abs().max();
+  EXPECT_LE(error.item<double>(), tolerance * std::max(1., exact.abs().max().item<double>())) << text;
+}
+
+// Of four lines at a time and of single ones, whole vectors, pairs of vectors and what is left of them.
+TEST(MatrixPasses, MultipliesLinesOfAnyLength) {
+  at::manual_seed(10);
+  const int64_t n = 5;
+  for (int64_t target : InstructionSet::all()) {
+    const InstructionSet scope(target);
+    for (int64_t m : {1, 3, 4, 5, 9})
+      for (int64_t k : {1, 15, 16, 31, 32, 64, 97, 128, 131, 160, 512, 1027}) {
+        const std::string text = fmt::format("{} x {}, target {}", m, k, target);
+        const Tensor x = at::randn({m, k}), w = at::randn({n, k}), rounded = w.to(at::kBFloat16);
+        const Tensor narrow = x.to(at::kBFloat16), read = reads_narrow() ? narrow : x;
+        const auto bits = [](const Tensor& t) { return static_cast<const uint16_t*>(t.const_data_ptr()); };
+        Tensor y = at::full({m, n + 2}, 7.f), z = y.clone();
+        multiply_lines(x.const_data_ptr<float>(), w.const_data_ptr<float>(), m, n, k, y.mutable_data_ptr<float>(),
+                       n + 2);
+        multiply_lines(x.const_data_ptr<float>(), reads_narrow() ? bits(narrow) : nullptr, bits(rounded), m, n, k,
+                       z.mutable_data_ptr<float>(), n + 2);
+        expect_products(y.narrow(1, 0, n), x, w, text);
+        expect_products(z.narrow(1, 0, n), read, rounded, text + ", bfloat16");
+        for (const Tensor& all : {y, z}) EXPECT_TRUE(all.narrow(1, n, 2).eq(7).all().item<bool>()) << text;
+      }
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace lapse {
 
-/// Whether this processor has that instruction (AVX512_BF16). It rounds to the nearest, ties to even, as
-/// matrix_passes.h does otherwise, but takes denormal numbers, below 1.2e-38, for 0.
+/// Whether this processor has that instruction (AVX512_BF16), and with it products in pairs (simd_pairs.inc). It rounds
+/// to the nearest, ties to even, as matrix_passes.h does otherwise, but takes denormal numbers, below 1.2e-38, for 0.
 bool rounds_to_bfloat16();
 
 /// As to_bfloat16 and to_pairs of matrix_passes.h, where rounds_to_bfloat16().
