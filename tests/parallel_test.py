@@ -183,6 +183,9 @@ class Parallel(ProgramTest):
             self.assertIn("train.parts = 3 cannot be shared by 2 processes", errors)
         alone = lapse("train", config, "--out", self.folder / "run", env=environment() | {"WORLD_SIZE": "2"})
         self.assertRegex(alone.stderr, r"^lapse: error: RANK='' in the environment is no number; .*torchrun\n$")
+        alone = lapse("train", config, "--out", self.folder / "run", env=environment() | {"RANK": "1"})
+        self.assertRegex(alone.stderr, r"^lapse: error: RANK=1 without WORLD_SIZE: set WORLD_SIZE, .*torchrun does\n$")
+        self.assertFalse((self.folder / "run").exists())
 
     def test_the_first_rank_says_what_is_wrong(self):
         config = self.configure(PLAIN)

@@ -1,7 +1,10 @@
 #include "lapse/core/group.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 
+#include "lapse/core/error.h"
 #include "lapse/core/plugin.h"
 
 namespace lapse {
@@ -32,7 +35,10 @@ Group& solo() noexcept {
 
 Group& join_group(double patience) {
   static Group& group = [&]() -> Group& {
-    const char* size = std::getenv("WORLD_SIZE");
+    const char *size = std::getenv("WORLD_SIZE"), *rank = std::getenv("RANK");
+    // Else each of several processes would train alone, and write to the same folder.
+    if (size == nullptr && rank != nullptr && std::string(rank) != "0")
+      fail(fmt::format("RANK={} without WORLD_SIZE: set WORLD_SIZE, the number of processes, as torchrun does", rank));
     if (size == nullptr || std::string(size) == "1") return solo();
     void* entry = plugin_entry("several processes", "liblapse_group.so", "lapse_join_group", Symbols::kShared);
     return *reinterpret_cast<Group* (*)(double)>(entry)(patience);

@@ -39,7 +39,8 @@ Group& solo() noexcept;
 
 /// The group that this process was started in: RANK and WORLD_SIZE of the environment, with MASTER_ADDR and MASTER_PORT
 /// where they meet, as torchrun sets them; solo without WORLD_SIZE, or if that is 1. May be called again. Error if the
-/// others cannot be reached. `patience`: seconds that a rank waits for the others, before it says which did not answer.
+/// others cannot be reached, or for a RANK above 0 without WORLD_SIZE. `patience`: seconds that a rank waits for the
+/// others, before it says which did not answer.
 Group& join_group(double patience);
 constexpr double kPatience = 600;  ///< by default
 
