@@ -14,10 +14,12 @@ def runs():
     files = {"data.path": str(pathlib.Path(sweep.given("LAPSE_DATA")) / "wikipedia.txt.gz")}
     run = lambda name, values: sweep.Run(name, CONFIG, values, files=files)
     # First whether memory matters at this size: a span of 512 should be 0.05 bits ahead of one of 64.
-    for span in (64, 512, 32, 128):
-        yield run(f"fixed_span_{span}", {"forgetting.method": "fixed_span", "fixed_span.max_span": span})
-    for alpha in (1e-6, 3e-6, 1e-5, 3e-7):
-        yield run(f"expire_span_{alpha:g}", {"expire_span.loss": alpha})
+    fixed = lambda span: run(f"fixed_span_{span}", {"forgetting.method": "fixed_span", "fixed_span.max_span": span})
+    yield from map(fixed, (64, 512))
+    yield from (run(f"expire_span_{alpha:g}", {"expire_span.loss": alpha}) for alpha in (1e-6, 3e-6, 1e-5, 3e-7))
+    yield from map(fixed, (128, 32))
+    # What is the ramp's, what the spans'? A cost that leaves no span.
+    yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
     # The paper's regularisation, each alone (0.98 and 1.00 in its ablation of random drop).
     yield run("random_drop", {"expire_span.random_drop": True})
     yield run("dropout", {"model.dropout": 0.1})

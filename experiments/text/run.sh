@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Bits per byte against memory on Wikipedia: fixed spans of four lengths, Expire-Span with four alpha, and three kinds of dropping.
+# Bits per byte against memory on Wikipedia: fixed spans of four lengths, Expire-Span with four alpha, its ramp alone, and three
+# kinds of dropping.
 #
 #   experiments/text/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
-# Takes about 1 hour on 2 cores for a run; what was interrupted goes on to the bit. Reads wikipedia.txt.gz in LAPSE_DATA=DIR. Runs
+# Takes 1 to 2 hours on one core for a run; what was interrupted goes on to the bit. Reads wikipedia.txt.gz in LAPSE_DATA=DIR. Runs
 # are in runs/text: delete one to begin it again. Writes experiments/text/results/NAME.json as each run ends, and table.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
