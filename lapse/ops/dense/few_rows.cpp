@@ -18,15 +18,12 @@ namespace lapse {
 
 namespace {
 
-at::Tensor as_rounded(const at::Tensor& x) {
-  at::Tensor y = empty_rows(x.sizes(), at::kBFloat16);
-  to_bfloat16(x.const_data_ptr<float>(), static_cast<uint16_t*>(y.mutable_data_ptr()), x.numel());
-  return y;
-}
-
-at::Tensor as_widened(const at::Tensor& x) {
-  at::Tensor y = empty_rows(x.sizes());
-  std::copy_n(x.const_data_ptr<at::BFloat16>(), x.numel(), y.mutable_data_ptr<float>());
+template <class From, class To>
+at::Tensor converted(const at::Tensor& x) {
+  at::Tensor y = empty_rows(x.sizes(), c10::CppTypeToScalarType<To>::value);
+  const From* from = x.const_data_ptr<From>();
+  To* to = y.mutable_data_ptr<To>();
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = To(from[i]);
   return y;
 }
 
@@ -109,8 +106,8 @@ at::Tensor as(const at::Tensor& x, at::ScalarType type) {
   const auto from = x.scalar_type();
   if (from == type) return x;
   if (!at::GradMode::is_enabled() && x.is_cpu() && x.is_contiguous() && x.numel() <= kFewNumbers) {
-    if (from == at::kFloat && type == at::kBFloat16) return as_rounded(x);
-    if (from == at::kBFloat16 && type == at::kFloat) return as_widened(x);
+    if (from == at::kFloat && type == at::kBFloat16) return converted<float, at::BFloat16>(x);
+    if (from == at::kBFloat16 && type == at::kFloat) return converted<at::BFloat16, float>(x);
   }
   return x.to(type);
 }

@@ -26,7 +26,7 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
 at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type = at::kFloat);
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes);
 /// x in another type: x itself where it has that type, and of a few numbers in float32 or bfloat16 without libtorch's
-/// dispatcher, which takes longer than the rounding; there denormal numbers may become 0, as in matrix_passes.h.
+/// dispatcher, which takes longer than the rounding.
 at::Tensor as(const at::Tensor& x, at::ScalarType type);
 /// Whole numbers x + by.
 at::Tensor shifted(const at::Tensor& x, int64_t by);

@@ -19,7 +19,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 TEST(As, RoundsAsLibtorchDoes) {
-  const float tie = 1 + 1 / 256.f, far = std::numeric_limits<float>::max(), least = std::numeric_limits<float>::min();
+  const float tie = 1 + 1 / 256.f, far = std::numeric_limits<float>::max(), least = 1e-40f;
   const Tensor odd = at::tensor({tie, std::nextafter(tie, 2.f), -tie, 0.f, -0.f, far, least, -least, INFINITY});
   const Tensor x = lapse::cat({odd, at::randn({131}) * at::exp(at::randn({131}) * 20)});
   for (const bool gradients : {false, true}) {
@@ -28,9 +28,6 @@ TEST(As, RoundsAsLibtorchDoes) {
     EXPECT_TRUE(same_bits(rounded, x.to(at::kBFloat16)));
     EXPECT_TRUE(same_bits(as(rounded, at::kFloat), rounded.to(at::kFloat)));
     EXPECT_TRUE(as(at::full({2}, NAN), at::kBFloat16).isnan().all().item<bool>());  // whatever its other bits
-    // A denormal number stays itself or becomes 0 of its sign.
-    const Tensor denormal = at::tensor({1e-40f, -1e-40f}), found = as(denormal, at::kBFloat16);
-    EXPECT_TRUE(same_bits(found, denormal.to(at::kBFloat16)) || same_bits(found, (denormal * 0).to(at::kBFloat16)));
   }
 }
 
