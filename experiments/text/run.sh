@@ -4,8 +4,9 @@
 #
 #   experiments/text/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
-# Takes 1 to 2 hours on one core for a run; what was interrupted goes on to the bit. Reads wikipedia.txt.gz in LAPSE_DATA=DIR. Runs
-# are in runs/text: delete one to begin it again. Writes experiments/text/results/NAME.json as each run ends, and table.md.
+# Takes 1 to 2 hours for a run, on one of 2 cores; what was interrupted goes on to the bit. Reads wikipedia.txt.gz in
+# LAPSE_DATA=DIR. Runs are in runs/text: delete one to begin it again. Writes experiments/text/results/NAME.json as each run
+# ends, and table.md.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_runs "$@"
