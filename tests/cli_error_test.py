@@ -65,6 +65,14 @@ class Arguments(ProgramTest):
         self.assertEqual(done.stderr.count("has no effect"), len(unused), done.stderr)
         done = self.succeed("train", shared / "config.toml", *dry, "--set", "optimiser.name=sgd", "--set", "optimiser.momentum=0.9")
         self.assertNotIn("no effect", done.stderr)
+        words = self.folder / "words.toml"  # whose vocabulary is counted, so that the run before can be what decides
+        words.write_text(f'[data]\npath = "{text}"\nunit = "word"\n[train]\nbatch = 2\nblock = 8\nupdates = 1\n')
+        self.succeed("train", words, "--out", self.folder / "before")
+        for one in ("data.min_count=2", "data.max_vocabulary=9", "optimiser.warmup=5"):
+            again = ("train", words, *dry, "--set", one)
+            self.assertNotIn("no effect", self.succeed(*again).stderr)
+            done = self.succeed(*again, "--set", f"train.from={self.folder / 'before'}")
+            self.assertIn(f"lapse: note: --set {one} has no effect on this run", done.stderr)
 
     def test_values(self):
         run = shared / "run"

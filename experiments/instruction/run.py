@@ -45,6 +45,16 @@ def runs():
         # No spans, by their cost: a ramp of 32 alone, which tells fading from remembering.
         only_ramp = {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01}
         yield sweep.Run(f"village_only_ramp-{seed}", CONFIG, {"train.seed": seed} | only_ramp)
+    for seed in (1, 2, 3):  # Table 5's methods in the village, with the same positions: whatever they hold, all tell ages apart to 512
+        for name, values in {
+            "expire_span_512": {},
+            "adaptive_span_512": {"forgetting.method": "adaptive_span", "adaptive_span.max_span": 512, "adaptive_span.initial_fraction": 0.1},
+            "compressive_512": {"forgetting.method": "compressive", "compressive.max_span": 128, "compressive.rate": 4, "compressive.size": 384},
+            "fixed_span_128": fixed(128),
+            "fixed_span_512": fixed(512),
+        }.items():
+            buckets = {"model.positions": "buckets", "model.bucket_distance": 512}
+            yield sweep.Run(f"village_buckets_{name}-{seed}", CONFIG, {"train.seed": seed} | buckets | values)
 
 
 def main():

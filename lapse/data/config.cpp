@@ -4,8 +4,10 @@
 
 namespace lapse {
 
-Fields DataConfig::fields() {
-  const auto counted = [this] { return unit_named(unit).counted; };
+Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
+  const auto counted = [this, makes_vocabulary] {
+    return unit_named(unit).counted && (!makes_vocabulary || makes_vocabulary());
+  };
   const auto cut = [this] { return corrupts_spans(); };
   return {
       field("path", path,
@@ -28,12 +30,13 @@ Fields DataConfig::fields() {
       }),
       field("min_count", min_count,
             "characters and words rarer than this in the training text become the unknown token (bits per byte count "
-            "8 for each byte of them)")
+            "8 for each byte of them). With train.from the vocabulary is that run's")
           .in(1)
           .unit("occurrences")
           .used_if(counted),
       field("max_vocabulary", max_vocabulary,
-            "keep at most this many characters or words, the most frequent, counting the special tokens; 0 = no limit")
+            "keep at most this many characters or words, the most frequent, counting the special tokens; 0 = no limit. "
+            "With train.from the vocabulary is that run's")
           .in(0)
           .unit("tokens")
           .used_if(counted),

@@ -23,7 +23,8 @@ struct DataConfig {
   bool in_windows() const { return windows || (documents != "none" && !corrupts_spans()); }
 
   bool corrupts_spans() const { return objective == "span_corruption"; }
-  Fields fields();
+  /// `makes_vocabulary`: whether the run's vocabulary is made of its text, not taken from another run; null: yes.
+  Fields fields(const std::function<bool()>& makes_vocabulary = nullptr);
 };
 
 }  // namespace lapse

@@ -59,12 +59,15 @@ Fields TrainConfig::fields() {
   };
 }
 
-Fields OptimiserConfig::fields() {
+Fields OptimiserConfig::fields(const std::function<bool()>& warms_up) {
   const auto adam = [this] { return name == "adam" || name == "adamw"; };
   return {
       field("name", name, "the optimiser").one_of({"adam", "adamw", "rmsprop", "sgd"}),
       field("rate", rate, "learning rate after warm-up").in(0, 100),
-      field("warmup", warmup, "update n uses rate min(1, n / warmup)").in(0, 1e9).unit("updates"),
+      field("warmup", warmup, "update n uses rate min(1, n / warmup); with train.from there is no warm-up")
+          .in(0, 1e9)
+          .unit("updates")
+          .used_if(warms_up),
       field("schedule", schedule, "after warm-up: constant, or a half cosine to 0 at the last update")
           .one_of({"constant", "cosine"}),
       field("clip", clip, "largest global L2 norm of all gradients; 0: no clipping").in(0, 1e9),
@@ -121,7 +124,8 @@ Sections Config::sections() {
   for (const auto& entry : method_table()) names.push_back(entry.name);
   for (const auto& entry : task_table()) tasks.push_back(entry.name);
   for (const auto& entry : environment_table()) tasks.push_back(entry.name);
-  Fields data_fields = data.fields();
+  const auto begins_anew = [this] { return train.from.empty(); };
+  Fields data_fields = data.fields(begins_anew);
   data_fields.push_back(
       field("task", task_name,
             "instead of a text: sequences that are generated, or an environment to act in; each has a section of its "
@@ -144,7 +148,7 @@ Sections Config::sections() {
     all.push_back(
         {environments_[i]->name(), "environment: " + environment_table()[i].help, environments_[i]->fields()});
   all.push_back({"train", "the run", train.fields()});
-  all.push_back({"optimiser", "how weights follow gradients", optimiser.fields()});
+  all.push_back({"optimiser", "how weights follow gradients", optimiser.fields(begins_anew)});
   all.push_back({"actor_critic", "what an agent learns from in an environment", actor_critic.fields()});
   return all;
 }

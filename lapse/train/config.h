@@ -50,7 +50,7 @@ struct OptimiserConfig {
   double smoothing = 0.99;
   double epsilon = 1e-8;
 
-  Fields fields();
+  Fields fields(const std::function<bool()>& warms_up = nullptr);
 };
 
 /// Of runs in environments (docs/equations.md, "Actor-critic").
