@@ -15,6 +15,7 @@
 #include "lapse/core/error.h"
 #include "lapse/data/utf8.h"
 #include "lapse/tasks/instruction_game.h"
+#include "lapse/tasks/streams.h"
 
 namespace lapse {
 namespace {
@@ -30,15 +31,15 @@ struct Setting {
 };
 
 /// One stream of games.
-class LogStream {
+class LogStream : public TaskStream {
  public:
-  LogStream(const Setting& setting, Random random) : games_(setting.world, setting.words, setting.rules, random) {}
+  LogStream(std::shared_ptr<const Setting> setting, Random random)
+      : setting_(std::move(setting)), games_(setting_->world, setting_->words, setting_->rules, random) {}
 
-  void skip(int64_t words) {
+  void skip(int64_t words) override {
     for (at_ += words; at_ > std::ssize(log_.words); games_.play(log_)) at_ -= std::ssize(log_.words), log_ = {};
   }
-  /// Appends the stream's next words, and those after each, to a block.
-  void next(TokenBlock& block) {
+  void next(TokenBlock& block) override {
     while (at_ + block.length >= std::ssize(log_.words)) games_.play(log_);
     const auto word = log_.words.begin() + at_;
     block.input.insert(block.input.end(), word, word + block.length);
@@ -52,76 +53,10 @@ class LogStream {
   }
 
  private:
+  std::shared_ptr<const Setting> setting_;
   InstructionGames games_;
   LogText log_;
   int64_t at_ = 0;
-};
-
-/// Streams of their own seeds, read in parallel.
-class Streams {
- public:
-  Streams(std::shared_ptr<const Setting> setting, int64_t batch, Random random) : setting_(std::move(setting)) {
-    for (int64_t b = 0; b < batch; ++b) streams_.emplace_back(*setting_, Random(random.next(), "instruction"));
-  }
-  void skip(int64_t words) {
-    for (auto& stream : streams_) stream.skip(words);
-  }
-  TokenBlock next(int64_t length) {
-    TokenBlock block{.batch = std::ssize(streams_), .length = length, .answers = true};
-    for (auto& stream : streams_) stream.next(block);
-    return block;
-  }
-
- private:
-  std::shared_ptr<const Setting> setting_;
-  std::vector<LogStream> streams_;
-};
-
-class Training : public TrainingBlocks {
- public:
-  Training(std::shared_ptr<const Setting> setting, int64_t batch, int64_t block, Random random)
-      : block_(block), fresh_([=] { return Streams(setting, batch, random); }), streams_(fresh_()) {}
-
-  TokenBlock next() override {
-    TokenBlock block = streams_.next(block_);
-    block.restart = position_ == 0;
-    position_ += block_;
-    return block;
-  }
-  State state() const override { return {position_, 0, position_ == 0, 0}; }
-  void set_state(const State& state) override {
-    if (state.position < 0 || state.position % block_ != 0)
-      fail(fmt::format("cannot resume at word {} of the streams with block = {}", state.position, block_));
-    position_ = state.position;
-    streams_ = fresh_();
-    streams_.skip(position_);
-  }
-
- private:
-  int64_t block_;
-  std::function<Streams()> fresh_;
-  Streams streams_;
-  int64_t position_ = 0;
-};
-
-/// So many words of each stream. The last block may be shorter.
-class Evaluation : public EvaluationBlocks {
- public:
-  Evaluation(Streams streams, int64_t words, int64_t block)
-      : streams_(std::move(streams)), words_(words), block_(block) {}
-
-  bool next(TokenBlock& block) override {
-    if (done_ == words_) return false;
-    block = streams_.next(std::min(block_, words_ - done_));
-    block.restart = done_ == 0;
-    done_ += block.length;
-    return true;
-  }
-  int64_t blocks() const override { return (words_ + block_ - 1) / block_; }
-
- private:
-  Streams streams_;
-  int64_t words_, block_, done_ = 0;
 };
 
 class InstructionSource : public TaskSource {
@@ -141,14 +76,13 @@ class InstructionSource : public TaskSource {
   }
   uint32_t checksum(const std::string& part) const override { return part == "train" ? setting_->words.checksum() : 0; }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
-    return std::make_unique<Training>(setting_, batch, block, std::move(random));
+    return std::make_unique<TrainingTaskStreams>(drawer(), name(), batch, block, std::move(random));
   }
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
                                                bool drop_partial) override {
-    Random random = random_of(part);
     int64_t words = (count(part) + batch - 1) / batch;
     if (drop_partial) words = std::max(words / block, int64_t{1}) * block;
-    return std::make_unique<Evaluation>(Streams(setting_, batch, random), words, block);
+    return std::make_unique<EvaluationTaskStreams>(TaskStreams(drawer(), name(), batch, random_of(part)), words, block);
   }
   int64_t streams(const std::string& part, int64_t block, int64_t most) const override {
     return std::clamp<int64_t>(count(part) / (2 * block), 1, most);
@@ -169,6 +103,9 @@ class InstructionSource : public TaskSource {
 
  private:
   int64_t count(const std::string& part) const { return part == "valid" ? valid_ : test_; }
+  DrawStream drawer() const {
+    return [setting = setting_](Random random) { return std::make_unique<LogStream>(setting, std::move(random)); };
+  }
 
   std::shared_ptr<const Setting> setting_;
   int64_t valid_, test_;

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "lapse/core/error.h"
+#include "lapse/tasks/streams.h"
 
 namespace lapse {
 namespace {
@@ -17,19 +17,23 @@ struct Rules {
 };
 
 /// One stream of sequences. Any place in it is reached without drawing the tokens before it.
-class LongCopyStream {
+class LongCopyStream : public TaskStream {
  public:
-  LongCopyStream(const Rules& rules, Random random) : rules_(rules), random_(std::move(random)) { begin(); }
+  /// `scored`: what comes after so many sequences is not scored; 0: no limit.
+  LongCopyStream(const Rules& rules, int64_t scored, Random random)
+      : rules_(rules), scored_(scored), random_(std::move(random)) {
+    begin();
+  }
 
-  void skip(int64_t tokens) {
+  void skip(int64_t tokens) override {
     for (at_ += tokens; at_ >= size_; begin()) at_ -= size_;
   }
-  int64_t sequence() const { return sequence_; }  ///< which one the next token belongs to, from 0
-  /// The next token and its target.
-  std::pair<int64_t, int64_t> next() {
-    const int64_t input = token(at_), target = at_ >= query_ && at_ + 1 < size_ ? token(at_ + 1) : kUnscored;
-    skip(1);
-    return {input, target};
+  void next(TokenBlock& block) override {
+    for (int64_t i = 0; i < block.length; ++i, skip(1)) {
+      const bool asked = at_ >= query_ && at_ + 1 < size_ && (scored_ == 0 || sequence_ < scored_);
+      block.input.push_back(token(at_)), block.target.push_back(asked ? token(at_ + 1) : kUnscored);
+      block.asked.push_back(asked);  // an answer that is broken off is not counted
+    }
   }
 
  private:
@@ -47,84 +51,9 @@ class LongCopyStream {
   }
 
   Rules rules_;
+  int64_t scored_;
   Random random_;
   int64_t sequence_ = -1, at_ = 0, n_ = 0, first_ = 0, query_ = 0, size_ = 0;
-};
-
-/// Streams of their own seeds, read in parallel.
-class Streams {
- public:
-  Streams(const Rules& rules, int64_t batch, Random random) {
-    for (int64_t b = 0; b < batch; ++b) streams_.emplace_back(rules, Random(random.next(), "long_copy"));
-  }
-  void skip(int64_t tokens) {
-    for (auto& stream : streams_) stream.skip(tokens);
-  }
-  /// `sequences`: what is after so many of each stream is not scored; 0: no limit.
-  TokenBlock next(int64_t length, int64_t sequences) {
-    TokenBlock block{.batch = std::ssize(streams_), .length = length, .answers = true};
-    for (auto& stream : streams_)
-      for (int64_t i = 0; i < length; ++i) {
-        const bool scored = sequences == 0 || stream.sequence() < sequences;
-        const auto [input, target] = stream.next();
-        block.input.push_back(input), block.target.push_back(scored ? target : kUnscored);
-        block.asked.push_back(block.target.back() != kUnscored);  // an answer that is broken off is not counted
-      }
-    return block;
-  }
-
- private:
-  std::vector<LongCopyStream> streams_;
-};
-
-class Training : public TrainingBlocks {
- public:
-  Training(const Rules& rules, int64_t batch, int64_t block, Random random)
-      : rules_(rules), batch_(batch), block_(block), random_(std::move(random)), streams_(rules, batch, random_) {}
-
-  TokenBlock next() override {
-    TokenBlock block = streams_.next(block_, 0);
-    block.restart = position_ == 0;
-    position_ += block_;
-    return block;
-  }
-  State state() const override { return {position_, 0, position_ == 0, 0}; }
-  void set_state(const State& state) override {
-    if (state.position < 0 || state.position % block_ != 0)
-      fail(fmt::format("cannot resume at token {} of the streams with block = {}", state.position, block_));
-    position_ = state.position;
-    streams_ = Streams(rules_, batch_, random_);
-    streams_.skip(position_);
-  }
-
- private:
-  Rules rules_;
-  int64_t batch_, block_;
-  Random random_;
-  Streams streams_;
-  int64_t position_ = 0;
-};
-
-/// `sequences` of each stream. They differ in length: streams that end earlier read on, not scored.
-class Evaluation : public EvaluationBlocks {
- public:
-  Evaluation(const Rules& rules, int64_t sequences, int64_t batch, int64_t block, Random random)
-      : sequences_(sequences), block_(block), streams_(rules, batch, std::move(random)) {
-    const int64_t longest = rules.gap + 2 * rules.most + 2;
-    blocks_ = (sequences * longest + block - 1) / block;  // the last token of a sequence is not scored
-  }
-  bool next(TokenBlock& block) override {
-    if (done_ == blocks_) return false;
-    block = streams_.next(block_, sequences_);
-    block.restart = done_++ == 0;
-    return true;
-  }
-  int64_t blocks() const override { return blocks_; }
-
- private:
-  int64_t sequences_, block_;
-  Streams streams_;
-  int64_t blocks_, done_ = 0;
 };
 
 class LongCopySource : public TaskSource {
@@ -140,10 +69,14 @@ class LongCopySource : public TaskSource {
                        valid_);
   }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
-    return std::make_unique<Training>(rules_, batch, block, std::move(random));
+    return std::make_unique<TrainingTaskStreams>(drawer(0), name(), batch, block, std::move(random));
   }
+  /// So many sequences of each stream. They differ in length: streams that end earlier read on, not scored.
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block, bool) override {
-    return std::make_unique<Evaluation>(rules_, (count(part) + batch - 1) / batch, batch, block, random_of(part));
+    const int64_t sequences = (count(part) + batch - 1) / batch, longest = rules_.gap + 2 * rules_.most + 2;
+    const int64_t blocks = (sequences * longest + block - 1) / block;  // the last token of a sequence is not scored
+    return std::make_unique<EvaluationTaskStreams>(TaskStreams(drawer(sequences), name(), batch, random_of(part)),
+                                                   blocks * block, block);
   }
   int64_t streams(const std::string& part, int64_t, int64_t most) const override { return std::min(count(part), most); }
   /// Whole answers first: A's alone are easy.
@@ -155,6 +88,11 @@ class LongCopySource : public TaskSource {
 
  private:
   int64_t count(const std::string& part) const { return part == "valid" ? valid_ : test_; }
+  DrawStream drawer(int64_t scored) const {
+    return [rules = rules_, scored](Random random) {
+      return std::make_unique<LongCopyStream>(rules, scored, std::move(random));
+    };
+  }
 
   Rules rules_;
   int64_t valid_, test_;
