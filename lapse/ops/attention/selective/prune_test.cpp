@@ -95,6 +95,33 @@ TEST(SelectivePrune, NoQuerySeesMoreThanTheBudget) {
   }
 }
 
+// Which rows go where F is no number is not defined, but so many go as must.
+TEST(SelectivePrune, KeepsTheBudgetWithoutNumbers) {
+  constexpr int64_t N = 40, D = 4, kBudget = 12;
+  for (const float value : {NAN, INFINITY, -INFINITY})
+    for (const int64_t K : {1, 24})
+      for (const int64_t every : {1, 3}) {
+        Random random(3, "budget");
+        const auto normal = [&](at::IntArrayRef shape) { return random_normal(shape, random).to(at::kFloat); };
+        const AttentionInputs x = {normal({1, K, 2, D}),
+                                   normal({N, 2, D}),
+                                   normal({N, 2, D}),
+                                   at::arange(2, at::kLong) * N,
+                                   at::full({1}, N - K, at::kLong),
+                                   at::arange(N, at::kLong)};
+        const Tensor odd = at::remainder(x.time, every) == 0, masking = normal({N}).masked_fill_(odd, value);
+        for (const Tensor& first : {x.time == 0, at::remainder(x.time, 2) == 0})
+          for (auto* prune : {selective_prune, selective_prune_reference}) {
+            const auto until = integers(prune(x, {.masking = masking, .first = first}, kBudget));
+            for (int64_t now = N - K; now < N; ++now) {
+              int64_t held = 0;
+              for (int64_t i = 0; i <= now; ++i) held += until[i] > now;
+              EXPECT_EQ(held, std::min(now + 1, kBudget)) << value << ", " << K << ", " << every;
+            }
+          }
+      }
+}
+
 // Memory that comes with many more rows than the budget, as where a run is read with a smaller one: they go at once.
 TEST(SelectivePrune, ManyRowsGoAtOnce) {
   Random random(2, "budget");

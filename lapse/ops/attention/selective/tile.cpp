@@ -138,8 +138,8 @@ int64_t Largest(const float* x, const float* held, int64_t n) {
   V most = hn::Set(d, -INFINITY);
   for (int64_t i = 0; i < n; i += kN) most = hn::Max(hn::Add(hn::Load(d, x + i), hn::Load(d, held + i)), most);
   const float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (int64_t i = 0; i < n; ++i)
-    if (held[i] == 0 && (x[i] == largest || largest == -INFINITY)) return i;
+  for (int64_t i = 0; i < n; ++i)  // of NaN or -inf alone the first
+    if (held[i] == 0 && (x[i] == largest || !(largest > -INFINITY))) return i;
   return -1;
 }
 
