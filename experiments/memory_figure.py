@@ -1,6 +1,6 @@
 """The figure of an experiment whose runs have the same positions, T5's buckets of ages: a loss against mean memory size.
 
-Runs are called METHOD..._buckets-SEED. An experiment's figure.py calls `draw`.
+An experiment's figure.py calls `draw`.
 """
 
 import json
@@ -20,18 +20,18 @@ METHODS = {
 SEEDS = ({}, {"linestyle": "", "markerfacecolor": "none"}, {"linestyle": "", "alpha": 0.5})
 
 
-def points(results, method, seed, key):
-    """(mean memory size, loss) of the method's runs, by memory size."""
-    read = [json.loads(file.read_text())["evaluation"]["test"] for file in results.glob(f"{method}*_buckets-{seed}.json")]
+def points(results, files, key):
+    """(mean memory size, loss) of these runs, by memory size."""
+    read = [json.loads(file.read_text())["evaluation"]["test"] for file in results.glob(files)]
     return sorted((one["memory_mean"], one[key]) for one in read)
 
 
-def draw(results, key, name):
-    """results/memory.svg: `key` of an evaluation, which the axis calls `name`."""
+def draw(results, key, name, runs="{method}*_buckets-{seed}"):
+    """results/memory.svg: `key` of an evaluation, which the axis calls `name`. `runs`: what they are called."""
     figure, axes = plt.subplots(figsize=(6.8, 3.4))
     for method, (label, colour, marker) in METHODS.items():
-        for seed, style in enumerate(SEEDS, 1):
-            if found := points(results, method, seed, key):
+        for seed, style in enumerate(SEEDS if "{seed}" in runs else SEEDS[:1], 1):
+            if found := points(results, f"{runs.format(method=method, seed=seed)}.json", key):
                 axes.plot([x for x, _ in found], [y for _, y in found], marker=marker, color=colour, label=f"{label}, seed {seed}", **style)
     axes.set_xscale("log")
     axes.set_xticks((16, 32, 64, 128, 256, 512), ("16", "32", "64", "128", "256", "512"))

@@ -6,9 +6,10 @@
 #
 # Takes 1 to 2 hours for a run, on one of 2 cores; what was interrupted goes on to the bit. Reads wikipedia.txt.gz in
 # LAPSE_DATA=DIR. Runs are in runs/text: delete one to begin it again. Writes experiments/text/results/NAME.json as each run
-# ends, and table.md.
+# ends, table.md and memory.svg.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_runs "$@"
 need_texts wikipedia.txt.gz
 .venv/bin/python experiments/text/run.py "$@"
+.venv/bin/python experiments/text/figure.py

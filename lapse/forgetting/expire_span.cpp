@@ -117,7 +117,9 @@ class ExpireSpanOptions : public MethodOptions {
               "when that loss presses on a span: while its memory is on the ramp; or once, when the memory is made, "
               "which the paper tried and found worse (4.2)")
             .one_of({"ramp", "creation"}),
-        field("divisor", s_.divisor, "c: spans are L sigmoid(w x / c + b), or as divide says; with 1 as in Eq. 3")
+        field("divisor", s_.divisor,
+              "c: spans are L sigmoid(w x / c + b), or as divide says; with 1 as in Eq. 3. With more, such as R, they "
+              "change more slowly: they may else fall to 0 before the model has learned to use what it remembers")
             .in(1e-3, 1 << 20),
         field("divide", s_.divide, "what c divides: w x only, or w x + b").one_of({"input", "all"}),
         field("initial_fraction", s_.initial_fraction, "p: spans begin at p L").in(1e-6, 1 - 1e-6),
