@@ -23,7 +23,7 @@ class TaskStreams {
   TaskStreams(const DrawStream& draw, const std::string& task, int64_t batch, Random random);
 
   void skip(int64_t tokens);
-  TokenBlock next(int64_t length);  ///< it restarts at the streams' begin
+  TokenBlock next(int64_t length);  ///< its `restart` is set at the streams' beginning
   int64_t position() const { return position_; }
 
  private:
