@@ -43,7 +43,7 @@ PAPER = {
 
 # Runs of every method, post-norm and pre-norm, with positions by age and by time.
 RUNS = {
-    "fixed_span": {"fixed_span": {"max_span": 24}},
+    "fixed_span": {"model": {"activation": "gelu"}, "fixed_span": {"max_span": 24}},
     "expire_span": {"model": {"norm": "pre"}, "expire_span": {"max_span": 30, "ramp": 4.5}},
     "adaptive_span": {"adaptive_span": {"max_span": 24}},
     "compressive": {"compressive": {"max_span": 20, "size": 12, "rate": 3}},

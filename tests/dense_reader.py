@@ -76,7 +76,9 @@ class Run:
         if self.model["activation"] == "swiglu":
             gate = functional.silu(x @ self.weights[name + "ff.gate"].T)
             return self.linear(gate * self.linear(x, name + "ff1"), name + "ff2")
-        return self.linear(torch.relu(self.linear(x, name + "ff1")), name + "ff2")
+        inner = self.linear(x, name + "ff1")
+        inner = functional.gelu(inner, approximate="tanh") if self.model["activation"] == "gelu" else torch.relu(inner)
+        return self.linear(inner, name + "ff2")
 
     def attend(self, x, l, rule, masks):
         T, name = len(x), f"layers.{l}."

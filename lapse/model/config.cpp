@@ -37,8 +37,9 @@ Fields ModelConfig::fields() {
       field("head_dim", head_dim, "features of a head; 0: width / heads").in(0, 4096),
       field("feed_forward", feed_forward, "hidden features of the feed-forward layer; 0: 8 / 3 of the width")
           .in(0, 1 << 20),
-      field("activation", activation, "of the feed-forward layer: relu, or silu with a gate (SwiGLU)")
-          .one_of({"relu", "swiglu"}),
+      field("activation", activation,
+            "of the feed-forward layer: relu, GPT-2's gelu (by tanh), or silu with a gate (SwiGLU)")
+          .one_of({"relu", "gelu", "swiglu"}),
       field("biases", biases, "in the feed-forward and the output layer"),
       field("dropout", dropout, "on attention weights and after relu, in training").in(0, 0.99),
       field("layer_drop", layer_drop, "probability that a training block skips a layer").in(0, 0.99),

@@ -66,7 +66,7 @@ void Layer::add_feed_forward(const ModelConfig& config, Random& random) {
   FeedForward& added =
       add(config, std::make_unique<FeedForward>(FeedForwardOptions{.width = config.width,
                                                                    .inner = config.inner_width(),
-                                                                   .gated = config.activation == "swiglu",
+                                                                   .activation = config.activation,
                                                                    .biases = config.biases,
                                                                    .dropout = config.dropout,
                                                                    .initialisation = config.initialisation,

@@ -12,7 +12,7 @@ class FewTokens : public testing::TestWithParam<std::tuple<std::string, std::str
 
 INSTANTIATE_TEST_SUITE_P(All, FewTokens,
                          testing::Combine(testing::Values("post", "pre"), testing::Values("layer", "rms"),
-                                          testing::Values("relu", "swiglu"), testing::Bool()),
+                                          testing::Values("relu", "gelu", "swiglu"), testing::Bool()),
                          [](const auto& info) {
                            return std::get<0>(info.param) + "_" + std::get<1>(info.param) + "_" +
                                   std::get<2>(info.param) + (std::get<3>(info.param) ? "_biases" : "");

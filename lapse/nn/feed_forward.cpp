@@ -1,5 +1,7 @@
 #include "lapse/nn/feed_forward.h"
 
+#include <ATen/ops/gelu.h>
+
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/dense/linear.h"
@@ -11,10 +13,11 @@ using at::Tensor;
 
 FeedForward::FeedForward(const FeedForwardOptions& o, Norm before, Random& random)
     : dropout_(o.dropout),
+      gelu_(o.activation == "gelu"),
       before_(std::move(before)),
       first_(o.inner, o.width, o.biases, o.initialisation, random),
       second_(o.width, o.inner, o.biases, o.initialisation, random, o.divisor) {
-  if (o.gated) gate_ = Linear(o.inner, o.width, false, o.initialisation, random);
+  if (o.activation == "swiglu") gate_ = Linear(o.inner, o.width, false, o.initialisation, random);
 }
 
 Tensor FeedForward::operator()(const Tensor& h, LayerPass& pass) {
@@ -25,6 +28,8 @@ Tensor FeedForward::operator()(const Tensor& h, LayerPass& pass) {
   if (gate_.defined()) {
     const auto projected = lapse::linear(x, {gate_.weight, first_.weight}, {.bfloat16 = bfloat16});
     inner = swiglu(projected[0], first_.bias.defined() ? projected[1] + first_.bias : projected[1]);
+  } else if (gelu_) {
+    inner = at::gelu(first_(x, bfloat16), "tanh");
   } else {
     inner = first_(x, bfloat16, /*relu=*/true);
   }

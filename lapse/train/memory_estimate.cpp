@@ -35,7 +35,7 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   const auto layers = static_cast<double>(m.layers), all = static_cast<double>(config.train.batch);
   const double batch = all / static_cast<double>(group.size());
   const double heads = static_cast<double>(m.heads) * static_cast<double>(m.head_width());
-  const double gates = m.activation == "relu" ? 1 : 3;
+  const double gates = m.activation == "relu" ? 1 : m.activation == "gelu" ? 2 : 3;
   const double part = all / static_cast<double>(parts_of(config.train, group));
   const double tables = 2 * layers * batch * old * width;
   const double rows = part * (old + block) * (width + 2 * heads);

@@ -53,17 +53,20 @@ class RuleAttention(ForgettingAttention):
 
 
 class FeedForward(nn.Module):
-    """W2 relu(W1 x + b1) + b2, or SwiGLU."""
+    """W2 f(W1 x + b1) + b2 with f = relu or gelu (by tanh), or SwiGLU."""
 
     def __init__(self, model: dict[str, Any]):
         super().__init__()
         width, inner, biases = model["width"], model["feed_forward"] or 8 * model["width"] // 3, model["biases"]
         self.first, self.second = nn.Linear(width, inner, bias=biases), nn.Linear(inner, width, bias=biases)
         self.gate = nn.Linear(width, inner, bias=False) if model["activation"] == "swiglu" else None
+        self.gelu = model["activation"] == "gelu"
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = F.relu(self.first(x)) if self.gate is None else F.silu(self.gate(x)) * self.first(x)
-        return self.second(inner)
+        inner = self.first(x)
+        if self.gate is not None:
+            return self.second(F.silu(self.gate(x)) * inner)
+        return self.second(F.gelu(inner, approximate="tanh") if self.gelu else F.relu(inner))
 
 
 class Layer(nn.Module):

@@ -38,7 +38,7 @@ RUNS = {
         "model": PRE,
         "expire_span": {"initial_memory": "zeros", "divide": "all", "divisor": 2.0},
     },
-    "fixed": METHOD("fixed_span", max_span=12),
+    "fixed, gelu": {"model": {"activation": "gelu"}, **METHOD("fixed_span", max_span=12)},
     "fixed, from zeros, tied, unscaled": {
         **METHOD("fixed_span", max_span=12, initial_memory="zeros"),
         "model": {"output": "tied", "scaled_logits": False},
