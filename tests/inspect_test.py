@@ -131,7 +131,7 @@ class Inspect(PageTest):
     def test_it_reads_what_eval_reads(self):
         text = (shared / "text.txt").read_bytes()
         part = self.write("part.txt", text[1000:1301])
-        data = self.inspect("expire", "--data", "text.txt", "--split", "all", "--offset", 1000, "--tokens", 300)
+        data = self.inspect("expire", "--data", "text.txt", "--offset", 1000, "--tokens", 300)  # all of a text that is given
         self.assertEqual("".join(text for text, _ in data["cells"][0]).encode(), text[1000:1301])
         for name, view in (("expire", data), ("windows", self.inspect("windows", "--data", part, "--split", "all"))):
             result = json.loads(

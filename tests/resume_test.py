@@ -90,6 +90,16 @@ class Resume(KilledRun):
         self.succeed(*arguments, "--resume")
         self.assert_same_run()
 
+    def test_a_cosine_that_ends_elsewhere_is_told(self):
+        """The rate of a run that goes on longer is another one at once: here it had come down to 0."""
+        self.configure(LONG, {"train": {"updates": 20}, "optimiser": {"schedule": "cosine", "rate": 0.008, "warmup": 0}})
+        arguments = ("train", self.config_file, "--out", self.broken, "--resume")
+        told = "the cosine now ends at update"
+        self.assertNotIn(told, self.succeed(*arguments).stderr)
+        self.assertNotIn(told, self.succeed(*arguments).stderr)
+        done = self.succeed(*arguments, "--set", "train.updates=40")
+        self.assertIn(f"{told} 40, not 20: the learning rate was 0, and is 0.0037", done.stderr)
+
     def test_any_number_of_threads_gives_the_same_bits(self):
         # So large that threads share every sum.
         large = {

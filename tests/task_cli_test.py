@@ -249,7 +249,7 @@ class Tokenizer(ProgramTest):
         self.refuse("tokenizer", "train", "--quiet", "--data", empty, "-o", self.folder / "x", says="the file is empty")
         self.assertFalse((self.folder / "a.model").exists())
         out = ("--out", self.folder / "none")
-        self.refuse("train", self.config(), *out, says=["a.model", "No such file"])
+        self.refuse("train", self.config(), *out, says=["data.tokenizer: there is no file", "a.model'", "lapse tokenizer train"])
         self.refuse("train", self.config(tokenizer=""), *out, says=["data.tokenizer", "lapse tokenizer train"])
         self.refuse("train", self.config(tokenizer=str(self.text)), *out, says="not a SentencePiece model")
         self.refuse("train", self.config(unit="subwrod"), *out, says="did you mean 'subword'")

@@ -44,7 +44,8 @@ void list() {
       if (preset.name.starts_with("paper-") == paper)
         std::cout << fmt::format("  {:{}}  {}\n", preset.name, width, preset.title());
   }
-  std::cout << "\nlapse init NAME -o my.toml, then lapse train my.toml --out runs/my\n";
+  std::cout << "\nlapse init NAME -o my.toml, then lapse train my.toml --data TEXT --out runs/my\n"
+               "(a task or an environment needs no --data)\n";
 }
 
 const Preset& find_preset(const std::string& name) {

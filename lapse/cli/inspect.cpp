@@ -51,10 +51,10 @@ End end_of(const Tokens& all, const Arguments& arguments, int64_t unpredicted, i
   return found;
 }
 
-/// The part that was asked for; else test, or all of a text that is given to be compared.
+/// The part that was asked for; else all of a text that is given, or test.
 std::string split_of(const Arguments& arguments, const std::string& data) {
   if (!arguments.split.empty()) return arguments.split;
-  return arguments.compare.empty() || data.empty() ? "test" : "all";
+  return data.empty() ? "test" : "all";
 }
 
 Part part_of(const Reader& reader, const Arguments& arguments, const std::string& data) {
@@ -245,7 +245,7 @@ void add_inspect(const Command& program, Action& action) {
                   "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
       .type_name("FILE");
   verb.add_option("--split", arguments->split,
-                  "which part of it, cut as in training; default: test, with --compare all of a text that is given")
+                  "which part of it, cut as in training; default: all of a text that is given, test of the run's own")
       .check(one_of({"train", "valid", "test", "all"}));
   verb.add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
       .check(whole_number(1, 200000))

@@ -71,7 +71,7 @@ Layout split(std::string_view file) {
   if (file.size() < sizeof size) fail("shorter than the smallest safetensors file");
   std::memcpy(&size, file.data(), sizeof size);
   if (size > kMaxHeader)
-    fail(fmt::format("is no safetensors file, as checkpoints are: it gives {} as size of its header", size));
+    fail("is no safetensors file, as checkpoints are: it does not begin with the size of a header");
   if (size > file.size() - sizeof size) fail("ends within its header");
   return {file.substr(sizeof size, size), file.substr(sizeof size + size)};
 }

@@ -72,7 +72,7 @@ TEST_F(ForeignSafetensors, HeaderSizesThatLie) {
        {uint64_t{3}, uint64_t{1000}, uint64_t{100'000'001}, uint64_t{1} << 63, ~uint64_t{0}, ~uint64_t{7}})
     EXPECT_THAT(error_for_bytes(with_size("{}", "", size)), EndsWith("(truncated or altered file)")) << size;
   EXPECT_THAT(error_for_bytes(with_size("{}", "", 100'000'001)),
-              HasSubstr("is no safetensors file, as checkpoints are: it gives 100000001 as size of its header"));
+              HasSubstr("is no safetensors file, as checkpoints are: it does not begin with the size of a header"));
   EXPECT_THAT(error_for_bytes(""), HasSubstr("shorter than"));
   EXPECT_THAT(error_for_bytes("1234567"), HasSubstr("shorter than"));
 }

@@ -103,7 +103,8 @@ Question read_question(const std::string& text, const std::string& origin, bool 
   if (form == std::end(kForms)) {
     std::vector<std::string> keys;
     for (const Form& one : kForms) keys.push_back(fmt::format("'{}'", one.key));
-    fail(fmt::format("{}: no question: it has none of the keys {}", origin, fmt::join(keys, ", ")));
+    fail(fmt::format("{}: no question: it has none of the keys {}; lapse eval --help shows the forms", origin,
+                     fmt::join(keys, ", ")));
   }
   Question question = form->read(line);
   question.origin = origin;

@@ -10,6 +10,7 @@
 
 #include "lapse/core/base64.h"
 #include "lapse/core/error.h"
+#include "lapse/core/file.h"
 #include "lapse/core/json.h"
 #include "lapse/data/subword.h"
 #include "lapse/data/utf8.h"
@@ -153,6 +154,9 @@ Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) 
       fail(
           "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
           "makes one");
+    if (!is_there(config.tokenizer))
+      fail(fmt::format("data.tokenizer: there is no file '{}'; `lapse tokenizer train --data TEXT --out {}` makes it",
+                       config.tokenizer, config.tokenizer));
     return of_subwords(read_subwords(config.tokenizer), config.in_windows());
   }
   if (!unit.counted) return Vocabulary(unit, all_bytes(), config.in_windows());

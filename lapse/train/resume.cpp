@@ -51,9 +51,11 @@ void require_same_run(const Checkpoint& checkpoint, const Config& config) {
       const Field &was = before[s].fields[f], &is = now[s].fields[f];
       const std::string name = now[s].name + "." + is.name;
       if (!is.is_path && free.count(name) == 0 && field_to_toml(was) != field_to_toml(is))
-        fail(fmt::format(
-            "{}: the run has {} = {}, not {}; a resumed run keeps its configuration, so give the same or another --out",
-            checkpoint.file().path().string(), name, field_to_toml(was), field_to_toml(is)));
+        fail(
+            fmt::format("{}: the run has {} = {}, not {}; a resumed run keeps its configuration, so give the same (it "
+                        "is in the run's "
+                        "config.toml) or another --out",
+                        checkpoint.file().path().string(), name, field_to_toml(was), field_to_toml(is)));
     }
   }
 }

@@ -97,11 +97,21 @@ class Run {
                                  problem_->describe(), where, folder_.string()));
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
+    describe_rate();
     if (update() >= config_.train.updates)
       progress_->print(
           fmt::format("the run is complete: it has {} updates, and train.updates = {}; to go on, give more (--set "
                       "train.updates=N)",
                       update(), config_.train.updates));
+  }
+
+  /// A cosine ends with the run: of one that was made longer or shorter the rate is suddenly another.
+  void describe_rate() {
+    const int64_t total = config_.train.updates, n = update();
+    if (config_.optimiser.schedule != "cosine" || planned_ == total || n >= total || n == 0) return;
+    progress_->print(fmt::format(
+        "the cosine now ends at update {}, not {}: the learning rate was {:.2g}, and is {:.2g}", total, planned_,
+        learning_rate(config_.optimiser, n, planned_), learning_rate(config_.optimiser, n + 1, total)));
   }
 
   bool validates() const { return lapse::validates(config_, *problem_); }
@@ -178,6 +188,7 @@ class Run {
     }
     learner_->draws().set_counter(state.counter("random"));
     validation_due_ = state.truth("validation_due");
+    planned_ = checkpoint.config().train.updates;
     const RunHistory history = history_of(state);
     learner_->set_updates(history.update);
     record_.restore(state.object("sums"), history.validations);
@@ -185,7 +196,8 @@ class Run {
 
   Outcome leave() {
     const auto path = save();
-    progress_->print(fmt::format("interrupted: saved update {} to {}; --resume goes on", update(), path.string()));
+    progress_->print(fmt::format("interrupted: saved update {} to {}; to go on: lapse train {} --out {} --resume",
+                                 update(), path.string(), config_path(folder_).string(), folder_.string()));
     progress_->finish();
     return Outcome::kInterrupted;
   }
@@ -199,6 +211,7 @@ class Run {
   RunRecord record_;
   std::optional<Progress> progress_;
   bool resumed_ = false, validation_due_ = false;
+  int64_t planned_ = 0;  // updates, when the run that is resumed was last at work
 };
 
 }  // namespace

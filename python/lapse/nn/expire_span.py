@@ -19,7 +19,8 @@ class ExpireSpanAttention(ForgettingAttention):
     max_span, ramp: L and R in timesteps. divisor: c; divide: "input" divides w x alone, "all" also b. initial_fraction:
     spans begin at p L. random_drop: in training all spans are read as if cut at u L, one u from U(0, 1) per block (Sec. 4.2);
     rows are deleted by their whole spans. A layer draws its own u unless `uniform` is set: the paper's is the same for all
-    layers, as `lapse.load` has it.
+    layers, as `lapse.load` has it. positions (0): the layer does not know the order of what it reads, but for the ramp; the
+    paper's have as many as a block has steps. Leave it 0 if the model adds positions to x.
     """
 
     def __init__(

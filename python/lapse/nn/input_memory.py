@@ -23,6 +23,9 @@ class InputMemory:
     def nbytes(self) -> int:
         return self.table.nbytes()
 
+    def __repr__(self) -> str:
+        return f"InputMemory({self.rows().tolist()} rows, {self.nbytes()} bytes)"
+
     def select(self, index: Tensor) -> None:
         self.next = self.next.index_select(0, index)
         self.table.select(index)
