@@ -3,7 +3,7 @@
 
     .venv/bin/python bench/matrix.py [--documents N] [--repeats N] [--threads N] [--json FILE] [--quick]
 
-The model is as large as the paper's of section 6 at d = 4 (4 layers of width 256, 4 heads, windows of 512), but not that model: the norm is LayerNorm
+The model is as large as the paper's of section 5 at d = 4 (4 layers of width 256, 4 heads, windows of 512), but not that model: the norm is LayerNorm
 after each layer's parts and the feed-forward network a plain one of 1,024, where the paper has RMSNorm before them and SwiGLU. Its weights are
 random; each document is random letters and spaces and fills its window. Both commands read the same documents and take turns. Times are of the whole processes, medians of the
 repeats. LAPSE_BUILD: the build folder.

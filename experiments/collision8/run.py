@@ -1,7 +1,7 @@
 """Object Collision where it can be learned: small worlds, and spans that reach the answers (experiments/collision8/run.sh).
 
 In worlds of 8 x 8 cells: in the easy one particles meet every 62 steps, four times as often as in the paper's, so that spans are four times
-shorter than in Table 7. The harder one has two colours, and spans 16 times shorter than in Tables 3 and 4. `small` is a world of 4 x 4 cells
+shorter than in Table 7. The harder one has two colours, and spans 16 times shorter than in Tables 3 and 4 (the fixed span 8 times). `small` is a world of 4 x 4 cells
 and one colour, in which particles meet every 13 steps; spans are 32 times shorter than the paper's. All methods have the same positions,
 buckets of ages as far as answers lie.
 """

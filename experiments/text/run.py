@@ -24,7 +24,7 @@ def runs():
     yield run("divisor_1", {"expire_span.divisor": 1.0})  # Eq. 3
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
-    # The paper's regularisation, each alone (0.98 and 1.00 in its ablation of random drop).
+    # The paper's regularisation, each alone (A.2: without LayerDrop its large model has 1.00 bits per byte instead of 0.98).
     yield run("random_drop", {"expire_span.random_drop": True})
     yield run("dropout", {"model.dropout": 0.1})
     yield run("layer_drop", {"model.layer_drop": 0.1})

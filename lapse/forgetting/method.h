@@ -1,5 +1,5 @@
-// What a forgetting method is. It answers four questions - read, keep, cost, tell - and is all that differs between
-// models.
+// What a forgetting method is: how queries read rows, which rows they can read and until when, what that costs, and
+// what is told of rows. It is all that differs between models.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -302,7 +302,7 @@ def selective_attention(
 
     Visible are rows with 0 <= a <= max_age and t < until. `masking` [B, N] is F before these queries, `first` [B, N] bool
     marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E]; packed without the B.
-    `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.3 and A.4. The rest is as in `ramp_attention`.
+    `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.4 and A.5. The rest is as in `ramp_attention`.
     """
     call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, memory, after, stats = torch.ops.lapse.selective_attention(

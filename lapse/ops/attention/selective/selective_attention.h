@@ -23,7 +23,7 @@ struct SelectiveOptions {
   int64_t max_age = kNoLimit;          ///< a query reads rows of age 0 ... max_age, never later ones
   double dropout = 0;                  ///< in [0, 1): on the weights, scaled by 1 / (1 - dropout)
   double cap = 1;                      ///< tau > 0 of `memory`
-  // Ablations (A.3, A.4).
+  // Ablations (A.4, A.5).
   bool shift = true;        ///< false: a query masks already for itself
   bool mask_first = false;  ///< true: rows that are `first` can be masked
   bool mask_self = false;   ///< true: a token can mask itself
