@@ -13,6 +13,8 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 METHODS = {
     "fixed_span": ("fixed span", "C0", "s"),
+    "adaptive_span": ("Adaptive-Span", "C4", "D"),
+    "local_global": ("three short layers, one long", "C3", "v"),
     "only_ramp": ("ramp without spans", "C2", "^"),
     "expire_span": ("Expire-Span", "C1", "o"),
 }

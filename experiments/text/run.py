@@ -21,6 +21,8 @@ def runs():
     # Of the form that learned spans take, but not learned: three layers of few rows and a last one of many, 92 on average.
     form = {"local_global.max_span": 212, "local_global.window": 52, "local_global.every": 4}
     yield run("local_global", {"forgetting.method": "local_global"} | form)
+    adaptive = {"adaptive_span.max_span": 1024, "adaptive_span.initial_fraction": 0.1, "adaptive_span.loss": 1e-6}
+    yield run("adaptive_span_1e-06", {"forgetting.method": "adaptive_span"} | adaptive)
     yield run("divisor_1", {"expire_span.divisor": 1.0})  # Eq. 3
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
