@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Figures of experiments/documents/results/*.json: fewer_rows.svg, loss against rows held without training (the paper's
-Figure 7); figures.svg, losses by size, window, heads and updates (Figures 3 and 4).
+Figure 7); figures.svg, losses by size, window, heads and updates (Figures 3 and 4); budgets.svg, loss against budgets (Figure 6).
 
     .venv/bin/python experiments/documents/figures.py
 """
@@ -95,6 +95,39 @@ def size_context_heads_updates():
     save(figure, "figures")
 
 
+SEARCHES = {"window 512, learned positions": "d2-512-{}-1", "window 1,024, learned positions": "d2-1024-{}-1", "window 512, relative positions": "d2-512-{}_relative-1"}
+TRAINED = {"selective": ("selective", "C1"), "memory_loss": ("selective, memory loss", "C2")}
+DOCUMENTS = {"budgets": ("", "-"), "budgets_filled": (", windows filled to 90 %", ":")}
+
+
+def loss_against_budgets():
+    """Each round of `lapse prune`: the loss on the text where budgets are chosen, which is all that it reads."""
+    figure, panels = plt.subplots(1, len(SEARCHES), figsize=(4.4 * len(SEARCHES), 3.6))
+    for axes, (title, name) in zip(panels, SEARCHES.items()):
+        for kind, (label, colour) in TRAINED.items():
+            for documents, (which, style) in DOCUMENTS.items():
+                search = result(name.format(kind))["budgets"][documents]
+                axes.plot(*zip(*search["curve"]), style, color=colour, label=label + which)
+        far = []
+        for documents, (which, style) in DOCUMENTS.items():
+            loss = result(name.format("selective"))["budgets"][documents]["chosen_on"]["loss_standard"]
+            if loss < axes.get_ylim()[1]:
+                axes.axhline(loss, color=KINDS["standard"], linestyle=style, label="standard, all rows" + which)
+            else:
+                far.append(f"{loss:.2f}")
+        if far:
+            axes.text(0.97, 0.95, f"standard: {' and '.join(far)}", transform=axes.transAxes, ha="right", va="top", fontsize=8, color=KINDS["standard"])
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("rows that the layers may hold together")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("nats per piece, text of the search")
+    panels[-1].legend(fontsize=7)
+    save(figure, "budgets")
+
+
 if __name__ == "__main__":
     fewer_rows()
+    loss_against_budgets()
     size_context_heads_updates()

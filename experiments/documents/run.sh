@@ -8,7 +8,7 @@
 # 512, three quarters for 1,024, hours for the largest; what was interrupted goes on to the bit. Reads wikipedia.txt.gz
 # in LAPSE_DATA=DIR. Pieces and runs are in runs/documents: delete one to begin it again. Writes
 # experiments/documents/results/NAME.json as each run ends, and of those that there are table.md, memory.md, what
-# budgets save, fewer_rows.md and the figures fewer_rows.svg and figures.svg.
+# budgets save, fewer_rows.md and the figures fewer_rows.svg, budgets.svg and figures.svg.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 start_runs "$@"
