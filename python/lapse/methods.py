@@ -6,7 +6,7 @@ attend themselves. Heads share rows; H2O's key heads each have a budget of their
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Callable, Protocol
 
@@ -289,6 +289,7 @@ class Settings:
     max_age: int = NEVER  # of this layer: a sliding window's, which nothing may exceed
     longest: int = NEVER  # L, how far back the model reads; sinks may lie further back
     options: dict[str, Any] = field(default_factory=dict)
+    method: str = "this method"  # as it was named
 
     @property
     def reach(self) -> int:
@@ -298,7 +299,7 @@ class Settings:
         value = self.options.get(name, otherwise)
         if value is None:
             needed = name if name in ("budget", "ramp") else f"budget= or {name}"
-            raise ValueError(f"lapse: this method needs {needed}=")
+            raise ValueError(f"lapse: {self.method} needs {needed}=")
         return value
 
 
@@ -397,4 +398,4 @@ def make_method(name: str, settings: Settings) -> Method:
     both = sorted({"window", "stride"} & set(settings.options)) if settings.budget > 0 else []
     if both:
         raise ValueError(f"{name}: a budget says {' and '.join(both)}; give one or the other")
-    return maker(settings)
+    return maker(replace(settings, method=name))

@@ -349,7 +349,7 @@ class Errors(unittest.TestCase):
             "the last of every 4 layers is global, and the model has 2": lambda: make("local_global", 4),
             "no option width; there are: window": lambda: make("local", 4, width=3),
             "h2o: no option sinks; there are: none": lambda: make("h2o", 4, sinks=3),
-            "lapse: this method needs budget=$": lambda: make("tova"),
+            "lapse: tova needs budget=$": lambda: make("tova"),
             "full: it takes no budget": lambda: make("full", 4),
             "a budget needs max_span=": lambda: make("strided", 8),
             "budget must be a positive whole number, got -1": lambda: make("h2o", -1),
@@ -358,7 +358,7 @@ class Errors(unittest.TestCase):
             "window must be a positive whole number, got 0": lambda: make("local", window=0),
             "every must be a positive whole number, got 0": lambda: make("local_global", 8, every=0),
             "a budget says window; give one or the other": lambda: make("local", 8, window=100),
-            "lapse: this method needs ramp=$": lambda: make("expire_span"),
+            "lapse: expire_span needs ramp=$": lambda: make("expire_span"),
             "ramp must be positive, got 0": lambda: make("expire_span", ramp=0),
         }.items():
             with self.assertRaisesRegex(ValueError, words):
