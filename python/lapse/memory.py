@@ -108,6 +108,9 @@ class Memory:
         """Bytes of storage."""
         return self.table.nbytes()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rows().tolist()} rows, {self.nbytes()} bytes)"
+
     def select(self, index: Tensor) -> None:
         """Streams index[0], index[1], ... of these, for beams."""
         if len(self.next) == 0:

@@ -104,6 +104,7 @@ class Reading(unittest.TestCase):
                     self.assertLessEqual(int(memory.rows().max()), held)
                     row = 2 * WIDTH * 4 + 40
                     self.assertLessEqual(memory.nbytes(), B * row * (held + T + 70))
+                    self.assertRegex(repr(memory), rf"Memory\(\[\d+(, \d+){{{B - 1}}}\] rows, {memory.nbytes()} bytes\)")
 
     def test_streams_do_not_see_each_other(self):
         x = text()

@@ -24,7 +24,7 @@ class InputMemory:
         return self.table.nbytes()
 
     def __repr__(self) -> str:
-        return f"InputMemory({self.rows().tolist()} rows, {self.nbytes()} bytes)"
+        return f"{type(self).__name__}({self.rows().tolist()} rows, {self.nbytes()} bytes)"
 
     def select(self, index: Tensor) -> None:
         self.next = self.next.index_select(0, index)
