@@ -21,7 +21,7 @@ def runs():
         for name, method in METHODS.items():
             yield sweep.Run(f"copy-{name}-{seed}", COPY, {"train.seed": seed, "train.updates": 5000} | method)
     # Selective attention needs some 50 updates for parity; how many does standard attention with learned positions need?
-    long = {"train.updates": 5000, "train.validate_every": 50, "train.log_every": 50}
+    long = {"train.updates": 1000, "train.validate_every": 50, "train.log_every": 50}
     for seed in (1, 2, 3):
         yield sweep.Run(f"parity-standard-{seed}", PARITY, {"train.seed": seed} | long | METHODS["standard"])
     for name, method in METHODS.items():
