@@ -12,7 +12,7 @@ from program import ROOT
 DATA = ROOT / "scripts" / "data.sh"
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*/run.sh")) + [ROOT / "experiments" / "stream_tasks.sh"]
 # What they read first.
-READ_TEXTS = dict.fromkeys(("bf16", "compare", "enwik8-head", "paper", "positions", "selective", "units"), "enwik8-head.txt") | dict.fromkeys(("documents", "t5", "text"), "wikipedia.txt.gz") | {"instruction": "light/complex_world_2020-09.json", "pg19": "novels/train.txt.gz", "wikitext2": "wikitext-2/wiki.train.tokens"}
+READ_TEXTS = dict.fromkeys(("bf16", "compare", "enwik8-head", "paper", "positions", "selective", "units"), "enwik8-head.txt") | dict.fromkeys(("documents", "patterns", "t5", "text"), "wikipedia.txt.gz") | {"instruction": "light/complex_world_2020-09.json", "pg19": "novels/train.txt.gz", "wikitext2": "wikitext-2/wiki.train.tokens"}
 
 # Downloads what FAKE_PACKAGES holds: `apt-get download NAME` copies a folder, `dpkg-deb -x FILE DIR` unpacks it.
 APT_GET = """#!/bin/bash

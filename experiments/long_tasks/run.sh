@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Variable Assignment with 10 variables and 10 values, copy to the end, and standard attention at the paper's 3
+# Variable Assignment with 10 variables and 10 values, copy to the end, and standard attention on parity and at the paper's 3
 # variables and 1,000 values.
 #
 #   experiments/long_tasks/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
