@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 METHODS = {
     "fixed_span": ("fixed span", "C0", "s"),
+    "eq_8": ("Expire-Span, Eq. 8", "C5", "P"),
     "adaptive_span": ("Adaptive-Span", "C4", "D"),
     "local_global": ("three short layers, one long", "C3", "v"),
     "only_ramp": ("ramp without spans", "C2", "^"),

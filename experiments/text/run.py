@@ -24,7 +24,11 @@ def runs():
     adaptive = {"adaptive_span.max_span": 1024, "adaptive_span.initial_fraction": 0.1, "adaptive_span.loss": 1e-6}
     yield run("adaptive_span_1e-06", {"forgetting.method": "adaptive_span"} | adaptive)
     yield run("divisor_1", {"expire_span.divisor": 1.0})  # Eq. 3
-    yield run("eq_8", {"expire_span.divide": "all"})  # the bias too is divided, and so changes slowly: are spans still there when memory pays?
+    # The bias too is divided, and so changes slowly: are spans still there when memory pays?
+    yield run("eq_8", {"expire_span.divide": "all"})
+    yield run("eq_8_1e-05", {"expire_span.divide": "all", "expire_span.loss": 1e-5})
+    form = {"local_global.max_span": 314, "local_global.window": 83, "local_global.every": 4}  # as many rows as eq_8 holds
+    yield run("local_global_141", {"forgetting.method": "local_global"} | form)
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
     # The paper's regularisation, each alone (A.2: without LayerDrop its large model has 1.00 bits per byte instead of 0.98).

@@ -121,7 +121,10 @@ class ExpireSpanOptions : public MethodOptions {
               "c: spans are L sigmoid(w x / c + b), or as divide says; with 1 as in Eq. 3. With more, such as R, they "
               "change more slowly: they may else fall to 0 before the model has learned to use what it remembers")
             .in(1e-3, 1 << 20),
-        field("divide", s_.divide, "what c divides: w x only, or w x + b").one_of({"input", "all"}),
+        field("divide", s_.divide,
+              "what c divides: w x only, as in the paper's code, or w x + b, as in its Eq. 8: then b moves slowly too, "
+              "and spans fall less in the beginning")
+            .one_of({"input", "all"}),
         field("initial_fraction", s_.initial_fraction, "p: spans begin at p L").in(1e-6, 1 - 1e-6),
         field("random_drop", s_.random_drop, "in training, cut all spans at u L, one u from U(0, 1) per block"),
         field("initial_memory", s_.initial_memory, "what a sequence starts from: nothing, or K zero vectors")
