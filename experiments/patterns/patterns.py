@@ -53,12 +53,17 @@ def parity(run, folder):
     return {"last two": rounded(mean(F, (0, 1)) for F in layers), "2 to 15 tokens ago": rounded(mean(F, range(2, 16)) for F in layers)}
 
 
+def end_of_string(tokens):
+    """Where a sequence of copy has its separator."""
+    return [token.strip() for token in tokens].index("|")
+
+
 def copy(run, folder):
     """Mean F of each layer on the string's letters: when its end was read; and then on those that are copied, and those to come."""
     found = {name: [] for name in ("string read", "copied", "to come")}  # one list of layers for each sequence
     for seed in range(1, SEQUENCES + 1):
         tokens, layers = matrices(run, folder / "copy.json", f"--test-seed={seed}")
-        end = tokens.index("|") if "|" in tokens else next(i for i, token in enumerate(tokens) if token.strip() == "|")
+        end = end_of_string(tokens)
         length = end - 1
         if length < 4:
             continue
@@ -118,8 +123,9 @@ def documents(runs, folder):
 def picture(runs, folder):
     """F in one sequence of each task, layer by layer: Figure 1."""
     figure, all_axes = plt.subplots(2, 3, figsize=(10.5, 7.4), layout="constrained")
-    for line, (run, options, shown) in enumerate(zip(runs, ([], ["--test-seed=3"]), (24, 51))):
-        tokens, layers = matrices(run, folder / "one.json", *options)
+    of_copy = (matrices(runs[1], folder / "one.json", f"--test-seed={seed}") for seed in range(1, SEQUENCES + 1))
+    seen = [matrices(runs[0], folder / "one.json"), next(found for found in of_copy if 10 <= end_of_string(found[0]) <= 16)]
+    for line, (run, (tokens, layers), shown) in enumerate(zip(runs, seen, (24, 51))):
         names = [token.strip() or "pad" for token in tokens][:shown]
         for column, (axes, F) in enumerate(zip(all_axes[line], layers)):
             F = np.where(np.tril(np.ones_like(F)) > 0, F, np.nan)[: len(names), : len(names)]
