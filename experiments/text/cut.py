@@ -9,7 +9,6 @@ Reads the test part nine times, some five minutes on one core. Writes experiment
 
 import json
 import math
-import os
 import pathlib
 import re
 import statistics
@@ -24,7 +23,9 @@ matplotlib.rcParams["svg.hashsalt"] = "lapse"  # the same file for the same numb
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-LAPSE = pathlib.Path(os.environ.get("LAPSE", HERE.parent.parent / "build" / "release" / "lapse"))
+sys.path.insert(0, str(HERE.parent))
+from sweep import LAPSE  # noqa: E402
+
 SPANS = (16, 32, 64, 128, 256, 512, 0)  # 0: as trained
 CUT = 64  # the cut whose losses are looked at word by word
 WINDOW = 5000  # tokens of a mean along the text

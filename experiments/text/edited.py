@@ -7,7 +7,6 @@ Takes some seconds. Reads a passage of the test part, as it is and with the name
 """
 
 import json
-import os
 import pathlib
 import re
 import statistics
@@ -16,7 +15,9 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-LAPSE = pathlib.Path(os.environ.get("LAPSE", HERE.parent.parent / "build" / "release" / "lapse"))
+sys.path.insert(0, str(HERE.parent))
+from sweep import LAPSE  # noqa: E402
+
 OFFSET, TOKENS = 381160, 560  # in the test part: an article on an election in Colombia
 NAME, COMMON = "Duque", "people"
 

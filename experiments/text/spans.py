@@ -8,7 +8,6 @@ Reads the first 6,000 bytes of the test part, less than a minute for a run.
 """
 
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -16,19 +15,19 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-LAPSE = pathlib.Path(os.environ.get("LAPSE", HERE.parent.parent / "build" / "release" / "lapse"))
+sys.path.insert(0, str(HERE.parent))
+from sweep import LAPSE  # noqa: E402
+
 TOKENS = 6000
 
 
-def kinds(text):
-    """What each character is. Letters by their place in the word, from the sixth on together."""
+def kinds(cells):
+    """What the character of each byte is. Letters by their place in the word, from the sixth on together. `cells`: (character, bytes)."""
     place = 0
-    for character in text:
+    for character, count in cells:
         place = place + 1 if character.isalpha() else 0
-        if place:
-            yield f"letter {min(place, 6)}"
-        else:
-            yield {" ": "space", "\n": "line end"}.get(character, "digit" if character.isdigit() else "other")
+        other = {" ": "space", "\n": "line end"}.get(character, "digit" if character.isdigit() else "other")
+        yield from [f"letter {min(place, 6)}" if place else other] * count
 
 
 def training(run):
@@ -43,7 +42,7 @@ def spans_of(run):
         shown = json.loads(pathlib.Path(file.name).read_text())
     spans = [layer["told"]["span"] for layer in shown["layers"]]
     by_kind = {}
-    for kind, span in zip(kinds([text for text, *_ in shown["cells"][0]]), spans[-1]):
+    for kind, span in zip(kinds(shown["cells"][0]), spans[-1], strict=True):
         by_kind.setdefault(kind, []).append(span)
     return {
         "tokens": TOKENS,
