@@ -75,7 +75,7 @@ def main():
     columns = {"repeated pairs, share of tokens": lambda each: f"{100 * share(each):.0f} %"}
     for part in ("repeated", "elsewhere"):
         columns |= {f"{part}: selective": mean(part, "selective"), f"{part}: standard": mean(part, "standard")}
-    columns["mean F by layer"] = lambda each: ", ".join(f"{F:.1f}" for F in each["masking_of_layers"])
+    columns["mean F at ages 32 to 63, by layer"] = lambda each: ", ".join(f"{F:.1f}" for F in each["masking_of_layers"])
     sweep.table(HERE, found, columns, name="repeated")
 
 

@@ -201,7 +201,7 @@ int run(const Command& verb, Arguments arguments) {
 
 void add_generate(const Command& program, Action& action) {
   const Command verb =
-      program.add_verb("generate", "Write text with a trained model, one token at a time, without end if asked");
+      program.add_verb("generate", "Write text with a trained model, one token at a time, endlessly if asked");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
   verb.add_option("--prompt", arguments->prompt,

@@ -301,7 +301,7 @@ int run(const Command& verb, const Arguments& arguments) {
 
 void add_prune(const Command& program, Action& action) {
   const Command verb = program.add_verb(
-      "prune", "Find how few rows each layer may hold at an equal loss, and write a checkpoint of that");
+      "prune", "Find how few rows each layer needs for the same loss, and write a checkpoint with these budgets");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
   verb.add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own").type_name("FILE");

@@ -45,7 +45,7 @@ int run(const Command& verb, Arguments arguments) {
   Library library(arguments.reading, arguments.runs);
   if (verb.count("--temperature") > 0 && library.run(0).reader.config().environment())
     fail(
-        "--temperature is for runs that write text; whether an agent takes the likeliest actions is a control of the "
+        "--temperature is for runs that write text; whether an agent takes the most likely actions is a control of the "
         "page");
   Engine engine(library);
   arguments.api.version = version_text();
@@ -73,7 +73,7 @@ int run(const Command& verb, Arguments arguments) {
 
 void add_serve(const Command& program, Action& action) {
   const Command verb = program.add_verb(
-      "serve", "Watch a trained model remember: a page in the browser where it reads, writes and forgets before you");
+      "serve", "Watch a trained model remember: a page in the browser where you see it read, write and forget");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->runs, "folder of a run, or one of its checkpoints; two: side by side").required();
   verb.add_option("--port", arguments->http.port, "port to listen on; 0: any that is free")
@@ -82,7 +82,7 @@ void add_serve(const Command& program, Action& action) {
   verb.add_option("--host", arguments->http.host,
                   "address to listen on; any but this machine's own (127.0.0.1, localhost, ::1) needs a --token")
       .shows_default();
-  verb.add_option("--token", arguments->http.token, "whoever asks for something must know this").type_name("TEXT");
+  verb.add_option("--token", arguments->http.token, "secret that every request must contain").type_name("TEXT");
   verb.add_option("--temperature", arguments->api.sampling.temperature,
                   "below 1 safer, above 1 bolder; 0: the likeliest token. To begin with: the page can change it")
       .check(number(0.0, 100.0))

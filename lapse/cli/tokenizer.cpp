@@ -56,7 +56,7 @@ void add_tokenizer(const Command& program, Action& action) {
   const Command group =
       program.add_verb("tokenizer", "Make subwords: a SentencePiece model for data.unit = \"subword\"");
   group.requires_verb();
-  const Command verb = group.add_verb("train", "Find the pieces that a text is best cut into");
+  const Command verb = group.add_verb("train", "Train a SentencePiece model on a text");
   verb.allows_extras();
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("--data", arguments->data, "texts to learn from, plain or gzip")

@@ -130,11 +130,11 @@ void add_train(const Command& program, Action& action) {
   verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
-  verb.add_flag("--resume", arguments->resume, "go on to the bit from the newest whole checkpoint in --out, or begin");
+  verb.add_flag("--resume", arguments->resume, "continue bit for bit from the newest complete checkpoint in --out; without one, start");
   verb.add_flag("--quiet", arguments->quiet, "no progress");
   const auto try_only = [=] { arguments->dry_run = true, out.required(false); };
   const Argument trial = verb.add_flag(
-      "--dry-run", try_only, "write nothing: try some updates, and say what the run takes: parameters, memory, time");
+      "--dry-run", try_only, "write nothing: try some updates, and report the run's parameters, memory and time");
   verb.add_option("--seconds", arguments->seconds, "with --dry-run: try for so long; 0: only estimates")
       .check(number(0, 3600))
       .shows_default()

@@ -115,10 +115,10 @@ class Collision : public TaskOptions {
         field("train_steps", steps_.train, "length of the simulation to train on; the paper's: 50,000,000")
             .in(10, 1e9)
             .unit("steps"),
-        field("valid_steps", steps_.valid, "length of the one to validate; the paper's: 5,000,000")
+        field("valid_steps", steps_.valid, "length of the one to validate; at the paper's size 5,000,000")
             .in(10, 1e9)
             .unit("steps"),
-        field("test_steps", steps_.test, "length of the one to test; the paper's: 5,000,000").in(10, 1e9).unit("steps"),
+        field("test_steps", steps_.test, "length of the one to test; at the paper's size 5,000,000").in(10, 1e9).unit("steps"),
     };
   }
   void check() const override {
