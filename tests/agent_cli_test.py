@@ -77,6 +77,8 @@ class Evaluation(AgentTest):
         self.assertEqual(kept(self.evaluate("--greedy")), kept(self.evaluate("--greedy")))
         self.assertLessEqual(first["success_low"], first["success"])
         self.assertEqual(len(first["layers"]), 2)
+        self.assertEqual((again["streams"], again["options"]), (3, {"precision": "float32"}))
+        self.assertEqual(self.evaluate("--max-span", 3)["options"]["max_span"], 3)
         self.assertAlmostEqual(first["memory_mean"], numpy.mean([layer["memory_mean"] for layer in first["layers"]]))
 
     def test_more_environments_than_fit_are_refused(self):
@@ -219,11 +221,11 @@ class Play(AgentTest):
 class OnATerminal(AgentTest):
     """`lapse play` in a pseudo-terminal."""
 
-    def start(self, *arguments):
+    def start(self, *arguments, rows=40):
         self.master, slave = pty.openpty()
         self.addCleanup(os.close, self.master)
         self.addCleanup(os.close, slave)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
         self.slave, self.before = slave, termios.tcgetattr(slave)
         self.process = subprocess.Popen(
             [PROGRAM, "play", *map(str, arguments)], stdin=slave, stdout=slave, stderr=slave, env=environment()
@@ -283,6 +285,17 @@ class OnATerminal(AgentTest):
         os.write(self.master, b"q")
         self.left(0)
 
+    def test_what_an_agent_remembers_fits_the_screen(self):
+        for rows, words in ((24, "layer 1 "), (16, "layer 1 "), (13, "layers 0-1 have no room here: ")):
+            with self.subTest(rows=rows):
+                self.start("corridor", self.run_folder, rows=rows)
+                for _ in range(3):
+                    frame = self.until("q: leave", " ")
+                self.assertIn(words, frame)
+                self.assertLessEqual(frame.count("\n"), rows - 1)
+                os.write(self.master, b"q")
+                self.left(0)
+
 
 class Refusals(AgentTest):
     def test_verbs_of_the_other_kind(self):
@@ -295,7 +308,10 @@ class Refusals(AgentTest):
         self.refuse("inspect", text, "--greedy", *out, says="--greedy is for runs that act", status=1)
         self.refuse("eval", text, "--seed", 3, says="--seed is for runs that act in an environment", status=1)
         self.refuse("eval", text, "--set", "corridor.longest=9", says="--set is for runs that act in an environment", status=1)
-        self.refuse("play", "corridor", text, says=["reads a text", "`lapse inspect`"], status=1)
+        self.refuse("play", "corridor", text, says=["reads a text", "`lapse generate`", "`lapse inspect`"], status=1)
+        self.refuse("export", run, "--out", self.folder / "t5", says="this run acts in an environment", status=1)
+        self.refuse("play", "corridor", "--set", "portal.rooms=4", says="[portal] has no effect here; give values of [corridor]", status=1)
+        self.refuse("eval", run, "--set", "train.batch=3", says="[train] has no effect here", status=1)
         self.refuse("play", "portal", run, says=f"lapse play corridor {run}", status=1)
         self.refuse("play", "corridor", "--greedy", says="no run is named", status=1)
         self.refuse("play", "coridor", says="did you mean 'corridor'?")
@@ -323,7 +339,8 @@ class Refusals(AgentTest):
             *("--set", "selective_attention.budgets=[9, 9]"),
             says="an agent cannot be trained with budgets of rows",
         )
-        refused("forgetting.method=h2o", "an agent cannot be trained with budgets of rows")
+        refused("forgetting.method=h2o", "lapse eval RUN --method h2o --budget N")
+        refused("expire_span.random_drop=true", "spans that are cut at random")
 
     def altered(self, change):
         run = self.folder / "run"

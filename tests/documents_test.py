@@ -66,6 +66,17 @@ class Documents(ProgramTest):
         self.assertAlmostEqual(one["loss"], many["loss"], delta=1e-6)
         self.same_memory(one, many)
 
+    def test_a_text_whose_documents_are_found_in_another_way(self):
+        lines = ("--data", "text.txt", "--data-documents", "lines")
+        self.assertEqual(self.eval("marked", *lines)["loss"], self.eval("run", "--data", "text.txt")["loss"])
+        whole = self.eval("marked", "--data", "text.txt", "--split", "all", "--data-documents", "whole")
+        self.assertEqual((whole["documents"], whole["options"]["data_documents"]), (1, "whole"))
+        (shared / "some.txt").write_text("a\n<doc>\nb\n")  # one of the markers is enough
+        self.assertEqual(self.eval("marked", "--data", "some.txt", "--split", "all")["documents"], 2)
+        self.succeed("inspect", "marked", *lines, "--tokens", 50, "-o", self.folder / "page.html", cwd=shared)
+        self.refuse("eval", shared / "marked", "--data-documents", "lines", says="leave it out")
+        self.refuse("eval", shared / "marked", "--data", shared / "text.txt", "--data-documents", "none", says="whole takes a text as one")
+
     def test_min_fill_leaves_out_the_short_ones(self):
         for block in (WINDOW, 48):
             long = [line for line in LINES if len(line) >= math.ceil(0.9 * block)]
@@ -131,7 +142,7 @@ class Documents(ProgramTest):
         self.refuse("train", config, "--data", blank, *out, says=["blank.txt", "finds no document"])
         self.refuse("train", config, "--data", shared / "text.txt", "--set", "data.documents=<page>", *out,
                     says=["text.txt", "no line begins with '<page>'"])  # fmt: skip
-        self.refuse("eval", shared / "marked", "--data", shared / "text.txt", says="no line begins with '<doc'")
+        self.refuse("eval", shared / "marked", "--data", shared / "text.txt", says=["no line begins with '<doc'", "--data-documents lines, or whole"])
         self.refuse("eval", shared / "run", "--data", shared / "text.txt", "--min-fill", 1, "--block", 4096,
                     says="no document of split 'test' fills")  # fmt: skip
         streams = self.config(shared / "text.txt")

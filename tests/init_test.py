@@ -61,6 +61,7 @@ class Init(ProgramTest):
         self.assertEqual(tomllib.loads(text), expected)
         self.assertIn("gap = 2000                 # T\n", text)
         self.assertEqual([line for line in text.splitlines() if line.startswith("#")], [line for line in preset("long_copy").splitlines() if line.startswith("#")])
+        self.assertEqual(tomllib.loads(self.succeed("init", "copy", "--set", " train . batch = 8 ").stdout)["train"]["batch"], 8)
         self.refuse("init", "copy", "--set", "train.bach=3", says="did you mean 'batch'")
         self.refuse("init", "copy", "--set", "train.batch=x", says="train.batch")
         self.refuse("init", "--set", "train.batch=3", says="which preset")

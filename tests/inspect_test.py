@@ -230,6 +230,8 @@ class Inspect(PageTest):
         refused("leave out --offset", "copy", "--offset", 3, *out)
         refused("did you mean '--tokens'", "fixed", "--token", 3, *out)
         refused("--budget is no option of", "fixed", "--budget", 3, *out)
+        refused("a page's name ends in .html, and that of a file for `lapse plot` in .json", "fixed", "-o", self.folder / "page.txt")
+        refused("it is not written to standard output", "fixed", "-o", "-")
         refused("there is no folder", "fixed", "--tokens", 5, "-o", self.folder / "nowhere" / "page.html")
         self.assertEqual(list(self.folder.iterdir()), [])
 

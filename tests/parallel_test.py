@@ -204,6 +204,16 @@ class Parallel(ProgramTest):
         shared = json.loads(first[0])
         self.assertAlmostEqual(shared["bpb"], alone["bpb"], delta=1e-6)
         self.assertEqual((shared["tokens"], shared["layers"][0]["memory_max"]), (alone["tokens"], alone["layers"][0]["memory_max"]))
+        other = self.folder / "other"
+        self.succeed("train", self.configure(PLAIN), "--out", other, "--quiet", "--set", "train.seed=7")
+        file = checkpoints(other)[0]
+        for arguments, words in (((run,), "split = valid"), ((file,), "max_span = 3")):
+            of_rank = lambda rank: (() if rank == 0 else ("--split", "valid") if arguments == (run,) else ("--max-span", "3"))
+            refused = self.end(self.ranks(2, "eval", *arguments, of_rank=of_rank), 1)
+            self.assertRegex(refused[0][1], f"rank 1 is about to do something else: {words} where rank 0 has")
+        # Whatever they are named: all read the file that the first rank finds.
+        first, _ = self.end(self.ranks(2, "eval", "--json", of_rank=lambda rank: ((run, other)[rank],)))
+        self.assertAlmostEqual(json.loads(first[0])["bpb"], alone["bpb"], delta=1e-6)
         refused = self.end(self.ranks(2, "eval", run, "--losses", self.folder / "losses.jsonl"), 1)
         self.assertIn("read in one process", refused[0][1])
         refused = self.end(self.ranks(2, "eval", run, "--choices", self.folder / "questions.jsonl"), 1)
@@ -224,6 +234,8 @@ class Parallel(ProgramTest):
         shared = json.loads(self.end(self.ranks(2, "eval", run, "--episodes", "21", "--json"))[0][0])
         for key in ("success", "return", "episodes", "episode_steps"):
             self.assertAlmostEqual(shared[key], alone[key], delta=1e-9)
+        refused = self.end(self.ranks(2, "eval", run, of_rank=lambda rank: ("--seed", str(rank))), 1)
+        self.assertIn("rank 1 is about to do something else: seed = 1 where rank 0 has seed = 0", refused[0][1])
 
     def check_restarts(self, kills, pause, choose):
         """Kills one of two processes after each of so many checkpoints; returns how many were there to kill."""

@@ -200,12 +200,19 @@ class Plot(ProgramTest):
         self.assertEqual((svg.count(">a<"), svg.count(">b<")), (1, 1))
 
         self.assertIn("ms per update", self.plot("expire", "fixed", "--against", "memory", "--metric", "ms_per_update").decode().replace("_", " "))
-        self.refused("no common measure", "parity", "expire", "--against", "memory", "-o", self.folder / "a.png")
+        self.refused("of different things: parity is of parity", "parity", "expire", "--against", "memory", "-o", self.folder / "a.png")
         tested, _ = self.evaluated("tested", "fixed")
         self.refused("figures are of different texts: expire has those of valid, tested.json has those of test", "expire", tested, "--against", "memory",
                      "-o", self.folder / "a.png")  # fmt: skip
         there, _ = self.evaluated("there", "fixed", "--data", shared / "text.txt")
         self.refused("tested.json has those of test, there.json has those of test of ", tested, there, "--against", "memory", "-o", self.folder / "a.png")
+        (shared / "other.txt").write_text(english(3000, seed=5))
+        self.addCleanup((shared / "other.txt").unlink)
+        train_run(shared / "elsewhere", merged(TINY, {"data": {"path": "other.txt"}}))
+        self.addCleanup(shutil.rmtree, shared / "elsewhere")
+        other, _ = self.evaluated("other", "elsewhere")
+        for inputs, words in ((("expire", "elsewhere"), "other.txt"), ((tested, other), "checksum")):
+            self.refused(words, *inputs, "--against", "memory", "-o", self.folder / "a.png")
 
     def record(self, name, *arguments):
         path = shared / f"{name}.json"
@@ -259,6 +266,21 @@ class Plot(ProgramTest):
             svg = self.plot(*arguments).decode()
             self.assertIn(">success<", svg)
         self.assertIn("success", result)
+        svg = self.plot("corridor", "--metric", "entropy").decode()  # lines of training have it alone
+        self.assertTrue(">entropy<" in svg and ">corridor<" in svg)
+        self.assertIn(">steps taken<", self.plot("corridor", "--x", "tokens").decode())
+        self.assertEqual(self.plot("corridor", "--x", "steps"), self.plot("corridor", "--x", "tokens"))
+        greedy, _ = self.evaluated("greedy", "corridor", "--episodes", 20, "--greedy")
+        self.refused("greedy.json is of corridor (likeliest actions)", name, greedy, "--against", "memory", "-o", self.folder / "a.png")
+
+    def test_an_agent_whose_first_episode_ends_late(self):
+        run = self.folder / "late"
+        run.mkdir()
+        line = {"split": "train", "loss": 1.0, "layers": [{"memory_mean": 1.0}], "entropy": 2.0}
+        lines = [line | {"update": 1}] + [{"split": "train", "update": n, "loss": 1.0, "success": 0.5, "return": 1, "entropy": 2.0} for n in (2, 3)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.succeed("plot", run, "-o", self.folder / "a.svg")
+        self.assertIn(">success<", (self.folder / "a.svg").read_text())
 
     def test_another_figure_of_runs(self):
         self.assertIn("loss, nats per token", self.plot("expire", "--metric", "loss").decode())
@@ -270,6 +292,8 @@ class Plot(ProgramTest):
         lines = (shared / "expire" / "metrics.jsonl").read_text()
         (run / "metrics.jsonl").write_text(lines + lines[:50])
         self.succeed("plot", run, "-o", self.folder / "a.png", cwd=shared)
+        (run / "metrics.jsonl").write_text(lines[:50] + "\n" + lines)
+        self.refused("metrics.jsonl: line 1 is no JSON", run, "-o", self.folder / "b.png")
 
     def refused(self, words, *arguments, **options):
         done = lapse("plot", *arguments, cwd=shared, **options)

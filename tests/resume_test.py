@@ -98,7 +98,12 @@ class Resume(KilledRun):
         self.assertNotIn(told, self.succeed(*arguments).stderr)
         self.assertNotIn(told, self.succeed(*arguments).stderr)
         done = self.succeed(*arguments, "--set", "train.updates=40")
-        self.assertIn(f"{told} 40, not 20: the learning rate was 0, and is 0.0037", done.stderr)
+        rates = f"{told} 40, not 20: the learning rate was 0, and is 0.0037"
+        self.assertIn(rates, done.stderr)
+        # A run that begins with another's weights has no warm-up, whatever is configured.
+        tuned = ("train", self.config_file, "--out", self.folder / "tuned", "--resume", "--set", f"train.from={self.broken}", "--set", "optimiser.warmup=30")
+        self.succeed(*tuned, "--set", "train.updates=20")
+        self.assertIn(rates, self.succeed(*tuned, "--set", "train.updates=40").stderr)
 
     def test_any_number_of_threads_gives_the_same_bits(self):
         # So large that threads share every sum.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import time
 import unittest
 
@@ -139,6 +140,21 @@ class Api(Runs):
             status, page = server.ask("GET", session.path + "/page", raw=True)
             self.assertEqual(status, 200)
             self.assertIn(b'"--max-span","3"', page)
+
+    def test_a_run_that_goes_on_is_still_read_in_other_ways(self):
+        """Its checkpoint has been removed since: the weights are those of the model that is open."""
+        shutil.copytree(self.runs / "expire", self.runs / "gone")
+        with Session(self.serve("gone", "--precision", "float32")) as session, Session(self.serve("expire")) as other:
+            shutil.rmtree(self.runs / "gone")
+            for one in (session, other):
+                one.read(TEXT)
+                one.steps.clear()
+                status, said = one.post("settings", lanes=[{"run": 0, "options": {"max_span": 3}}, {"run": 0, "method": "tova", "options": {"budget": 5}}])
+                self.assertEqual(status, 200, said)
+                one.until("begin")
+                one.until("state", lambda state: state["playing"])
+                one.idle()
+            self.assertEqual([(step["bits"], step["lanes"]) for step in session.steps], [(step["bits"], step["lanes"]) for step in other.steps])
 
     def test_tokens_by_number(self):
         server = self.serve("expire")

@@ -78,6 +78,7 @@ class Task(ProgramTest):
         every = metrics(run)
         self.assertTrue({"loss" in line for line in every} == {True, False})
         self.assertGreater(min(line["loss"] for line in every if "loss" in line), 0.01)
+        self.train("long_copy", small, {"train": {"objective": "language_modelling"}}, out="predicted")
         run, _ = self.train("long_copy", small, {"train": {"log_every": 10}}, out="tenth")
         for line in metrics(run):
             losses = [one["loss"] for one in every if line["update"] - 10 < one["update"] <= line["update"] and "loss" in one]

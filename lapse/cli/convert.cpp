@@ -59,8 +59,9 @@ int export_run(const Arguments& arguments) {
     if (is_there(folder / file)) fail(fmt::format("--out: {} has a {}; give another", arguments.out, file));
   const Checkpoint checkpoint = Checkpoint::open(arguments.from);
   if (checkpoint.config().model.encoder_layers == 0)
-    fail(fmt::format("{}: only models with an encoder can be written as a T5; in Python lapse.load reads the others",
-                     arguments.from));
+    fail(fmt::format("{}: only models with an encoder can be written as a T5{}", arguments.from,
+                     checkpoint.config().environment() ? ", and this run acts in an environment"
+                                                       : "; in Python lapse.load reads the others"));
   const auto model = checkpoint.model();
   const fs::path theirs = run_folder(arguments.from) / kTheirs;
   const Json known = is_file(theirs) ? parse_json(read_file(theirs), theirs.string()) : Json::object();

@@ -12,7 +12,8 @@ void add_episodes(const Command& verb, EpisodeArguments& arguments) {
   verb.add_option("--episodes", arguments.episodes, "of a run in an environment: play so many episodes")
       .check(whole_number(1, 10'000'000))
       .shows_default();
-  verb.add_flag("--greedy", arguments.greedy, "of a run in an environment: take the most likely actions instead of sampling");
+  verb.add_flag("--greedy", arguments.greedy,
+                "of a run in an environment: take the most likely actions instead of sampling");
   verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
       .check(whole_number(0, int64_t{1} << 53))
       .shows_default();

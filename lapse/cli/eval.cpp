@@ -15,13 +15,14 @@
 #include "lapse/core/progress.h"
 #include "lapse/data/questions.h"
 #include "lapse/train/evaluate.h"
+#include "lapse/train/shares.h"
 
 namespace lapse {
 namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, split = "test", losses, against;
+  std::string data, data_documents, split = "test", losses, against;
   int64_t streams = 0, block = 0;
   double min_fill = 0;
   EpisodeArguments episodes;
@@ -78,14 +79,11 @@ Json to_json(const Reader& reader, const EvaluationResult& result, const std::ve
 
 /// How the run was read, as far as this differs from one reading to another.
 Json options_of(const Arguments& arguments, int64_t block) {
-  Json options = {{"precision", arguments.reading.precision}, {"block", block}};
+  Json options = to_json(arguments.reading);
+  options["block"] = block;
   if (arguments.min_fill > 0) options["min_fill"] = arguments.min_fill;
   if (!arguments.data.empty()) options["data"] = arguments.data;
-  for (const auto* given : {&arguments.reading.of_method, &arguments.reading.of_task})
-    for (const auto& [name, value] : *given) {
-      const Json number = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-      options[name] = number.is_number() ? number : Json(value);
-    }
+  if (!arguments.data_documents.empty()) options["data_documents"] = arguments.data_documents;
   return options;
 }
 
@@ -157,9 +155,14 @@ Json result_of(const Reader& reader, const Arguments& arguments, const Source& s
                const EvaluationResult& result) {
   Json json = {
       {"run", ""}, {"method", ""}, {"split", arguments.split}, {"streams", shape.streams}, {"tokens", result.tokens}};
-  if (const auto* text = dynamic_cast<const TextSource*>(&source))
-    if (const auto& documents = text->tokens(arguments.split).documents(); !documents.empty())
-      json["documents"] = documents.size();
+  if (const auto* text = dynamic_cast<const TextSource*>(&source)) {
+    const Tokens& tokens = text->tokens(arguments.split);
+    json["text"] = fmt::format("{:08x}", tokens.checksum());
+    json["unit"] = reader.vocabulary().unit().name;
+    if (!tokens.documents().empty()) json["documents"] = tokens.documents().size();
+  } else {
+    json["task"] = reader.config().task_name;
+  }
   json.update(to_json(reader, result, source.figures(result.score)));
   json.update({{"seconds", result.seconds},
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
@@ -172,15 +175,19 @@ Json result_of(const Reader& reader, const Arguments& arguments, const Source& s
 int eval_source(Reader& reader, const Arguments& arguments) {
   const TrainConfig& train = reader.config().train;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
-  const auto source = reader.source(arguments.data, arguments.split, {arguments.min_fill, block});
+  const auto source =
+      reader.source(arguments.data, arguments.split, {arguments.min_fill, block, arguments.data_documents});
   const auto model = reader.model();
-  reader.checkpoint.close();
   const int64_t streams =
       arguments.streams > 0 ? arguments.streams : source->streams(arguments.split, train.block, train.evaluated());
+  Group& group = join_group(kPatience);
+  if (!group.alone())
+    require_agreement(group, fmt::format("{}split = {}\ntext = {:08x}\nstreams = {}\nblock = {}\n", reader.described(),
+                                         arguments.split, source->checksum(arguments.split), streams, block));
+  reader.checkpoint.close();
   const auto blocks = blocks_of(*source, arguments, streams, block);
   const auto other = other_reading(arguments, reader, block);
   const bool by_token = !arguments.losses.empty() || !arguments.against.empty();
-  const Group& group = join_group(kPatience);
   if (by_token && !group.alone()) fail("--losses and --against read in one process; start this one without torchrun");
   const auto report = token_report(arguments, reader, *source);
   catch_interrupts();
@@ -213,17 +220,20 @@ int run(const Command& verb, const Arguments& arguments) {
                       {"--against", arguments.against},
                       {"--choices", arguments.choices.questions}});
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
-  Reader reader = open_reader(arguments.reading);
+  Reader reader = open_reader(arguments.reading, join_group(kPatience));
   if (!arguments.losses.empty()) {
     auto read = files_of_runs({arguments.reading.run, arguments.against});
     read.push_back(arguments.data);
     check_apart(arguments.losses, "--losses", read, reader.config().data);
   }
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
-  if (acts) return eval_episodes(reader, arguments.episodes, arguments.streams, arguments.json);
+  refuse_of_the_other(
+      verb, acts,
+      {"--data", "--data-documents", "--split", "--block", "--min-fill", "--losses", "--against", "--choices"});
+  if (acts) return eval_episodes(reader, arguments.reading, arguments.episodes, arguments.streams, arguments.json);
   if (arguments.choices.questions.empty()) return eval_source(reader, arguments);
-  refuse_given(verb, {"--data", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
+  refuse_given(verb,
+               {"--data", "--data-documents", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
                "is for reading a text, not for --choices");
   if (!join_group(kPatience).alone()) fail("--choices reads in one process; start this one without torchrun");
   return eval_choices(reader, arguments.choices, arguments.json);
@@ -250,6 +260,7 @@ void add_eval(const Command& program, Action& action) {
           "timesteps at once; of windows (data.windows, data.documents) their length, of span corruption how much "
           "text a source is made of, else the result does not depend on it; default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
+  add_data_documents(verb, arguments->data_documents);
   add_min_fill(verb, arguments->min_fill);
   verb.add_option("--losses", arguments->losses,
                   "write the loss of each token of the text, and the memory that predicted it, as JSON lines")
@@ -268,7 +279,7 @@ void add_eval(const Command& program, Action& action) {
   verb.footer(
       "Printed of each layer: memory, the rows that a query reads; and what the method tells of the rows that a block\n"
       "makes, at the end of the block. A span stays the same; masking grows while more tokens are read, and so with\n"
-      "--block. Of methods that choose token by token which rows go, as with budgets, nothing is told.\n\n"
+      "--block. Of h2o and tova nothing is told, and with a budget only of\nthe rows that are still held.\n\n"
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"

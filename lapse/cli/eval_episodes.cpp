@@ -1,6 +1,7 @@
 #include "lapse/cli/eval_episodes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -83,12 +84,17 @@ std::string require_room(double needed, int64_t environments, at::Device device,
 
 }  // namespace
 
-int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json) {
+int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeArguments& arguments, int64_t streams,
+                  bool json) {
   const auto model = reader.model();
-  reader.checkpoint.close();
   const Config config = elsewhere(reader.config(), arguments.set);
   const EnvironmentOptions& environment = *config.environment();
   Group& group = join_group(kPatience);
+  if (!group.alone())
+    require_agreement(group,
+                      fmt::format("{}set = {}\nepisodes = {}\ngreedy = {}\nseed = {}\n", reader.described(),
+                                  fmt::join(arguments.set, " "), arguments.episodes, arguments.greedy, arguments.seed));
+  reader.checkpoint.close();
   const int64_t own = share_of(arguments.episodes, 0, group.size()).count;  // the largest share
   const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.evaluated(), own);
   found_by_first(group, [&] {
@@ -115,7 +121,9 @@ int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t str
               {"set", arguments.set},
               {"episodes", result.episodes.size()},
               {"actions", arguments.greedy ? "likeliest" : "drawn"},
-              {"seed", arguments.seed}};
+              {"seed", arguments.seed},
+              {"streams", at_a_time},
+              {"options", to_json(reading)}};
   all.update(to_json(result, shape));
   if (!group.first()) return 0;
   if (json)

@@ -7,7 +7,8 @@
 namespace lapse {
 
 /// Plays episodes and prints how they went; returns the exit status. `streams`: environments at a time; 0: as in
-/// training.
-int eval_episodes(Reader& reader, const EpisodeArguments& arguments, int64_t streams, bool json);
+/// training. `reading`: how the reader was opened.
+int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeArguments& arguments, int64_t streams,
+                  bool json);
 
 }  // namespace lapse

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -30,6 +31,7 @@ size_t length_of(const std::string& text) {
   return std::ranges::count_if(text, [](char c) { return !continues_character(c); });
 }
 
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 constexpr int kBeside = 12;  // columns left of a layer's strip
 
 /// Steps, one after the other, that are remembered or forgotten alike.
@@ -74,10 +76,11 @@ std::vector<std::string> listed(const std::vector<std::string>& names, size_t wi
     if (!lines.back().empty() && length_of(lines.back()) + 1 + length_of(next) > width) lines.emplace_back();
     lines.back() += (lines.back().empty() ? "" : " ") + next;
   }
-  if (const int64_t more = std::ssize(lines) - most_lines; more > 0) {
-    lines.erase(lines.begin(), lines.begin() + more + 1);
-    lines.insert(lines.begin(), "earlier ones, and:");
-  }
+  const int64_t more = std::ssize(lines) - most_lines;
+  if (more <= 0) return lines;
+  if (most_lines == 1) return {"... " + lines.back()};
+  lines.erase(lines.begin(), lines.begin() + more + 1);
+  lines.insert(lines.begin(), "earlier ones, and:");
   return lines;
 }
 
@@ -126,15 +129,30 @@ std::string StepFrame::draw(int64_t step) const {
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
   text += "  # remembered, . forgotten, @ now; .99. stands for 99 steps, <99< for 99 before\n";
-  for (size_t l = 0; l < record.layers.size(); ++l)
-    text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step));
+  std::string end;
   if (now.result.end)
-    text += fmt::format("\n  the episode ends: {} {:g}, return {:g}, {} steps\n", shape.score, now.result.score, sum,
-                        step - begin + 1);
+    end = fmt::format("\n  the episode ends: {} {:g}, return {:g}, {} steps\n", shape.score, now.result.score, sum,
+                      step - begin + 1);
+  return text + draw_layers(begin, step, rows - std::ranges::count(text + end, '\n')) + end;
+}
+
+/// In at most `room` lines: of each layer the strip, and what there is room for of its list. If even the strips are too
+/// many, those of the first layers.
+std::string StepFrame::draw_layers(int64_t begin, int64_t step, int64_t room) const {
+  constexpr int64_t kMostListed = 4;
+  const int64_t layers = std::ssize(record.layers), shown = room >= layers ? layers : std::max<int64_t>(room - 1, 0);
+  const bool whole = rows == std::numeric_limits<int>::max();
+  const int64_t most_listed = whole ? kAny : std::clamp<int64_t>(room / layers - 1, 0, kMostListed);
+  std::string text;
+  for (int64_t l = 0; l < shown; ++l)
+    text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step, most_listed));
+  if (shown < layers)
+    text += fmt::format("  layers {} have no room here: {} more lines are needed\n", range(shown, layers - 1),
+                        layers - std::max<int64_t>(room, 0));
   return text;
 }
 
-std::string StepFrame::draw_memory(const LayerRecord& layer, int64_t begin, int64_t step) const {
+std::string StepFrame::draw_memory(const LayerRecord& layer, int64_t begin, int64_t step, int64_t most_listed) const {
   std::vector<Stretch> strip;
   std::vector<std::string> names;
   const auto remembered = [&](int64_t i) { return layer.held[i] >= step - i; };
@@ -148,7 +166,8 @@ std::string StepFrame::draw_memory(const LayerRecord& layer, int64_t begin, int6
   }
   const auto room = static_cast<size_t>(std::max(columns - kBeside, 10));
   std::string text = fitted(strip, room - 1) + "@\n";
-  for (const auto& line : listed(names, room, most_lines)) text += std::string(kBeside - 1, ' ') + line + '\n';
+  if (most_listed == 0) return text;
+  for (const auto& line : listed(names, room, most_listed)) text += std::string(kBeside - 1, ' ') + line + '\n';
   return text;
 }
 

@@ -22,15 +22,15 @@ struct StepFrame {
   const EpisodesRecord& record;
   const EnvironmentShape& shape;
   const std::vector<std::string>& labels;
-  std::string map;  ///< may be empty
-  int columns;
+  std::string map;    ///< may be empty
+  int columns, rows;  ///< of the terminal, which the frame is made to fit
   bool colour;
-  int64_t most_lines;  ///< of a layer's list of remembered steps
 
   std::string draw(int64_t step) const;
 
  private:
-  std::string draw_memory(const LayerRecord& layer, int64_t begin, int64_t step) const;
+  std::string draw_layers(int64_t begin, int64_t step, int64_t room) const;
+  std::string draw_memory(const LayerRecord& layer, int64_t begin, int64_t step, int64_t most_listed) const;
 };
 
 }  // namespace lapse

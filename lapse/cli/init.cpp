@@ -110,10 +110,9 @@ std::string with_values(std::string text, const std::vector<std::string>& set) {
   const Sections sections = config.sections();
   for (const auto& assignment : set) {
     set_config(sections, assignment);
-    const std::string name = assignment.substr(0, assignment.find('='));
-    const size_t dot = name.find('.');
-    const auto section = std::ranges::find(sections, name.substr(0, dot), &Section::name);
-    const auto field = std::ranges::find(section->fields, name.substr(dot + 1), &Field::name);
+    const auto [name, key, value] = assignment_of(assignment);
+    const auto section = std::ranges::find(sections, name, &Section::name);
+    const auto field = std::ranges::find(section->fields, key, &Field::name);
     text = with_value(text, section->name, field->name, field_to_toml(*field));
   }
   return text;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iostream>
 
 #include "lapse/cli/episode_options.h"
@@ -18,7 +19,7 @@ namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, compare, split, out = "report.html", title;
+  std::string data, data_documents, compare, split, out = "report.html", title;
   MatrixArguments matrix;
   int64_t tokens = 2000, offset = 0;
   EpisodeArguments episodes{.episodes = 10};
@@ -64,7 +65,7 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
       fail("the run's task, " + reader.config().task_name + ", is read from its start; leave out --offset");
     return {reader.source(data, split), arguments.tokens, split};
   }
-  const Tokens all = reader.text(data, split);
+  const Tokens all = reader.text(data, split, {.kind = arguments.data_documents});
   // A stream's first token is predicted by nothing; a window's by BOS.
   const int64_t unpredicted = reader.config().data.in_windows() ? 0 : 1;
   if (all.size() - arguments.offset < 1 + unpredicted)
@@ -127,7 +128,14 @@ Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, 
 }
 
 /// The page, or for a name that ends in .json what it shows.
-auto writer_of(const std::string& out) { return fs::path(out).extension() == ".json" ? json_report : html_report; }
+/// What writes a file of this name. Error where the name has the ending of something else.
+auto writer_of(const std::string& out) {
+  std::string ending = fs::path(out).extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (ending != ".json" && ending != ".html" && ending != ".htm")
+    fail(fmt::format("-o {}: a page's name ends in .html, and that of a file for `lapse plot` in .json", out));
+  return ending == ".json" ? json_report : html_report;
+}
 
 std::string page_of_text(const Reader& reader, Transformer& model, const Arguments& arguments) {
   if (!arguments.compare.empty() && reader.task)
@@ -198,8 +206,8 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
     if (fs::path(arguments.out).extension() == picture)
       fail(fmt::format("{}: --matrix writes JSON; name a .json file, which `lapse plot` draws", arguments.out));
   const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
-  const std::string file =
-      matrix_file(reader, model, arguments.matrix, arguments.data, split_of(arguments, arguments.data), tokens);
+  const std::string file = matrix_file(reader, model, arguments.matrix, arguments.data, arguments.data_documents,
+                                       split_of(arguments, arguments.data), tokens);
   if (file.empty()) fail("interrupted; no file was written");
   write_file(arguments.out, file);
   std::cout << arguments.out << '\n';
@@ -211,6 +219,7 @@ int run(const Command& verb, Arguments arguments) {
   refuse_empty(verb,
                {{"--data", arguments.data}, {"--compare", arguments.compare}, {"--matrix", arguments.matrix.what}});
   check_out(arguments.out);
+  if (arguments.matrix.what.empty()) (void)writer_of(arguments.out);  // an error now rather than after the reading
   Reader reader = open_reader(arguments.reading);
   auto read = files_of_runs({arguments.reading.run});
   read.insert(read.end(), {arguments.data, arguments.compare});
@@ -219,7 +228,7 @@ int run(const Command& verb, Arguments arguments) {
     fail(fmt::format("{}: `lapse inspect` does not read models with an encoder; `lapse eval` and `lapse generate` do",
                      arguments.reading.run));
   const bool acts = reader.config().environment() != nullptr;
-  refuse_of_the_other(verb, acts, {"--data", "--compare", "--split", "--offset"});
+  refuse_of_the_other(verb, acts, {"--data", "--data-documents", "--compare", "--split", "--offset"});
   const auto model = reader.model();
   reader.checkpoint.close();
   catch_interrupts();
@@ -241,6 +250,7 @@ void add_inspect(const Command& program, Action& action) {
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
   verb.add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
       .type_name("FILE");
+  add_data_documents(verb, arguments->data_documents);
   verb.add_option("--compare", arguments->compare,
                   "another text, perhaps an edited one, to show beside the first: what is held longer or shorter in it")
       .type_name("FILE");

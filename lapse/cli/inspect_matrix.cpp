@@ -46,12 +46,13 @@ void add_matrix(const Command& verb, MatrixArguments& arguments) {
 }
 
 std::string matrix_file(const Reader& reader, Transformer& model, const MatrixArguments& arguments,
-                        const std::string& data, const std::string& split, int64_t tokens) {
+                        const std::string& data, const std::string& data_documents, const std::string& split,
+                        int64_t tokens) {
   reader.require_text("--matrix");
   const Config& config = reader.config();
   const int64_t block = tokens > 0 ? tokens : config.train.block;
   check_size(model, arguments, config.model.heads, block);
-  const auto source = reader.source(data, split, {arguments.min_fill, block});
+  const auto source = reader.source(data, split, {arguments.min_fill, block, data_documents});
   int64_t samples = source->streams(split, block, std::min(arguments.documents, kSamples));
   auto blocks = source->evaluation(split, samples, block, /*drop_partial=*/true);
   // Each stream loses what fills no block: fewer of them give more of a short text.

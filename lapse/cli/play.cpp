@@ -22,8 +22,8 @@ int watch(const PlayArguments& arguments) {
   const Config& config = reader.config();
   if (!config.environment())
     fail(
-        fmt::format("{}: the run reads a {}, and acts in no environment; for such runs there are `lapse eval` and "
-                    "`lapse inspect`",
+        fmt::format("{}: the run reads a {}, and acts in no environment; for such runs there are `lapse eval`, "
+                    "`lapse generate` and `lapse inspect`",
                     reader.checkpoint.path().string(), reader.task ? "task" : "text"));
   if (config.task_name != arguments.environment)
     fail(fmt::format("{0}: the run acts in the environment \"{1}\"; to watch it: lapse play {1} {2}",

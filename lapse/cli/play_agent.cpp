@@ -11,9 +11,8 @@
 namespace lapse {
 namespace {
 
-constexpr int kColumns = 100;  // where there is no terminal
+constexpr int kColumns = 100, kRows = std::numeric_limits<int>::max();  // where there is no terminal
 constexpr double kFaster = 1.5;
-constexpr int64_t kListed = 4;  // lines of a layer's remembered steps, on a terminal
 
 /// An agent's episodes, one step after the other, and back.
 class Watch {
@@ -32,9 +31,8 @@ class Watch {
   }
   void back() { at_ = std::max<int64_t>(at_ - 1, 0); }
 
-  std::string frame(int columns, bool colour) const {
-    const int64_t lines = colour ? kListed : std::numeric_limits<int64_t>::max();
-    const StepFrame frame{recorder_.record, shape_, labels_, maps_[at_], columns, colour, lines};
+  std::string frame(int columns, int rows, bool colour) const {
+    const StepFrame frame{recorder_.record, shape_, labels_, maps_[at_], columns, rows, colour};
     return name_ + ", " + frame.draw(at_);
   }
 
@@ -55,8 +53,8 @@ void watch_on_terminal(Watch& watch, double speed) {
   watch.forward(terminal.size().columns);
   for (bool playing = false;;) {
     const int columns = terminal.size().columns;
-    terminal.draw(watch.frame(columns, /*colour=*/true) +
-                  fmt::format("\nspace: step    left: back    p: {}    + -: {:.3g} steps/s    q: leave\n",
+    terminal.draw(watch.frame(columns, terminal.frame_rows(), /*colour=*/true),
+                  fmt::format("space: step    left: back    p: {}    + -: {:.3g} steps/s    q: leave",
                               playing ? "stop" : "play", speed));
     const std::string key = terminal.key(playing ? static_cast<int>(1000 / speed) : -1);
     if (key == "q" || key == "leave") return;
@@ -75,7 +73,7 @@ int watch_agent(Transformer& model, const EnvironmentOptions& environment, const
   if (Terminal::is_there()) return watch_on_terminal(watch, arguments.speed), 0;
   while (watch.episodes() < arguments.episodes.episodes && std::cout) {
     watch.forward(kColumns);
-    std::cout << watch.frame(kColumns, /*colour=*/false) << std::endl;
+    std::cout << watch.frame(kColumns, kRows, /*colour=*/false) << std::endl;
   }
   return 0;
 }

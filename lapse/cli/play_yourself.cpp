@@ -86,8 +86,8 @@ void play_on_terminal(Game& game) {
   const Terminal terminal;
   for (std::string key; key != "q" && key != "leave"; key = terminal.key(-1)) {
     game.act(key);
-    terminal.draw(game.frame(terminal.size().columns, /*colour=*/true) +
-                  "\narrow keys or h j k l: move    r: begin the episode anew    q: leave\n");
+    terminal.draw(game.frame(terminal.size().columns, /*colour=*/true),
+                  "arrow keys or h j k l: move    r: begin the episode anew    q: leave");
   }
 }
 

@@ -240,8 +240,8 @@ void add_plot(const Command& program, Action& action) {
   verb.add_option("-o,--out", arguments->out, "the picture to write: .png, .svg or .pdf")
       .required()
       .type_name("PICTURE");
-  verb.add_option("--x", arguments->x, "what the curves run over")
-      .check(one_of({"updates", "tokens", "hours"}))
+  verb.add_option("--x", arguments->x, "what the curves run over; steps: an agent's, or tokens")
+      .check(one_of({"updates", "tokens", "steps", "hours"}))
       .shows_default();
   verb.add_option("--against", arguments->against,
                   "draw each run's last figure against its mean memory size, one curve for each method; a RUN may also "

@@ -69,12 +69,17 @@ def is_metrics(line):
 
 
 def json_lines(path):
-    """The lines of a file that are JSON: the last may be half a line, of a run that is writing or was killed."""
-    for text in open(path, encoding="utf-8", errors="replace"):
+    """The lines of a file of JSON. The last may be half a line, of a run that is writing or was killed: it is passed over."""
+    bad = None
+    for number, text in enumerate(open(path, encoding="utf-8", errors="replace"), 1):
+        if bad:
+            stop(f"{path}: line {bad} is no JSON")
         try:
-            yield json.loads(text)
+            line = json.loads(text)
         except ValueError:
-            pass
+            bad = number
+        else:
+            yield line
 
 
 def figures_of(line):
@@ -85,15 +90,24 @@ def figures_of(line):
     return names[after : min(ends, default=None)] + [name for name in ("loss",) if name in names]
 
 
-def common_figure(lines, wanted):
-    """The wanted figure, or else the first that all have; `lines`: of each input the path and one of its lines."""
+def all_figures(lines):
+    """The figures of some lines, the main one first. Those of a validation are before those of training, and a line with more of
+    them before one with fewer: before an agent's first episode has ended, lines have less to tell."""
+    known = {tuple(figures_of(line)): line.get("split") for line in lines}
+    ordered = sorted(known, key=lambda names: (known[names] == "train", -len(names)))
+    return list(dict.fromkeys(name for names in ordered for name in names))
+
+
+def common_figure(inputs, wanted):
+    """The wanted figure, or else the first that all have; `inputs`: of each the path and its lines."""
+    names = {path: all_figures(lines) for path, lines in inputs}
     if wanted:
-        for path, line in lines:
-            if not is_number(line.get(wanted)):
-                stop(f"{path}: has no figure '{wanted}'; it has {', '.join(figures_of(line))}")
+        for path, lines in inputs:
+            if not any(is_number(line.get(wanted)) for line in lines):
+                stop(f"{path}: has no figure '{wanted}'; it has {', '.join(names[path])}")
         return wanted
-    for name in figures_of(lines[0][1]):
-        if all(name in figures_of(line) for _, line in lines):
+    for name in names[inputs[0][0]]:
+        if all(name in figures for figures in names.values()):
             return name
     stop("these runs have no figure in common; plot them apart")
 

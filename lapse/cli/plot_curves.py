@@ -2,7 +2,7 @@
 
 import math
 
-AXES = {"updates": "updates", "tokens": "tokens trained on", "hours": "hours of training"}
+AXES = {"updates": "updates", "tokens": "tokens trained on", "steps": "steps taken", "hours": "hours of training"}
 
 
 def steps_per_second(line):
@@ -21,7 +21,8 @@ class Run:
         for line in filter(is_metrics, json_lines(path)):
             if line.get("split") == "train":  # figures of a line are means over the updates since the one before
                 seconds = line.get("ms_per_update", 0) / 1000
-                rate = {"updates": 1, "hours": seconds / 3600, "tokens": seconds * steps_per_second(line)}[axis]
+                steps = seconds * steps_per_second(line)
+                rate = {"updates": 1, "hours": seconds / 3600, "tokens": steps, "steps": steps}[axis]
                 self.valid += [(x + rate * (one["update"] - update), one) for one in waiting]
                 x += rate * (line["update"] - update)
                 update, waiting = line["update"], []
@@ -45,20 +46,22 @@ def series(lines, value):
 
 
 def draw(axes, run, value, colour, label, smooth):
-    x, y = series(run.train, value)
+    valid, train = series(run.valid, value), series(run.train, value)
+    x, y = train
     n = smooth or max(1, len(x) // 50)
     if n > 1:
         axes.plot(x, y, color=colour, alpha=0.2, linewidth=0.8)
     marker = "o" if len(x) == 1 else None  # of a single line there is no curve
-    axes.plot(x, smoothed(y, n), color=colour, marker=marker, markersize=3, linewidth=1.2, alpha=0.75, label=label if not run.valid else None)
-    x, y = series(run.valid, value)
+    axes.plot(x, smoothed(y, n), color=colour, marker=marker, markersize=3, linewidth=1.2, alpha=0.75, label=None if valid[0] else label)
+    x, y = valid
     if x:
         axes.plot(x, y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)
 
 
 def picture():
     runs = [Run(label, path, settings["x"]) for label, path in settings["inputs"]]
-    metric = common_figure([(run.path, (run.valid or run.train)[0][1]) for run in runs], settings["metric"])
+    metric = common_figure([(run.path, [line for _, line in run.valid + run.train]) for run in runs], settings["metric"])
+    acts = any("steps_per_second" in line for run in runs for _, line in run.train)
     figure, (curves, sizes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for i, run in enumerate(runs):
         draw(curves, run, lambda line: line.get(metric), COLOURS[i % 10], run.label, settings["smooth"])
@@ -70,7 +73,7 @@ def picture():
         for i, run in enumerate(runs):
             draw(sizes, run, lambda line: memory(line, None), COLOURS[i % 10], run.label, settings["smooth"])
     for axes in (curves, sizes):
-        axes.set_xlabel(AXES[settings["x"]])
+        axes.set_xlabel(AXES["steps" if acts and settings["x"] == "tokens" else settings["x"]])
         axes.legend(fontsize=8)
     curves.set_ylabel(NAMES.get(metric, metric))
     curves.set_title("training (line) and validation (dashed)", fontsize=9)

@@ -23,6 +23,8 @@ def letters(one, layer, metric):
     """(letter, value or None) of the text; the value is the largest of the tokens that make the letter's cell."""
     values = layer["held"] if metric == "held" else layer["told"][metric]
     for begin, cells in zip(one["begins"], one["cells"]):
+        if begin > one["begins"][0]:
+            yield "\n", None  # another window
         for cell in cells:
             end = begin + cell[1]
             known = [value for value in values[begin:end] if value is not None]

@@ -26,7 +26,7 @@ constexpr double kRounding = 1e-5;  // of a loss, where the same rows are read i
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, split = "train", measure = "test", standard, out;
+  std::string data, data_documents, split = "train", measure = "test", standard, out;
   int64_t tokens = 16384, step = 8, context = 0;
   double threshold = -1, margin = 0.02, min_fill = 0;
   bool json = false;
@@ -61,7 +61,7 @@ struct Part {
   Part(const Arguments& arguments, const Reader& reader, const std::string& split, int64_t limit)
       : block(reader.config().train.block) {
     const Config& config = reader.config();
-    tokens = reader.text(arguments.data, split, {arguments.min_fill, block});
+    tokens = reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents});
     if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
       batch = std::min(documents, config.train.batch);
       if (limit > 0) blocks = (documents + batch - 1) / batch;
@@ -130,7 +130,8 @@ void print(const Json& result) {
                            result["full"].get<int64_t>(), result["saved"].get<double>());
   for (const char* part : {"chosen_on", "measured_on"}) {
     const Json& at = result[part];
-    std::cout << fmt::format("{:<21}", std::string("loss, ") + at["split"].get<std::string>())
+    const bool part_alone = part == std::string("chosen_on") && at["split"] == result["measured_on"]["split"];
+    std::cout << fmt::format("{:<21}", (part_alone ? "loss, part of " : "loss, ") + at["split"].get<std::string>())
               << fmt::format("{:.4f} unpruned, {:.4f} pruned", at["loss_full"].get<double>(), at["loss"].get<double>());
     if (at.contains("loss_standard")) std::cout << fmt::format(", {:.4f} standard", at["loss_standard"].get<double>());
     std::cout << '\n';
@@ -237,10 +238,10 @@ Json to_json(const PruneRound& round, int64_t all) {
 }
 
 /// The losses of what was found, on the part where budgets were chosen, whose reading is `full`, and on the other.
-Json result_of(const Arguments& arguments, Transformer& model, const std::vector<PruneRound>& curve,
+/// `all`: the rows that all layers hold without budgets.
+Json result_of(const Arguments& arguments, Transformer& model, const std::vector<PruneRound>& curve, int64_t all,
                const PruneOptions& options, const EvaluationResult& full, const Part& other, const Reader& reader) {
   const PruneRound& chosen = chosen_round(curve, options.threshold);
-  const int64_t all = curve.front().total();
   Json on = {
       {"split", arguments.split}, {"tokens", full.score.scored}, {"loss_full", full.nats}, {"loss", chosen.nats}};
   Json measured = {{"split", arguments.measure},
@@ -287,7 +288,8 @@ int run(const Command& verb, const Arguments& arguments) {
   budgets_of(pruned_config.method()).budgets() = chosen_round(curve, options.threshold).budgets;
   reader.checkpoint.save_as(out, pruned_config);
 
-  Json found = result_of(arguments, *model, curve, options, full, other, reader);
+  const int64_t all = std::ssize(full.layers) * most_rows(full, part, reader);
+  Json found = result_of(arguments, *model, curve, all, options, full, other, reader);
   found["checkpoint"] = out.string();
   const Json result = file.save(curve, found);
   if (arguments.json)
@@ -331,6 +333,7 @@ void add_prune(const Command& program, Action& action) {
   verb.add_option("-o,--out", arguments->out,
                   "the checkpoint to write; default: pruned.safetensors in the run's folder")
       .type_name("FILE");
+  add_data_documents(verb, arguments->data_documents);
   add_min_fill(verb, arguments->min_fill);
   add_device(verb, arguments->reading.device);
   add_threads(verb, arguments->reading.threads);

@@ -70,14 +70,14 @@ Terminal::~Terminal() {
   std::signal(SIGWINCH, SIG_DFL);
 }
 
-void Terminal::draw(const std::string& frame) const {
-  const auto [rows, columns] = size();
+void Terminal::draw(const std::string& frame, const std::string& keys) const {
+  const int columns = size().columns;
+  const auto drawn = [columns](const std::string& line) { return cut(line, columns) + "\033[0m\033[K"; };
   std::string text = "\033[H";
   std::istringstream lines(frame);
   std::string line;
-  for (int row = 0; row < rows && std::getline(lines, line); ++row)
-    text += (row > 0 ? "\r\n" : "") + cut(line, columns) + "\033[0m\033[K";
-  text += "\033[J";
+  for (int row = 0; row < frame_rows() && std::getline(lines, line); ++row) text += drawn(line) + "\r\n";
+  text += drawn("") + "\r\n" + drawn(keys) + "\033[J";
   write_all(text.data(), text.size());
 }
 

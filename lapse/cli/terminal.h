@@ -15,8 +15,10 @@ class Terminal {
   ~Terminal();
   Terminal(const Terminal&) = delete;
 
-  /// Draws lines in the place of those before; cuts what is wider or longer than the terminal.
-  void draw(const std::string& frame) const;
+  /// Draws lines in the place of those before, and below them one of what the keys do. Cuts what is wider than the
+  /// terminal, or has more lines than frame_rows.
+  void draw(const std::string& frame, const std::string& keys) const;
+  int frame_rows() const { return size().rows - 2; }  ///< an empty line stands before that of the keys
 
   /// The next key: a character, or "up", "down", "left", "right"; "leave" for Ctrl-C, Ctrl-D and at the end of input.
   /// "" after so many milliseconds (-1: never), and when the terminal's size has changed.

@@ -41,18 +41,10 @@ std::string footer() {
          section_list();
 }
 
-/// " portal.rooms = 9" -> "portal", "rooms"
-std::pair<std::string, std::string> section_and_key(const std::string& assignment) {
-  std::string name = assignment.substr(0, assignment.find('='));
-  std::erase_if(name, [](unsigned char c) { return std::isspace(c); });
-  const size_t dot = name.find('.');
-  return {name.substr(0, dot), name.substr(dot + 1)};
-}
-
 /// A value that nothing depends on is hardly meant. Files may have several methods' sections, to choose from.
 void tell_unused(Config& config, const std::vector<std::string>& set) {
   for (const auto& assignment : set) {
-    const auto [name, key] = section_and_key(assignment);
+    const auto [name, key, value] = assignment_of(assignment);
     if (!config.uses(name)) {
       fmt::print(stderr, "lapse: note: --set {} has no effect: this run does not use [{}]\n", assignment, name);
       continue;
@@ -69,7 +61,7 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
 /// --data stands in place of all of the configuration's texts.
 void tell_other_texts(const std::vector<std::string>& set) {
   for (const auto& assignment : set)
-    if (const auto [section, key] = section_and_key(assignment);
+    if (const auto [section, key, value] = assignment_of(assignment);
         section == "data" && (key == "path" || key == "train" || key == "valid" || key == "test"))
       fmt::print(stderr, "lapse: note: --set {} has no effect: --data names the whole text\n", assignment);
 }
@@ -130,7 +122,8 @@ void add_train(const Command& program, Action& action) {
   verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
-  verb.add_flag("--resume", arguments->resume, "continue bit for bit from the newest complete checkpoint in --out; without one, start");
+  verb.add_flag("--resume", arguments->resume,
+                "continue bit for bit from the newest complete checkpoint in --out; without one, start");
   verb.add_flag("--quiet", arguments->quiet, "no progress");
   const auto try_only = [=] { arguments->dry_run = true, out.required(false); };
   const Argument trial = verb.add_flag(

@@ -93,13 +93,19 @@ Config generating(const std::string& name, const std::vector<std::string>& set) 
 Config generating_otherwise(Config config, const std::vector<std::string>& set) {
   Sections sections = config.sections();
   std::erase_if(sections, [&](const Section& section) { return section.name != config.task_name; });
-  for (const auto& assignment : set) set_config(sections, assignment);
+  for (const auto& assignment : set) {
+    if (const auto given = assignment_of(assignment); given.section != config.task_name)
+      fail(fmt::format("'{}': [{}] has no effect here; give values of [{}]", assignment, given.section,
+                       config.task_name));
+    set_config(sections, assignment);
+  }
   config.environment() ? config.environment()->check() : config.task()->check();
   return config;
 }
 
 void check_out(const fs::path& path, const std::string& flag) {
   if (path.empty()) fail(flag + " is empty; name a file");
+  if (path == "-") fail(flag + " -: name a file; it is not written to standard output");
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!is_folder(folder)) fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
   if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
@@ -139,6 +145,12 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
 void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags) {
   for (const auto& [name, value] : flags)
     if (value.empty() && verb.count(name) > 0) fail(name + " is empty; name a file, or leave it out");
+}
+
+void add_data_documents(const Command& verb, std::string& kind) {
+  verb.add_option("--data-documents", kind,
+                  "of runs that read documents: how those of --data are found: lines, whole (all of it is one), or "
+                  "markers; default: as in training (data.documents)");
 }
 
 void add_min_fill(const Command& verb, double& share) {

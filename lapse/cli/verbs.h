@@ -76,7 +76,9 @@ int dry_run(const Config& config, double seconds, bool json);
 /// and what to do.
 Action within_memory(std::string advice, Action action);
 
-/// Declares --min-fill, of MinFill.
+/// Declares --data-documents, DocumentOptions::kind.
+void add_data_documents(const Command& verb, std::string& kind);
+/// Declares --min-fill, of DocumentOptions.
 void add_min_fill(const Command& verb, double& share);
 
 /// Declares --precision: of reading with a trained model.

@@ -258,20 +258,23 @@ void parse_config(const Sections& sections, const std::string& text, const std::
   }
 }
 
-void set_config(const Sections& sections, const std::string& assignment) {
-  const auto trim = [](std::string text) {
+Assignment assignment_of(const std::string& text) {
+  const auto trim = [](std::string part) {
     const char* blanks = " \t\r\n";
-    text.erase(0, std::min(text.find_first_not_of(blanks), text.size()));
-    return text.substr(0, text.find_last_not_of(blanks) + 1);
+    part.erase(0, std::min(part.find_first_not_of(blanks), part.size()));
+    return part.substr(0, part.find_last_not_of(blanks) + 1);
   };
-  const size_t equals = assignment.find('='), dot = assignment.find('.');
-  if (equals == assignment.npos || dot > equals)
-    fail(fmt::format("'{}' is not of the form section.key=value", assignment));
+  const size_t equals = text.find('='), dot = text.find('.');
+  if (equals == text.npos || dot > equals) fail(fmt::format("'{}' is not of the form section.key=value", text));
+  return {trim(text.substr(0, dot)), trim(text.substr(dot + 1, equals - dot - 1)), trim(text.substr(equals + 1))};
+}
+
+void set_config(const Sections& sections, const std::string& assignment) {
+  const auto [name, key, value] = assignment_of(assignment);
   const std::string where = fmt::format("'{}': ", assignment);
-  const Section& section = find_section(sections, trim(assignment.substr(0, dot)), where);
-  const std::string key = trim(assignment.substr(dot + 1, equals - dot - 1));
+  const Section& section = find_section(sections, name, where);
   const Field& field = find_field(sections, section, key, where);
-  set_field(field, trim(assignment.substr(equals + 1)), fmt::format("{}.{}", section.name, key));
+  set_field(field, value, fmt::format("{}.{}", section.name, key));
   if (field.is_path) make_absolute(field, "");
 }
 

@@ -63,6 +63,13 @@ void read_config(const Sections& sections, const fs::path& path);
 /// The same for TOML text, whose paths stay as they are; `origin` stands for the path in messages.
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin);
 
+/// "section.key=value" taken apart, without blanks around the three.
+struct Assignment {
+  std::string section, key, value;
+};
+/// Error if the text is not of this form.
+Assignment assignment_of(const std::string& text);
+
 /// Applies one "section.key=value". The value is TOML; for a string, anything that does not begin with a quotation mark
 /// is taken as it stands. A relative path starts at the working directory. Errors as read_config.
 void set_config(const Sections& sections, const std::string& assignment);

@@ -46,11 +46,11 @@ std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split
   return {Range{0, train_end}, {train_end, valid_end}, {valid_end, size}};
 }
 
-Text read_corpus_file(const fs::path& path, const DataConfig& config, const Unit& unit) {
+Text read_corpus_file(const fs::path& path, const DataConfig& config, const Unit& unit, bool all_markers = true) {
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
   if (unit.utf8) require_utf8(text, path.string());
-  return find_documents(std::move(text), config.documents, path.string());
+  return find_documents(std::move(text), config.documents, path.string(), all_markers);
 }
 
 /// Document by document, else piece by piece: the ids of a whole text would take four times its size.
@@ -209,7 +209,7 @@ Tokens load_tokens(const fs::path& path, const std::string& split, const DataCon
   }
   if (part != kParts.end()) check_split(config.split);
   require_text(path);
-  const Text text = read_corpus_file(path, config, vocabulary.unit());
+  const Text text = read_corpus_file(path, config, vocabulary.unit(), /*all_markers=*/false);
   if (part == kParts.end()) return encode_text(vocabulary, text);
   return encode_text(vocabulary, text, cut_text(text, config.split, vocabulary.unit())[part - kParts.begin()]);
 }

@@ -52,6 +52,17 @@ std::vector<std::string> words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
+/// Error if a marker begins no line, or none of them does and they need not all occur.
+void require_markers(const std::vector<std::string>& markers, const std::vector<bool>& seen, bool all,
+                     const std::string& documents, const std::string& origin) {
+  if (!all && (markers.empty() || std::ranges::count(seen, true) > 0)) return;
+  for (size_t i = 0; i < markers.size(); ++i)
+    if (!seen[i])
+      fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents{}",
+                       origin, markers[i], documents,
+                       all ? "" : "; --data-documents lines, or whole, finds those of this text in another way"));
+}
+
 }  // namespace
 
 size_t Text::cut(size_t at, const Unit& unit) const {
@@ -70,11 +81,11 @@ size_t Text::cut(size_t at, const Unit& unit) const {
   return at;
 }
 
-Text find_documents(std::string bytes, const std::string& documents, const std::string& origin) {
+Text find_documents(std::string bytes, const std::string& documents, const std::string& origin, bool all_markers) {
   if (documents == "none") return {std::move(bytes), {}};
-  const bool lines = documents == "lines";
-  const auto markers = lines ? std::vector<std::string>() : words_of(documents);
-  if (!lines && markers.empty())
+  const bool lines = documents == "lines", whole = documents == "whole";
+  const auto markers = lines || whole ? std::vector<std::string>() : words_of(documents);
+  if (!lines && !whole && markers.empty())
     fail("data.documents is empty; give \"none\", \"lines\" or markers, as \"<doc </doc>\"");
   std::vector<bool> seen(markers.size());
   Gathered gathered(std::move(bytes));
@@ -90,10 +101,7 @@ Text find_documents(std::string bytes, const std::string& documents, const std::
     begin = end + 1;
   }
   gathered.add(begin, text.size());
-  for (size_t i = 0; i < markers.size(); ++i)
-    if (!seen[i])
-      fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents", origin,
-                       markers[i], documents));
+  require_markers(markers, seen, all_markers, documents, origin);
   Text found = gathered.take();
   if (found.ends.empty()) fail(fmt::format("{}: data.documents = \"{}\" finds no document in it", origin, documents));
   return found;

@@ -20,8 +20,10 @@ struct Text {
 };
 
 /// Finds the documents, as DataConfig::documents says, without the white space at their ends; blank ones are left out.
-/// Error, which begins with `origin`, if there is none, or no line begins with one of the markers.
-Text find_documents(std::string bytes, const std::string& documents, const std::string& origin);
+/// Error, which begins with `origin`, if there is none, or no line begins with one of the markers: with any, unless all
+/// of them must occur.
+Text find_documents(std::string bytes, const std::string& documents, const std::string& origin,
+                    bool all_markers = true);
 
 /// The beginning of a text, so much of it as `fraction` says, cut as load_corpus cuts the training part.
 std::string_view beginning(const Text& text, double fraction, const Unit& unit);

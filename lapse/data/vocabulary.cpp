@@ -155,8 +155,10 @@ Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) 
           "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
           "makes one");
     if (!is_there(config.tokenizer))
-      fail(fmt::format("data.tokenizer: there is no file '{}'; `lapse tokenizer train --data TEXT --out {}` makes it",
-                       config.tokenizer, config.tokenizer));
+      fail(fmt::format(
+          "data.tokenizer: there is no file '{}'; `lapse tokenizer train --data TEXT --vocabulary N --out {}` makes "
+          "it, of N pieces",
+          config.tokenizer, config.tokenizer));
     return of_subwords(read_subwords(config.tokenizer), config.in_windows());
   }
   if (!unit.counted) return Vocabulary(unit, all_bytes(), config.in_windows());

@@ -138,6 +138,7 @@ class ExpireSpanOptions : public MethodOptions {
                 .unit("timesteps")};
   }
 
+  bool draws_in_training() const override { return s_.random_drop; }
   int64_t longest(const ModelShape&) const override {
     return s_.max_span + static_cast<int64_t>(std::ceil(s_.ramp)) - 1;
   }

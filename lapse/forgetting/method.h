@@ -161,6 +161,8 @@ class MethodOptions {
   virtual int64_t positions(const ModelShape& shape) const = 0;
   /// Zero vectors at ages n ... 1 that a sequence starts from (docs/equations.md, 11).
   virtual int64_t initial_rows(const ModelShape& shape) const = 0;
+  /// Whether in training a block is read with what was drawn for it (BlockDraws): read again, it gives other outputs.
+  virtual bool draws_in_training() const { return false; }
   /// The forgetting of layer 0, 1, ...
   virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
 

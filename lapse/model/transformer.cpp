@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <optional>
 
 #include "lapse/core/error.h"
@@ -101,6 +102,14 @@ int64_t Transformer::parameter_count() {
   int64_t count = 0;
   for (auto& [name, tensor] : parameters()) count += tensor->numel();
   return count;
+}
+
+void Transformer::share(Transformer& other) {
+  std::map<std::string, const Tensor*> theirs;
+  for (auto& [name, tensor] : other.parameters()) theirs[name] = tensor;
+  for (auto& [name, tensor] : parameters())
+    if (const auto found = theirs.find(name); found != theirs.end()) *tensor = *found->second;
+  device_ = other.device_;
 }
 
 void Transformer::to(const at::TensorOptions& options) {

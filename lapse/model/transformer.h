@@ -85,6 +85,9 @@ class Transformer {
   /// Names such as "layers.0.key", stable: checkpoints use them.
   NamedTensors parameters();
   int64_t parameter_count();
+  /// Has from now on the parameters of a model of the same configuration, those of its forgetting method only where
+  /// this one has the same: they are shared, not copied.
+  void share(Transformer& other);
   /// Takes all parameters to a type or a device. Memories begun before stay where they are.
   void to(const at::TensorOptions& options);
   at::Device device() const { return device_; }

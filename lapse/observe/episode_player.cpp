@@ -57,9 +57,15 @@ Transformer::Result EpisodePlayer::read(const Tensor& input, BlockOptions how) {
 std::vector<LayerReport> EpisodePlayer::look(const State& state, BlockOptions how) {
   const at::NoGradGuard no_grad;
   const State now = save();
-  restore(state);
-  std::vector<int32_t> bits;
-  auto reports = read(seen(bits), std::move(how)).reports;
+  std::vector<LayerReport> reports;
+  try {
+    restore(state);
+    std::vector<int32_t> bits;
+    reports = read(seen(bits), std::move(how)).reports;
+  } catch (...) {
+    restore(now);
+    throw;
+  }
   restore(now);
   return reports;
 }

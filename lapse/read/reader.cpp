@@ -13,6 +13,7 @@
 #include "lapse/tasks/registry.h"
 #include "lapse/train/device.h"
 #include "lapse/train/prediction.h"
+#include "lapse/train/shares.h"
 #include "lapse/train/threads.h"
 
 namespace lapse {
@@ -76,6 +77,21 @@ std::unique_ptr<Transformer> Reader::model() const {
   return model;
 }
 
+std::string Reader::described() const {
+  Sections sections = {{method->name(), "", method->fields()}, {"reading", "", method->reading_fields()}};
+  if (task)
+    sections.push_back({task->name(), "", task->fields()}), sections.push_back({"task", "", task->reading_fields()});
+  return fmt::format("checkpoint = {:08x}\nprecision = {}\n{}", checkpoint.file().checksum(), precision,
+                     config_to_toml(sections));
+}
+
+std::unique_ptr<Transformer> Reader::model(Transformer& weights) const {
+  auto model = checkpoint.fresh_model(*method);
+  model->share(weights);
+  if (precision == "bf16") model->to_bfloat16();
+  return model;
+}
+
 void Reader::require_text(const std::string& verb) const {
   if (config().environment())
     fail(fmt::format(
@@ -84,10 +100,11 @@ void Reader::require_text(const std::string& verb) const {
         checkpoint.path().string(), config().task_name, verb));
 }
 
-std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split, const MinFill& fill) const {
+std::unique_ptr<Source> Reader::source(const std::string& data, const std::string& split,
+                                       const DocumentOptions& documents) const {
   require_text("this");
-  if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split, fill));
-  if (fill.share > 0) fail("--min-fill is for documents, and the run has the task " + config().task_name);
+  if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split, documents));
+  if (documents.min_fill > 0) fail("--min-fill is for documents, and the run has the task " + config().task_name);
   if (!data.empty()) fail("the run's task, " + config().task_name + ", generates what it reads; leave out --data");
   auto source = task->open();
   if (source->vocabulary().to_json() != vocabulary().to_json())
@@ -95,24 +112,31 @@ std::unique_ptr<Source> Reader::source(const std::string& data, const std::strin
   return source;
 }
 
-Tokens Reader::text(const std::string& data, const std::string& split, const MinFill& fill) const {
-  Tokens tokens = whole_text(data, split);
-  if (fill.share == 0) return tokens;
+Tokens Reader::text(const std::string& data, const std::string& split, const DocumentOptions& documents) const {
+  Tokens tokens = whole_text(data, split, documents.kind);
+  if (documents.min_fill == 0) return tokens;
   constexpr double kRounding = 1e-9;  // 0.55 * 100 is a little above 55
   if (config().data.corrupts_spans())
     fail("--min-fill is for windows, and spans are cut out of stretches that reach across documents; leave it out");
   if (config().data.documents == "none") fail("--min-fill is for runs that read documents (data.documents)");
-  tokens.keep_documents(std::llround(std::ceil(fill.share * static_cast<double>(fill.window) - kRounding)));
+  tokens.keep_documents(
+      std::llround(std::ceil(documents.min_fill * static_cast<double>(documents.window) - kRounding)));
   if (tokens.documents().empty())
     fail(fmt::format("--min-fill {}: no document of split '{}' fills so much of a window of {} tokens; give less",
-                     fill.share, split, fill.window));
+                     documents.min_fill, split, documents.window));
   return tokens;
 }
 
-Tokens Reader::whole_text(const std::string& data, const std::string& split) const {
+Tokens Reader::whole_text(const std::string& data, const std::string& split, const std::string& kind) const {
   require_text("this");
+  if (!kind.empty() && data.empty()) fail("--data-documents is for a text that --data names; leave it out");
+  if (!kind.empty() && config().data.documents == "none")
+    fail("--data-documents is for runs that read documents (data.documents); leave it out");
+  if (kind == "none") fail("--data-documents none: the run reads documents; whole takes a text as one");
   if (task) fail("the run has the task " + config().task_name + " and reads no text");
-  if (!data.empty()) return load_tokens(data, split, config().data, vocabulary());
+  DataConfig other = config().data;
+  if (!kind.empty()) other.documents = kind;
+  if (!data.empty()) return load_tokens(data, split, other, vocabulary());
   Tokens tokens = own_text(split);
   warn_of_another_text(split, tokens);
   return tokens;
@@ -137,15 +161,31 @@ void Reader::warn_of_another_text(const std::string& split, const Tokens& tokens
       path, split);
 }
 
-Reader open_reader(const ReadingOptions& options) {
+Json to_json(const ReadingOptions& options) {
+  Json json = {{"precision", options.precision}};
+  for (const auto* given : {&options.of_method, &options.of_task})
+    for (const auto& [name, value] : *given) {
+      const Json number = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+      json[name] = number.is_number() ? number : Json(value);
+    }
+  return json;
+}
+
+Reader open_reader(const ReadingOptions& options, Group& group) {
   const at::Device device = find_device(options.device);
-  Checkpoint checkpoint = Checkpoint::open(options.run);
+  Checkpoint checkpoint = open_together(group, options.run);
   auto method = method_of(checkpoint.config(), options);
   auto task = task_of(checkpoint.config(), options);
   use_threads(options.threads);
   const Json state = parse_json(checkpoint.state(), checkpoint.path().string() + ", its state");
   Json feed = state.is_object() ? state.value("streams", Json()) : Json();
   return {std::move(checkpoint), std::move(method), std::move(task), options.precision, device, std::move(feed)};
+}
+
+Reader reopened(const Reader& reader, const ReadingOptions& options) {
+  const Config& config = reader.config();
+  return {reader.checkpoint, method_of(config, options),  task_of(config, options),
+          options.precision, find_device(options.device), reader.feed};
 }
 
 }  // namespace lapse

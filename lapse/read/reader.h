@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "lapse/core/group.h"
 #include "lapse/core/json.h"
 #include "lapse/data/corpus.h"
 #include "lapse/data/source.h"
@@ -25,10 +26,14 @@ struct ReadingOptions {
   int64_t threads = 0;                ///< 0: all cores
 };
 
-/// Which documents are read: those that fill at least this share of a window of so many tokens. 0: all.
-struct MinFill {
-  double share = 0;
+/// What of it changes the numbers: {"precision": ..., "max_span": 256, ...}.
+Json to_json(const ReadingOptions& options);
+
+/// Of runs that read documents.
+struct DocumentOptions {
+  double min_fill = 0;  ///< only those are read that fill at least this share of a window of so many tokens; 0: all
   int64_t window = 0;
+  std::string kind = {};  ///< how those of a text that is given are found, as data.documents; "": as in training
 };
 
 struct Reader {
@@ -43,23 +48,32 @@ struct Reader {
   const Vocabulary& vocabulary() const { return checkpoint.vocabulary(); }
 
   std::unique_ptr<Transformer> model() const;
+  /// The same with the weights of a model that another reader of the checkpoint made; this one's may be closed.
+  std::unique_ptr<Transformer> model(Transformer& weights) const;
+  /// On what the model's answers depend, in lines "name = value" for require_agreement. Before the checkpoint is
+  /// closed.
+  std::string described() const;
   /// Error, naming the verbs that are for it, if the run acts in an environment.
   void require_text(const std::string& verb) const;
-  /// The run's task, or its text. Error if there is a task, and `data` or `fill` too.
-  std::unique_ptr<Source> source(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
+  /// The run's task, or its text. Error if there is a task, and `data` or `documents` too.
+  std::unique_ptr<Source> source(const std::string& data, const std::string& split,
+                                 const DocumentOptions& documents = {}) const;
   /// A split of the text in the file `data`, cut as the run's configuration says, or if that is empty of the run's own
   /// text, with a warning where that is another now than in training. Error if the run has a task or an environment
   /// instead; also if documents are asked for by their length, and the run reads none, or none is so long.
-  Tokens text(const std::string& data, const std::string& split, const MinFill& fill = {}) const;
+  Tokens text(const std::string& data, const std::string& split, const DocumentOptions& documents = {}) const;
 
  private:
-  Tokens whole_text(const std::string& data, const std::string& split) const;
+  Tokens whole_text(const std::string& data, const std::string& split, const std::string& kind) const;
   Tokens own_text(const std::string& split) const;
   void warn_of_another_text(const std::string& split, const Tokens& tokens) const;
 };
 
 /// Opens the run's newest whole checkpoint, chooses method and options, and sets the threads. Error if the method or
-/// the task does not know an option, the method would have to be trained, or there is no such device.
-Reader open_reader(const ReadingOptions& options);
+/// the task does not know an option, the method would have to be trained, or there is no such device. All ranks of a
+/// group open the same file.
+Reader open_reader(const ReadingOptions& options, Group& group = solo());
+/// The checkpoint of a reader, which may be closed, read in another way; options.run has no effect.
+Reader reopened(const Reader& reader, const ReadingOptions& options);
 
 }  // namespace lapse

@@ -97,6 +97,17 @@ Clock::time_point Engine::take_turns() {
 }
 
 void Engine::run() {
+  try {
+    compute();
+  } catch (...) {
+    stop();
+    end();
+    throw;
+  }
+  end();
+}
+
+void Engine::compute() {
   for (;;) {
     work();
     const auto next = take_turns();
@@ -106,8 +117,11 @@ void Engine::run() {
       wake_.wait(lock, there);
     else if (next > Clock::now())
       wake_.wait_until(lock, next, there);
-    if (stopping_) break;
+    if (stopping_) return;
   }
+}
+
+void Engine::end() {
   for (auto& [id, held] : sessions_) held.session->outbox->close();
   jobs_.clear();
   work();  // whoever waits for an answer gets one

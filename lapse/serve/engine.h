@@ -70,6 +70,8 @@ class Engine {
     bool attached = false;
     Session::Clock::time_point born = Session::Clock::now();
   };
+  void compute();
+  void end();
   void work();  // what was posted
   Session::Clock::time_point take_turns();
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "lapse/serve/failure.h"
+
 namespace lapse {
 namespace {
 
@@ -32,6 +34,21 @@ TEST(Engine, AJobThatIsNotDueGetsNoTurn) {
   engine.run();
   EXPECT_EQ(waiting, 0);
   EXPECT_EQ(working, 3);
+}
+
+TEST(Engine, WhoeverWaitsGetsAnAnswerAlsoWhereItEndsByAnError) {
+  Library library({}, {});
+  Engine engine(library);
+  int64_t turns = 0;
+  bool answered = false;
+  const auto breaks = [&](int64_t) -> bool {
+    engine.post([&] { answered = true; });
+    throw std::runtime_error("broken");
+  };
+  engine.add(std::make_shared<Count>(turns, breaks, Session::Clock::time_point::min()));
+  EXPECT_THROW(engine.run(), std::runtime_error);
+  EXPECT_TRUE(answered);
+  EXPECT_THROW(engine.post([] {}), Failure);
 }
 
 }  // namespace

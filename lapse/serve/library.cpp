@@ -33,27 +33,28 @@ void require_alike(const Opened& a, const Opened& b) {
 
 }  // namespace
 
-Library::Library(const ReadingOptions& reading, const std::vector<std::string>& runs)
-    : reading_(reading), checkpoints_(runs) {
-  for (int64_t i = 0; i < std::ssize(runs); ++i) {
-    default_.push_back(open_anew({.run = i}));
-    checkpoints_[i] = default_[i]->reader.checkpoint.path().string();
-    require_watchable(*default_[i]);
-    if (i > 0) require_alike(*default_[0], *default_[i]);
+Library::Library(const ReadingOptions& reading, const std::vector<std::string>& runs) : reading_(reading) {
+  for (const auto& run : runs) {
+    reading_.run = run;
+    Reader reader = open_reader(reading_);
+    auto model = reader.model();
+    reader.checkpoint.close();
+    const std::string name = run_folder(reader.checkpoint.path()).filename().string();
+    default_.push_back(
+        std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), name, reading_.of_method}));
+    require_watchable(*default_.back());
+    require_alike(*default_.front(), *default_.back());
   }
 }
 
 std::shared_ptr<const Opened> Library::open_anew(const LaneSettings& settings) const {
+  const Opened& opened = run(settings.run);
   ReadingOptions reading = reading_;
-  reading.run = checkpoints_[settings.run];
   if (settings.method) reading.method = settings.method, reading.of_method.clear();
   for (const auto& [name, value] : settings.options) reading.of_method[name] = value;
-  Reader reader = open_reader(reading);
-  auto model = reader.model();
-  const fs::path folder = run_folder(reader.checkpoint.path());
-  reader.checkpoint.close();
-  return std::make_shared<const Opened>(
-      Opened{std::move(reader), std::move(model), folder.filename().string(), reading.of_method});
+  Reader reader = reopened(opened.reader, reading);
+  auto model = reader.model(*opened.model);
+  return std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), opened.name, reading.of_method});
 }
 
 std::shared_ptr<const Opened> Library::open(const LaneSettings& settings) {

@@ -43,10 +43,10 @@ class Library {
   std::shared_ptr<const Opened> open(const LaneSettings& settings);
 
  private:
+  /// The run that is open, read in another way, with the same weights: by now its file may be gone.
   std::shared_ptr<const Opened> open_anew(const LaneSettings& settings) const;
 
   ReadingOptions reading_;
-  std::vector<std::string> checkpoints_;
   std::vector<std::shared_ptr<const Opened>> default_;
   std::map<LaneSettings, std::weak_ptr<const Opened>> others_;
 };

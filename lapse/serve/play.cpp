@@ -90,15 +90,27 @@ Json Play::told() const {
 }
 
 // Agents act as they did: from the state before the steps are taken once more up to the one before the newest.
-Json Play::row(int64_t time, const State& before) {
-  const auto now = save();
+std::vector<Play::Weights> Play::reads_again(int64_t time, const State& before) {
   const int64_t newest = time_ - 1;
   restore(before);
   for (; time_ < newest; ++time_)
     for (auto& agent : agents_) agent->player.step(agent->stream);
-  std::vector<std::vector<std::vector<double>>> reads;
+  std::vector<Weights> reads;
   for (auto& agent : agents_)
     reads.push_back(weights_of(agent->player.look(agent->player.save(), {.rows = true, .pairs = Pairs::reads}), time));
+  return reads;
+}
+
+Json Play::row(int64_t time, const State& before) {
+  const auto now = save();
+  const int64_t newest = time_ - 1;
+  std::vector<Weights> reads;
+  try {
+    reads = reads_again(time, before);
+  } catch (...) {
+    restore(*now);
+    throw;
+  }
   restore(*now);
   Json lanes = Json::array();
   for (size_t i = 0; i < agents_.size(); ++i) lanes.push_back(rows_json(agents_[i]->stream, reads[i], time));

@@ -36,6 +36,7 @@ class Play : public Subject {
 
  private:
   struct Saved;
+  using Weights = std::vector<std::vector<double>>;  ///< of a row: in each layer and head
   struct Agent {
     Agent(std::shared_ptr<const Opened> opened, const EnvironmentOptions& environment, const PlaySettings& settings);
     std::shared_ptr<const Opened> opened;
@@ -43,6 +44,8 @@ class Play : public Subject {
     Stream stream;
   };
   Json act(Agent& agent) const;
+  /// How the newest step read the row of that time, for each agent. The state afterwards is an earlier one.
+  std::vector<Weights> reads_again(int64_t time, const State& before);
   const EnvironmentOptions& environment() const { return *opened()->reader.config().environment(); }
 
   std::vector<LaneSettings> lanes_;

@@ -118,7 +118,9 @@ class Collision : public TaskOptions {
         field("valid_steps", steps_.valid, "length of the one to validate; at the paper's size 5,000,000")
             .in(10, 1e9)
             .unit("steps"),
-        field("test_steps", steps_.test, "length of the one to test; at the paper's size 5,000,000").in(10, 1e9).unit("steps"),
+        field("test_steps", steps_.test, "length of the one to test; at the paper's size 5,000,000")
+            .in(10, 1e9)
+            .unit("steps"),
     };
   }
   void check() const override {

@@ -129,6 +129,10 @@ TEST_F(Instruction, RefusesFilesOfAnotherForm) {
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["container_node"]["target_id"] = "x"; }),
               HasSubstr("\"fox_1\" is in \"x\", which is no room"));
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = "cook"; }), HasSubstr("two are called \"cook\""));
+  EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = " co ok", w["nodes"]["cook_3"]["name"] = "co  ok"; }),
+              HasSubstr("two are called"));
+  for (const char* name : {"fox!", "the \"fox\"", "<unk> fox"})
+    EXPECT_THAT(says([&](Json& w) { w["nodes"]["fox_1"]["name"] = name; }), HasSubstr("in it")) << name;
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = " "; }), HasSubstr("has an empty name"));
   EXPECT_THAT(says([](Json& w) { w["agents"].erase(0); }), HasSubstr("3 rooms and 2 agents"));
   for (const std::string option : {"world", "chatter"}) {

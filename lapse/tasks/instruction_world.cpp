@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
+#include "lapse/tasks/instruction_words.h"
 
 namespace lapse {
 namespace {
@@ -92,12 +95,18 @@ LightWorld::Room room_of(const WorldFile& file, const std::string& id, const std
   return room;
 }
 
-/// What is called alike could not be told apart in a log.
+/// What is called alike could not be told apart in a log, and an order ends with a mark.
 template <class Named>
 void require_own_names(const WorldFile& file, const std::vector<Named>& all) {
-  std::set<std::string> names;
-  for (const auto& one : all)
-    if (!names.insert(one.name).second) file.refuse(fmt::format("two are called \"{}\"", one.name));
+  std::set<std::vector<std::string>> names;
+  for (const auto& one : all) {
+    std::istringstream spaced_name(spaced(one.name));
+    const std::vector<std::string> words{std::istream_iterator<std::string>(spaced_name), {}};
+    if (!names.insert(words).second) file.refuse(fmt::format("two are called \"{}\" in a log", one.name));
+    for (const char* mark : {"!", "\"", "<unk>"})
+      if (std::ranges::count(words, mark) > 0)
+        file.refuse(fmt::format("the name \"{}\" has a {} in it", one.name, mark));
+  }
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ Checkpoint Checkpoint::open(const fs::path& run_or_file) {
                   run_or_file.string(), files.size()));
 }
 
-Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_unique<SafetensorsFile>(path)) {
+Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_shared<SafetensorsFile>(path)) {
   const auto& metadata = file_->metadata();
   if (!metadata.count("lapse.format")) fail(path.string() + ": not a checkpoint of lapse");
   if (metadata.at("lapse.format") != kFormat)
@@ -159,10 +159,14 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path), file_(std::make_uniq
 
 std::unique_ptr<Transformer> Checkpoint::model(const MethodOptions& method) const {
   require_sizes(method);
-  auto model = std::make_unique<Transformer>(config_->model, method, ends_of(*config_, vocabulary_),
-                                             config_->train.block, Random(0, "weights"));
+  auto model = fresh_model(method);
   load_weights(*model, method.name());
   return model;
+}
+
+std::unique_ptr<Transformer> Checkpoint::fresh_model(const MethodOptions& method) const {
+  return std::make_unique<Transformer>(config_->model, method, ends_of(*config_, vocabulary_), config_->train.block,
+                                       Random(0, "weights"));
 }
 
 // The tensors' shapes before a model of the configured size takes memory: a configuration is only text.
@@ -272,6 +276,8 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock, in
   TORCH_CHECK(table.samples() == samples, "not as many streams as the batch has");
   TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
               "the clock must be int64, one number a stream");
+  TORCH_CHECK((clock >= 0).all().item<bool>() && (clock < kMostTime).all().item<bool>(),
+              "the clock must lie between 0 and 2^50");
   if (table.rows() == 0) return table;
   const Tensor &time = table.time(), hidden = table.column("hidden"), sample = table.sample();
   TORCH_CHECK((table.kind() <= static_cast<int64_t>(RowKind::pooled)).all().item<bool>(), "'kind' must be 0 to 3");
@@ -282,8 +288,7 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock, in
   const Tensor grows = at::logical_or(at::logical_and(at::diff(time) > 0, at::diff(group) == 0), at::diff(group) > 0);
   TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
               "times must grow within a stream and lie before its clock");
-  TORCH_CHECK((time > -kMostTime).all().item<bool>() && (clock < kMostTime).all().item<bool>(),
-              "times must be less than 2^50");
+  TORCH_CHECK((time > -kMostTime).all().item<bool>(), "times must be more than -2^50");
   return table;
 }
 

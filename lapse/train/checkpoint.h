@@ -22,7 +22,7 @@
 
 namespace lapse {
 
-/// An opened checkpoint: what is needed to build its model, and the rest on demand.
+/// An opened checkpoint: what is needed to build its model, and the rest on demand. Copies share what was read.
 class Checkpoint {
  public:
   /// A checkpoint file, or a run's folder: its newest checkpoint that is whole. A truncated or altered one is named on
@@ -32,7 +32,8 @@ class Checkpoint {
 
   const SafetensorsFile& file() const { return *file_; }
   const fs::path& path() const { return path_; }
-  /// Releases the file's bytes; afterwards only the path, the configuration and the vocabulary can be asked for.
+  /// Releases the file's bytes, of which copies of this have a share; afterwards only the path, the configuration and
+  /// the vocabulary can be asked for.
   void close() { file_.reset(); }
   /// As the run was trained.
   const Config& config() const { return *config_; }
@@ -42,6 +43,8 @@ class Checkpoint {
   /// The model as trained, or read with other options, perhaps of another method (MethodOptions::adopt).
   std::unique_ptr<Transformer> model() const { return model(config_->method()); }
   std::unique_ptr<Transformer> model(const MethodOptions& method) const;
+  /// The same without the weights, which need no file.
+  std::unique_ptr<Transformer> fresh_model(const MethodOptions& method) const;
   /// Copies the weights into a model of the same shape. Error if the shapes differ, a number is not finite, or the file
   /// has more weights than the model. Only those of the forgetting method are passed over, if the model has another:
   /// `method`.
@@ -60,8 +63,8 @@ class Checkpoint {
   MemoryTable table(const std::string& prefix, const at::Tensor& clock, int64_t samples) const;
 
   fs::path path_;
-  std::unique_ptr<SafetensorsFile> file_;
-  std::unique_ptr<const Config> config_;
+  std::shared_ptr<const SafetensorsFile> file_;
+  std::shared_ptr<const Config> config_;
   Vocabulary vocabulary_;
 };
 

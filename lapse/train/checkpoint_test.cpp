@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "lapse/core/testing.h"
 #include "lapse/forgetting/registry.h"
@@ -100,6 +101,25 @@ TEST(Checkpoint, OpensFilesWithoutKinds) {
   for (size_t l = 0; l < 4; ++l)
     for (const auto& [name, values] : small.memory[0].layers[l].columns())
       EXPECT_TRUE(at::equal(values, memory[0].layers[l].column(name))) << name << " of layer " << l;
+}
+
+TEST(Checkpoint, AClockBeyondAllTimesIsRefused) {
+  TestFolder folder;
+  Small small("fixed_span");
+  const SafetensorsFile file(small.write(folder.path() / "run", 7));
+  for (const int64_t wrong : {int64_t{-1}, int64_t{1} << 50, std::numeric_limits<int64_t>::max()}) {
+    auto entries = file.tensors();
+    const Tensor clock = at::full_like(small.memory[0].clock, wrong);
+    entries["memory.0.clock"] = to_entry(clock);
+    auto metadata = file.metadata();
+    metadata.erase("lapse.checksum");
+    write_safetensors(folder.path() / "wrong.safetensors", entries, metadata);
+    const Checkpoint wrong_one = Checkpoint::open(folder.path() / "wrong.safetensors");
+    const auto model = wrong_one.model();
+    EXPECT_NE(error_of([&] { wrong_one.memory(*model); }).find("the clock must lie between 0 and 2^50"),
+              std::string::npos)
+        << wrong;
+  }
 }
 
 std::vector<std::string> method_names() {

@@ -116,6 +116,8 @@ std::string Config::used_toml() const {
   Config copy(*this);
   Sections used = copy.sections();
   std::erase_if(used, [&](const auto& section) { return !uses(section.name); });
+  for (auto& section : used)
+    std::erase_if(section.fields, [](const Field& field) { return field.is_used && !field.is_used(); });
   return config_to_toml(used);
 }
 
@@ -263,6 +265,11 @@ void Config::check() const {
 
 namespace {
 
+/// How `lapse eval` reads a model with the budget that training refuses.
+std::string how_to_read(const MethodOptions& method) {
+  return method.adopts() ? fmt::format("--method {} --budget N", method.name()) : "--budget N";
+}
+
 /// Whether rows leave by a budget where a trained model is read: then an agent acts on fewer rows than it learns from.
 bool limits_rows(const Config& config) {
   const auto method = config.copy_method(config.method_name);
@@ -271,9 +278,10 @@ bool limits_rows(const Config& config) {
   return method->make(shape_of(config.model, config.train.block), 0, none)->one_by_one();
 }
 
-bool draws_in_training(const ModelConfig& model) {
-  return std::max({model.dropout, model.layer_drop, model.embedding_dropout, model.residual_dropout,
-                   model.output_dropout}) > 0;
+bool draws_in_training(const Config& config) {
+  const ModelConfig& model = config.model;
+  return config.method().draws_in_training() || std::max({model.dropout, model.layer_drop, model.embedding_dropout,
+                                                          model.residual_dropout, model.output_dropout}) > 0;
 }
 
 /// A checkpoint keeps the configuration, and its file holds UTF-8 alone.
@@ -305,15 +313,16 @@ void require_new_run(const Config& config) {
           fmt::format("{} is for data.unit = \"word\", whose tokens are numbered by how frequent they are; those of {} "
                       "are not. Leave out model.input and model.output = \"{}\"",
                       option, what, end.name));
-  if (config.environment() && draws_in_training(config.model))
+  if (config.environment() && draws_in_training(config))
     fail(
         "an agent learns from what it did: with model.dropout, layer_drop, embedding_dropout, residual_dropout or "
-        "output_dropout the model that learns is not the one that acted; set them to 0");
+        "output_dropout, or spans that are cut at random (random_drop), the model that learns is not the one that "
+        "acted; set them to 0, or to false");
   if (config.environment() && limits_rows(config))
     fail(
         fmt::format("an agent cannot be trained with budgets of rows, which hold only where a trained model is read: "
-                    "forgetting.method = \"{}\"; train it without, and give a budget to `lapse eval`",
-                    config.method_name));
+                    "forgetting.method = \"{}\"; train without one, and read the agent with it: lapse eval RUN {}",
+                    config.method_name, how_to_read(*config.copy_method(config.method_name))));
 }
 
 void require_trainable_here(const Config& config) {

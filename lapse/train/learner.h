@@ -57,6 +57,7 @@ class Learner {
   std::vector<ModelMemory>& memory() { return memory_; }
   const std::vector<ModelMemory>& memory() const { return memory_; }
   Random& draws() { return draws_; }
+  const OptimiserConfig& rates() const { return options_.optimiser; }
   /// Finished updates, which decide the rate.
   int64_t updates() const { return updates_; }
   void set_updates(int64_t updates) { updates_ = updates; }

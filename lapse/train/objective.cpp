@@ -1,5 +1,7 @@
 #include "lapse/train/objective.h"
 
+#include <algorithm>
+
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -28,7 +30,7 @@ class Prediction : public Objective {
 };
 
 class LanguageModelling : public Prediction {
-  double divisor(double scored) const override { return scored; }
+  double divisor(double scored) const override { return std::max(scored, 1.0); }  // a block may ask nothing
 };
 
 class ScoredTask : public Prediction {

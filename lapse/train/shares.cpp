@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include "lapse/core/error.h"
@@ -124,6 +125,15 @@ std::string found_by_first(Group& group, const std::function<std::string()>& fin
   said = group.broadcast(said);
   if (said.empty() || said[0] != kFound) fail("rank 0: " + said.substr(std::min<size_t>(said.size(), 1)));
   return said.substr(1);
+}
+
+Checkpoint open_together(Group& group, const fs::path& run_or_file) {
+  std::optional<Checkpoint> own;
+  const std::string path = found_by_first(group, [&] {
+    own.emplace(Checkpoint::open(run_or_file));
+    return own->path().string();
+  });
+  return own ? std::move(*own) : Checkpoint(fs::path(path));
 }
 
 void require_agreement(Group& group, const std::string& text) {

@@ -7,6 +7,7 @@
 
 #include "lapse/core/group.h"
 #include "lapse/model/transformer.h"
+#include "lapse/train/checkpoint.h"
 #include "lapse/train/config.h"
 
 namespace lapse {
@@ -28,6 +29,8 @@ Columns gather_samples(Group& group, const Columns& tensors);
 
 /// What rank 0 finds, on every rank. An Error of it is one of all.
 std::string found_by_first(Group& group, const std::function<std::string()>& find);
+/// Checkpoint::open, where all ranks open the file that rank 0 finds.
+Checkpoint open_together(Group& group, const fs::path& run_or_file);
 /// Error, naming the first rank that differs, if the ranks do not all say the same of what they are about to do. Lines
 /// "name = value".
 void require_agreement(Group& group, const std::string& text);

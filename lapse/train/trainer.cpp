@@ -39,8 +39,7 @@ class Run {
         record_(*problem_, group) {
     require_validation(config, *problem_);
     if (resumed) resumed_ = true, restore(*resumed);
-    require_agreement(group,
-                      fmt::format("{}update = {}\nstreams = {}\n", config.to_toml(), update(), feed_->state().dump()));
+    if (!group.alone()) require_agreement(group, about_to_do(resumed ? resumed : tuned));
   }
 
   /// To the end, recorded in `folder`.
@@ -87,6 +86,12 @@ class Run {
   }
 
  private:
+  /// All on which the ranks' updates depend; `begun`: the checkpoint, null where there is none.
+  std::string about_to_do(const Checkpoint* begun) const {
+    return fmt::format("{}update = {}\nstreams = {}\ncheckpoint = {:08x}\n", config_.to_toml(), update(),
+                       feed_->state().dump(), begun ? begun->file().checksum() : 0);
+  }
+
   void describe() {
     const at::Device device = learner_->model().device();
     std::string where = device.is_cpu()
@@ -108,10 +113,11 @@ class Run {
   /// A cosine ends with the run: of one that was made longer or shorter the rate is suddenly another.
   void describe_rate() {
     const int64_t total = config_.train.updates, n = update();
-    if (config_.optimiser.schedule != "cosine" || planned_ == total || n >= total || n == 0) return;
-    progress_->print(fmt::format(
-        "the cosine now ends at update {}, not {}: the learning rate was {:.2g}, and is {:.2g}", total, planned_,
-        learning_rate(config_.optimiser, n, planned_), learning_rate(config_.optimiser, n + 1, total)));
+    const OptimiserConfig& rates = learner_->rates();
+    if (rates.schedule != "cosine" || planned_ == total || n >= total || n == 0) return;
+    progress_->print(
+        fmt::format("the cosine now ends at update {}, not {}: the learning rate was {:.2g}, and is {:.2g}", total,
+                    planned_, learning_rate(rates, n, planned_), learning_rate(rates, n + 1, total)));
   }
 
   bool validates() const { return lapse::validates(config_, *problem_); }
@@ -248,7 +254,7 @@ Outcome train(const Config& given, const fs::path& folder, const TrainerOptions&
     require_new_run(config);
     if (options.resume && !options.quiet && options.group.first())
       fmt::print(stderr, "no run in {} yet: a new one begins\n", folder.string());
-    if (!config.train.from.empty()) tuned = Checkpoint::open(config.train.from);
+    if (!config.train.from.empty()) tuned = open_together(options.group, config.train.from);
   }
   auto problem = open_problem(config, resumed ? &*resumed : tuned ? &*tuned : nullptr);
   require_memory(estimate_memory(config, *problem, options.group),

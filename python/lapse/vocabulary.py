@@ -23,8 +23,8 @@ class Vocabulary:
         if self.unit == "byte":
             self.tokens: list = [bytes([i]) for i in range(256)]
         elif self.unit == "subword":
-            self._pieces = _sentencepiece(base64.b64decode(told["model"]))
-            self.tokens = [self._pieces.id_to_piece(i) for i in range(self._pieces.get_piece_size())]
+            self._pieces = Subwords(base64.b64decode(told["model"]))
+            self.tokens = self._pieces.tokens
         else:
             self.tokens = told["tokens"]
         self._ids = {token: i for i, token in enumerate(self.tokens)}
@@ -36,9 +36,9 @@ class Vocabulary:
         task are a ValueError."""
         if self.unit == "byte":
             return list(text.encode() if isinstance(text, str) else text)
-        text = text if isinstance(text, str) else text.decode()
         if self._pieces is not None:
             return self._pieces.encode(text)
+        text = text if isinstance(text, str) else text.decode()
         if self.unit == "character":
             return [self._ids.get(c, OTHER) for c in text]
         words = re.findall(r"\n|[^ \t\n\v\f\r]+", text)
@@ -58,7 +58,7 @@ class Vocabulary:
         if self.unit == "byte":
             return bytes([token])
         if self._pieces is not None:
-            return _piece_bytes(self.tokens[token])
+            return self._pieces.bytes[token]
         if self.unit == "character":
             return self.tokens[token].encode()
         if self.unit == "word" and token == END_OF_LINE:
@@ -70,9 +70,33 @@ class Vocabulary:
         return b"".join(map(self.bytes_of, tokens)).decode(errors="replace")
 
 
-def _piece_bytes(piece: str) -> bytes:
-    byte = re.fullmatch(r"<0x([0-9A-F]{2})>", piece)
-    return bytes([int(byte[1], 16)]) if byte else piece.replace("\u2581", " ").encode()
+class Subwords:
+    """A SentencePiece model that gives every text back: what it would change is read byte by byte (lapse/data/subword.cpp)."""
+
+    def __init__(self, model: bytes):
+        self._model = _sentencepiece(model)
+        ids = range(self._model.get_piece_size())
+        self.tokens = [self._model.id_to_piece(i) for i in ids]
+        self.bytes = [self._bytes_of(i) for i in ids]
+        self._byte_ids = {self.bytes[i]: i for i in ids if self._model.is_byte(i)}
+        # Line ends, zeros, SentencePiece's own sign for a space, bytes that are no UTF-8; spaces, if there is no piece for them.
+        spaces = "" if self._model.piece_to_id("\u2581") != self._model.unk_id() else " "
+        self._changed = re.compile(f"([\n\0\u2581\udc80-\udcff{spaces}])")
+
+    def _bytes_of(self, i: int) -> bytes:
+        if self._model.is_byte(i):
+            return bytes([int(self.tokens[i][3:5], 16)])  # "<0x0A>"
+        return b"" if self._model.is_control(i) else self.tokens[i].replace("\u2581", " ").encode()
+
+    def encode(self, text: str | bytes) -> list[int]:
+        text = text if isinstance(text, str) else text.decode(errors="surrogateescape")
+        ids = []
+        for i, stretch in enumerate(self._changed.split(text)):
+            if i % 2 == 0:
+                ids += self._model.encode(stretch) if stretch else []
+            else:
+                ids += [self._byte_ids[bytes([byte])] for byte in stretch.encode(errors="surrogateescape")]
+        return ids
 
 
 def _sentencepiece(model: bytes):

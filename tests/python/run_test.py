@@ -104,7 +104,7 @@ class Load(program.ProgramTest):
         self.compare(model, [5, 1, 9, 40], nats, None)
 
     def compare(self, model, sizes, nats, held):
-        tokens = model.vocabulary.encode(self.short.read_text())
+        tokens = model.vocabulary.encode(self.short.read_bytes())
         windows = model.config["data"]["windows"]
         block = model.config["train"]["block"]
         parts = (
@@ -144,6 +144,17 @@ class Load(program.ProgramTest):
                 run = self.train(changes, f"run{i}")
                 counted = not ("adaptive" in name or "budgets" in name or "zeros" in name)
                 self.check(run, memory=counted)
+
+    def test_subwords(self):
+        """Also what SentencePiece would change: its sign for a space, zeros, line ends, bytes that are no UTF-8."""
+        pieces = self.folder / "pieces.model"
+        self.succeed("tokenizer", "train", "--data", self.text, "--vocabulary", 320, "--out", pieces, "--quiet")
+        text = self.short.read_bytes()[:150] + "a\u2581b \u2581\n\0é".encode() + b"\xff\xc3 z\n <0x41> <s>"
+        self.short.write_bytes(text)
+        run = self.train({"data": {"unit": "subword", "tokenizer": str(pieces)}})
+        self.check(run)
+        vocabulary = lapse.load(run).vocabulary
+        self.assertEqual(b"".join(map(vocabulary.bytes_of, vocabulary.encode(text))), text)
 
     def test_readings_by_other_methods(self):
         """The program's own rules of eviction, on the same scores."""
