@@ -292,8 +292,8 @@ class Plot(ProgramTest):
         lines = (shared / "expire" / "metrics.jsonl").read_text()
         (run / "metrics.jsonl").write_text(lines + lines[:50])
         self.succeed("plot", run, "-o", self.folder / "a.png", cwd=shared)
-        (run / "metrics.jsonl").write_text(lines[:50] + "\n" + lines)
-        self.refused("metrics.jsonl: line 1 is no JSON", run, "-o", self.folder / "b.png")
+        (run / "metrics.jsonl").write_text(lines + lines[:50] + "\n" + lines)
+        self.refused(f"metrics.jsonl: line {lines.count(chr(10)) + 1} is no JSON", run, "-o", self.folder / "b.png")
 
     def refused(self, words, *arguments, **options):
         done = lapse("plot", *arguments, cwd=shared, **options)

@@ -69,16 +69,18 @@ def is_metrics(line):
 
 
 def json_lines(path):
-    """The lines of a file of JSON. The last may be half a line, of a run that is writing or was killed: it is passed over."""
-    bad = None
+    """The lines of a file of JSON. The last may be half a line, of a run that is writing or was killed: it is passed over. A file without any
+    has none."""
+    bad, good = None, False
     for number, text in enumerate(open(path, encoding="utf-8", errors="replace"), 1):
-        if bad:
+        if bad and good:
             stop(f"{path}: line {bad} is no JSON")
         try:
             line = json.loads(text)
         except ValueError:
             bad = number
         else:
+            good = True
             yield line
 
 

@@ -46,16 +46,15 @@ def series(lines, value):
 
 
 def draw(axes, run, value, colour, label, smooth):
-    valid, train = series(run.valid, value), series(run.train, value)
-    x, y = train
+    valid_x, valid_y = series(run.valid, value)
+    x, y = series(run.train, value)
     n = smooth or max(1, len(x) // 50)
     if n > 1:
         axes.plot(x, y, color=colour, alpha=0.2, linewidth=0.8)
     marker = "o" if len(x) == 1 else None  # of a single line there is no curve
-    axes.plot(x, smoothed(y, n), color=colour, marker=marker, markersize=3, linewidth=1.2, alpha=0.75, label=None if valid[0] else label)
-    x, y = valid
-    if x:
-        axes.plot(x, y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)
+    axes.plot(x, smoothed(y, n), color=colour, marker=marker, markersize=3, linewidth=1.2, alpha=0.75, label=None if valid_x else label)
+    if valid_x:
+        axes.plot(valid_x, valid_y, color=colour, marker="o", markersize=3, linewidth=1.2, linestyle="--", label=label)
 
 
 def picture():

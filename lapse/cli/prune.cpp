@@ -302,8 +302,8 @@ int run(const Command& verb, const Arguments& arguments) {
 }  // namespace
 
 void add_prune(const Command& program, Action& action) {
-  const Command verb = program.add_verb(
-      "prune", "Find how few rows each layer needs for the same loss, and write a checkpoint with these budgets");
+  const Command verb =
+      program.add_verb("prune", "Find how few rows each layer needs for the same loss, as a checkpoint with budgets");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
   verb.add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own").type_name("FILE");
