@@ -219,11 +219,11 @@ int run(const Command& verb, Arguments arguments) {
   refuse_empty(verb,
                {{"--data", arguments.data}, {"--compare", arguments.compare}, {"--matrix", arguments.matrix.what}});
   check_out(arguments.out);
-  if (arguments.matrix.what.empty()) (void)writer_of(arguments.out);  // an error now rather than after the reading
   Reader reader = open_reader(arguments.reading);
   auto read = files_of_runs({arguments.reading.run});
   read.insert(read.end(), {arguments.data, arguments.compare});
   check_apart(arguments.out, "--out", read, reader.config().data);
+  if (arguments.matrix.what.empty()) (void)writer_of(arguments.out);  // an error now rather than after the reading
   if (reader.config().model.encoder_layers > 0)
     fail(fmt::format("{}: `lapse inspect` does not read models with an encoder; `lapse eval` and `lapse generate` do",
                      arguments.reading.run));

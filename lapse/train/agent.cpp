@@ -125,9 +125,8 @@ void Agents::play(Transformer& model, ModelMemory memory, int64_t first, int64_t
   };
   for (int64_t t = 0; t < K; ++t) {
     const Tensor y = read(t);
-    const int64_t A = y.size(1) - 1;
     for (int64_t i = 0; i < count; ++i)
-      actions[i] = choose(y.const_data_ptr<float>() + i * (A + 1), A, agents[i].random);
+      actions[i] = choose(y.const_data_ptr<float>() + i * y.size(1), actions_of(y), agents[i].random);
     environments_->step(world, count, actions.data(), results.data());
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = (first + i) * K + t;

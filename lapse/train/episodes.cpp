@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "lapse/core/process.h"
+#include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/waiting.h"
 
@@ -58,13 +59,13 @@ class Streams {
       layers[l].memory_max = std::max(layers[l].memory_max, y.reports[l].memory_max);
     }
     const Tensor logits = y.logits.squeeze(1).to(at::kCPU).contiguous();
-    const int64_t A = logits.size(1) - 1;
     finite = std::all_of(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel(),
                          [](float x) { return std::isfinite(x); });
     if (!finite) return;
     std::vector<int32_t> actions(n);
     for (int64_t i = 0; i < n; ++i)
-      actions[i] = choose(logits.const_data_ptr<float>() + i * (A + 1), A, *players_[i].draws, options_.greedy);
+      actions[i] = choose(logits.const_data_ptr<float>() + i * logits.size(1), actions_of(logits), *players_[i].draws,
+                          options_.greedy);
     std::vector<StepResult> results(n);
     environments_->step(0, n, actions.data(), results.data());
     for (int64_t i = 0; i < n; ++i) {
