@@ -279,7 +279,8 @@ void add_eval(const Command& program, Action& action) {
   verb.footer(
       "Printed of each layer: memory, the rows that a query reads; and what the method tells of the rows that a block\n"
       "makes, at the end of the block. A span stays the same; masking grows while more tokens are read, and so with\n"
-      "--block. Of h2o and tova nothing is told, and with a budget only of\nthe rows that are still held.\n\n"
+      "--block. Of methods that choose token by token which rows go nothing is told, and with a budget only of the\n"
+      "rows that are still held.\n\n"
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"
