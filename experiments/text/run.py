@@ -29,6 +29,8 @@ def runs():
     yield run("eq_8_1e-05", {"expire_span.divide": "all", "expire_span.loss": 1e-5})
     form = {"local_global.max_span": 314, "local_global.window": 83, "local_global.every": 4}  # as many rows as eq_8 holds
     yield run("local_global_141", {"forgetting.method": "local_global"} | form)
+    yield run("eq_8-2", {"expire_span.divide": "all", "train.seed": 2})
+    yield run("local_global_141-2", {"forgetting.method": "local_global", "train.seed": 2} | form)
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
     # The paper's regularisation, each alone beside eq_8 (A.2: without LayerDrop its large model has 1.00 bits per byte instead of 0.98).
