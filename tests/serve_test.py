@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
+import struct
 import time
 import unittest
 
+from hostile_test import Parts
+from program import checkpoints
 from serve_client import Server, Session
 from serve_runs import RUNS_WITHOUT_A_STREAM, TEXT, Runs
 
@@ -118,6 +121,22 @@ class Api(Runs):
             self.assertEqual((status, said["error"]["message"][:5]), (400, "stop:"), wrong)
         drawn = [server.post("/v1/completions", prompt="a", max_tokens=20, seed=5)[1]["choices"][0]["text"] for _ in range(2)]
         self.assertEqual(*drawn)
+
+    def test_a_text_that_fails_half_way_is_no_success(self):
+        shutil.copytree(self.runs / "expire", self.runs / "damaged")
+        newest = checkpoints(self.runs / "damaged")[0]
+        parts = Parts(newest)
+        for name in [name for name in parts.tensors if name.startswith("weight.output")]:
+            kind, shape, content = parts.tensors[name]
+            parts.tensors[name] = [kind, shape, struct.pack("<f", 3e38) * (len(content) // 4)]  # finite, but no logit is
+        parts.write(newest)
+        server = self.serve("damaged")
+        status, said = server.post("/v1/completions", prompt="a", max_tokens=5)
+        self.assertEqual((status, said["error"]["code"]), (500, 500))
+        self.assertIn("no finite probabilities", said["error"]["message"])
+        status, stream = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 5, "stream": True}, raw=True)
+        self.assertEqual(status, 200)  # sent before it is known
+        self.assertIn(b'"code":500', stream)
 
     def test_two_lanes_and_settings(self):
         server = self.serve("expire", "fixed")

@@ -278,8 +278,10 @@ HttpReply Api::complete(JsonFields fields) {
     engine_.add(made);
     return made;
   });
+  const std::function<int()> status = [made] { return made->status(); };
   return {.type = asked.stream ? "text/event-stream" : "application/json",
           .stream = [made](std::string& text) { return made->take(text); },
+          .status_at_end = asked.stream ? nullptr : status,
           .closed = [made] { made->cancel(); }};
 }
 

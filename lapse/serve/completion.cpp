@@ -35,6 +35,7 @@ bool Completion::turn() {
   try {
     if (!cancelled_ && advance()) return true;
   } catch (const std::exception& error) {
+    status_ = 500;
     say({{"error", {{"message", message_of(error)}, {"code", 500}}}});
   }
   out_.close();

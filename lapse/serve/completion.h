@@ -31,7 +31,8 @@ class Completion : public Job {
 
   bool turn() override;
   Session::Clock::time_point due() const override;
-  void cancel() { cancelled_ = true; }  ///< from any thread
+  void cancel() { cancelled_ = true; }    ///< from any thread
+  int status() const { return status_; }  ///< 500 where it failed; final once `take` has returned false
   /// More of the answer; as HttpReply::stream. From any one thread.
   bool take(std::string& text);
 
@@ -52,6 +53,7 @@ class Completion : public Job {
   Stops stops_;
   std::string text_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<int> status_ = 200;
   TextBox out_;
 };
 

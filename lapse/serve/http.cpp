@@ -77,6 +77,7 @@ class Rate {
 
 thread_local bool refusing = false;                  // this connection is one too many
 thread_local const std::string* received = nullptr;  // the body of the request that the library handles
+thread_local const Connection* connected = nullptr;  // who sent it
 
 /// A thread for each connection; those above the limit are turned away by the thread that accepts.
 class Threads : public httplib::TaskQueue {
@@ -223,7 +224,7 @@ class HttpServer::Server : public httplib::Server {
       refuse(connection, refusal, text);
       return false;
     }
-    received = &body;
+    received = &body, connected = &connection;
     bool closed = false;
     Received whole(connection, std::move(text), options_.limits.write_seconds);
     process_request(whole, /*close_connection=*/true, closed, nullptr);
@@ -235,6 +236,7 @@ class HttpServer::Server : public httplib::Server {
   void refuse(Connection& connection, const HttpReply& reply, const std::string& text) const;
   void answer(const httplib::Request& request, httplib::Response& response);
   void stream(HttpReply reply, httplib::Response& response);
+  void send_whole(const HttpReply& reply, httplib::Response& response);
 
   HttpOptions options_;
   HttpServer::Handler handler_;
@@ -307,8 +309,20 @@ void HttpServer::Server::answer(const httplib::Request& request, httplib::Respon
     reply = http_error(503, fmt::format("{} streams are open already; close one", options_.limits.streams));
   }
   response.status = reply.status;
+  if (reply.status_at_end) return send_whole(reply, response);
   if (reply.stream) return stream(std::move(reply), response);
   response.set_content(reply.body, reply.type);
+}
+
+void HttpServer::Server::send_whole(const HttpReply& reply, httplib::Response& response) {
+  const auto until = Connection::after(options_.limits.stream_seconds);
+  std::string all, text;
+  for (bool more = true; more && !stopping_ && !connected->left() && Clock::now() < until; all += text)
+    text.clear(), more = reply.stream(text);
+  --streams_;
+  if (reply.closed) reply.closed();
+  response.status = reply.status_at_end();
+  response.set_content(all, reply.type);
 }
 
 void HttpServer::Server::stream(HttpReply reply, httplib::Response& response) {
