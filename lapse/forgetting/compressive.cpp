@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/dense/batched.h"
 #include "lapse/ops/dense/dropout.h"
-#include "lapse/ops/dense/linear.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -24,30 +23,6 @@ struct Settings {
   std::string initial_memory = "empty";
 
   int64_t slots() const { return size / rate; }  // C
-};
-
-/// The newest slots of each sample, filled up to S of them: [B, S]. A slot is a row of RowKind::pooled that stands for
-/// c timesteps, the first of which is tau.
-struct Slots {
-  Tensor row;     ///< in the table; 0 where there is none
-  Tensor time;    ///< tau
-  Tensor until;   ///< Rows::until; where there is no slot, so early that no query reads it
-  int64_t count;  ///< S, at most `most`: the CPU counts, a GPU is not asked
-
-  Slots(const Rows& rows, int64_t most) {
-    const MemoryTable& table = rows.table;
-    const int64_t B = table.samples();
-    const Tensor counts = at::diff(table.counted(is_kind(table.kind(), RowKind::pooled)));  // the first rows of each
-    int64_t held = 0;
-    for (int64_t b = 0; b < B; ++b) held = std::max(held, table.rows_of(b));
-    count = std::min(most, counts.device().is_cpu() ? counts.max().item<int64_t>() : held);
-    if (count == 0) return;
-    const Tensor first = sent(table.offsets(), counts.device()).narrow(0, 0, B);
-    const Tensor s = at::arange(count, counts.options()), absent = s >= counts.unsqueeze(1);
-    row = ((first + (counts - count).clamp_min(0)).unsqueeze(1) + s).masked_fill(absent, 0);
-    time = table.time().index_select(0, row.flatten()).view({B, count});
-    until = rows.until.index_select(0, row.flatten()).view({B, count}).masked_fill(absent, -kNever);
-  }
 };
 
 class Compressive : public Method {
@@ -96,14 +71,15 @@ class Compressive : public Method {
     return at::add(rows.time + (s_.max_span + 1), is_kind(rows.kind, RowKind::pooled), more);
   }
 
+  // Two calls, since of slots and of timesteps queries read other ages.
   Reading read(const Query& query, const Rows& rows) const override {
-    AttentionInputs inputs = ramp_inputs(query, rows);
-    // A query sees at most C + 1 slots, and each c queries after it one more.
-    const Slots slots(rows, s_.slots() + 1 + (query.q.size(1) + s_.rate - 2) / s_.rate);
-    if (slots.count > 0) inputs.until = inputs.until->masked_fill(is_kind(rows.table.kind(), RowKind::pooled), -kNever);
-    const auto newest = ramp_attention(inputs, ramp_options(query, shape_));
-    if (slots.count == 0) return {newest.out};
-    return {joined(query, rows, slots, newest)};
+    const AttentionInputs all = ramp_inputs(query, rows);
+    const Tensor pooled = is_kind(rows.table.kind(), RowKind::pooled);
+    if (pooled.device().is_cpu() && !pooled.any().item<bool>())  // a GPU is not asked
+      return {ramp_attention(all, ramp_options(query, shape_)).out};
+    AttentionInputs newest = all;
+    newest.until = all.until->masked_fill(pooled, -kNever);
+    return {joined(ramp_attention(newest, ramp_options(query, shape_)), read_slots(query, all, pooled))};
   }
 
  private:
@@ -133,43 +109,32 @@ class Compressive : public Method {
     return at::logical_and(at::logical_and(present, timestep), lasts);
   }
 
-  /// One softmax over the newest rows, which the operator has read, and the slots.
-  Tensor joined(const Query& query, const Rows& rows, const Slots& slots, const RampOutputs& newest) const {
-    const int64_t B = query.q.size(0), K = query.q.size(1), H = shape_.heads, D = shape_.head_dim, S = slots.count;
-    const auto wide = newest.stats.scalar_type();  // sums are in float32, and there are few slots
-    const auto at_slots = [&](const Tensor& x) {   // [B, H, S, D]
-      return x.index_select(0, slots.row.flatten()).view({B, S, H, D}).transpose(1, 2).to(wide);
-    };
-    const Tensor q = query.q.transpose(1, 2).to(wide);
-    Tensor logits = batched_product(q, at_slots(rows.key).transpose(2, 3));
-    // How many slots have begun after this one when a query reads it: 0 ... C.
-    const Tensor now = (query.start.unsqueeze(1) + at::arange(K, query.start.options())).unsqueeze(2);
-    const Tensor since = at::floor_divide(now - slots.time.unsqueeze(1) - s_.max_span, s_.rate);
-    const Tensor visible = at::logical_and(since >= 0, now < slots.until.unsqueeze(1)).unsqueeze(1);  // [B, 1, K, S]
-    const int64_t ranks = s_.slots() + 1;
-    const Tensor rank = since.clamp(0, ranks - 1).unsqueeze(1).expand({B, H, K, S});
-    if (query.position.defined())
-      logits = logits + lapse::linear(q, query.position.narrow(0, s_.max_span, ranks).to(wide)).gather(3, rank);
+  /// A slot's age is that of its first timestep: L ... L + (C + 1) c - 1.
+  RampOutputs read_slots(const Query& query, const AttentionInputs& all, const Tensor& pooled) const {
+    AttentionInputs slots = all;
+    slots.until = all.until->masked_fill(at::logical_not(pooled), -kNever);
+    RampOptions options = ramp_options(query, shape_);
+    options.min_age = s_.max_span;
+    if (query.position.defined()) options.position = positions_of_ages(query.position);
+    if (query.dropout > 0) options.seed = at::full_like(*options.seed, static_cast<int64_t>(mix64(query.seed)));
+    return ramp_attention(slots, options);
+  }
+
+  /// `position`, [L + C + 1, D], has p of ages 1 ... L, then of slots by how many have begun after them: 0 ... C. Those
+  /// of slots by age, [L - 1 + (C + 1) c, D]: row a - 1 is that of age a.
+  Tensor positions_of_ages(const Tensor& position) const {
+    const int64_t ranks = s_.slots() + 1, D = position.size(1);
+    const Tensor slots = position.narrow(0, s_.max_span, ranks).unsqueeze(1).expand({ranks, s_.rate, D});
+    return lapse::cat({position.new_zeros({s_.max_span - 1, D}), slots.reshape({ranks * s_.rate, D})});
+  }
+
+  /// One softmax over what both have read.
+  static Tensor joined(const RampOutputs& newest, const RampOutputs& slots) {
     constexpr double kHidden = -1e30;  // finite: a query may see no slot at all
-    if (shape_.scaled) logits = logits / std::sqrt(static_cast<double>(D));
-    if (query.age_bias.defined()) {
-      const Tensor age = (now - slots.time.unsqueeze(1)).clamp(0, query.age_bias.size(1) - 1);
-      const Tensor bias = at::embedding(query.age_bias.t(), age);  // whose gradient is the same at every run on a GPU
-      logits = logits + bias.permute({0, 3, 1, 2});
-    }
-    logits = logits.masked_fill(at::logical_not(visible), kHidden);
-    const Tensor lse = at::logsumexp(logits, {3}, true);
-    Tensor weights = at::exp(logits - lse);
-    if (query.dropout > 0) {
-      const uint64_t of_layer = mix64(query.seed);                        // the feed-forward's own
-      const Tensor ones = at::ones({B, H, K, ranks}, weights.options());  // drawn by rank: S differs between devices
-      weights = weights * dropped(ones, query.dropout, mix64(of_layer + 1)).gather(3, rank);
-    }
-    const Tensor out = batched_product(weights, at_slots(rows.value)).transpose(1, 2);
-    const Tensor share = at::sigmoid(lse.transpose(1, 2) - newest.stats.narrow(3, 0, 1));
-    const Tensor sees = visible.any(3, true).transpose(1, 2);
-    const Tensor near = newest.out.to(wide);
-    return (near + (out - near) * at::where(sees, share, 0)).to(newest.out.scalar_type());
+    const Tensor lse = slots.stats.narrow(3, 0, 1), sees = lse != -std::numeric_limits<double>::infinity();
+    const Tensor share = at::sigmoid(at::where(sees, lse, kHidden) - newest.stats.narrow(3, 0, 1));
+    const Tensor near = newest.out.to(share.scalar_type()), far = slots.out.to(share.scalar_type());
+    return (near + (far - near) * at::where(sees, share, 0)).to(newest.out.scalar_type());
   }
 
   Settings s_;
