@@ -116,7 +116,8 @@ class Compressive : public Method {
     RampOptions options = ramp_options(query, shape_);
     options.min_age = s_.max_span;
     if (query.position.defined()) options.position = positions_of_ages(query.position);
-    if (query.dropout > 0) options.seed = at::full_like(*options.seed, static_cast<int64_t>(mix64(query.seed)));
+    const uint64_t of_layer = mix64(query.seed);  // the feed-forward's own
+    if (query.dropout > 0) options.seed = at::full_like(*options.seed, static_cast<int64_t>(mix64(of_layer + 1)));
     return ramp_attention(slots, options);
   }
 

@@ -317,12 +317,15 @@ void HttpServer::Server::answer(const httplib::Request& request, httplib::Respon
 void HttpServer::Server::send_whole(const HttpReply& reply, httplib::Response& response) {
   const auto until = Connection::after(options_.limits.stream_seconds);
   std::string all, text;
-  for (bool more = true; more && !stopping_ && !connected->left() && Clock::now() < until; all += text)
+  const auto broken_off = [&] { return stopping_ || Clock::now() >= until; };
+  for (bool more = true; more && !broken_off() && !connected->left(); all += text)
     text.clear(), more = reply.stream(text);
   --streams_;
   if (reply.closed) reply.closed();
-  response.status = reply.status_at_end();
-  response.set_content(all, reply.type);
+  const HttpReply end = broken_off() ? http_error(503, "the answer was broken off; try again")
+                                     : HttpReply{reply.status_at_end(), reply.type, all};
+  response.status = end.status;
+  response.set_content(end.body, end.type);
 }
 
 void HttpServer::Server::stream(HttpReply reply, httplib::Response& response) {
