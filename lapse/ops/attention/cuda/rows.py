@@ -16,7 +16,7 @@ from lapse.ops.attention.cuda.tiles import entry
 FAR = tl.constexpr(1 << 30)  # beyond every block; sums of two fit 32 bits
 FIRST_TIME, LAST_TIME = tl.constexpr(-(1 << 63)), tl.constexpr((1 << 63) - 1)
 CHUNK = 256  # rows that one program packs
-PART = tl.constexpr(64)  # chunks whose counts are read at once
+PART = tl.constexpr(128)  # chunks whose counts are read at once
 BUCKETS = tl.constexpr(16)  # into which rows are sorted
 UNSEEN = tl.constexpr(15)  # the bucket of the rows that no query sees
 
@@ -123,12 +123,13 @@ def rows_pack(offsets, start, time, until, span, counts, packed, count, N, K, st
                                                        ramp, min_age, max_age, has_until, row_spans,
                                                        span_stride)  # fmt: skip
     bucket = tl.arange(0, BUCKETS)
-    before, all_rows = tl.zeros([BUCKETS], tl.int32), tl.zeros([BUCKETS], tl.int32)
+    earlier, each = tl.zeros([BUCKETS, PART], tl.int32), tl.zeros([BUCKETS, PART], tl.int32)
     for i in range(0, chunks, PART):
         chunk = i + tl.arange(0, PART)[None, :]
         those = tl.load(counts + (b * BUCKETS + bucket[:, None]) * chunks + chunk, mask=chunk < chunks, other=0)
-        before += tl.sum(tl.where(chunk < c, those, 0), 1)
-        all_rows += tl.sum(those, 1)
+        earlier += tl.where(chunk < c, those, 0)
+        each += those
+    before, all_rows = tl.sum(earlier, 1), tl.sum(each, 1)
     begin = before + tl.cumsum(all_rows, 0) - all_rows  # in each bucket, of this chunk's rows
     member = _buckets(first, last, whole, seen, K, row_spans)
     to = base - 1 + tl.sum(member * (begin[:, None] + tl.cumsum(member, 1)), 0)

@@ -221,19 +221,21 @@ def _row_step(state, keys, values, a, facts, index, q, spans, by_age, logit, bia
 @triton.jit
 def _clear_unseen(grad_k, grad_v, grad_span, grad_logit, packed, offset, count, length, j, g, N, H, G, has_logit,
                   D: tl.constexpr, ROWS: tl.constexpr, SPAN: tl.constexpr, EXTRAS: tl.constexpr):  # fmt: skip
-    """Zero gradients of the rows of block j that no query sees."""
-    rows = j * ROWS + tl.arange(0, ROWS)
+    """Zero gradients of the rows of block j that no query sees. The block's programs, one for each key head, share them by rows
+    and not by heads: what a program writes lies in one piece of memory. On an H200 with 90 to 99 % expired, that is faster."""
+    pair = g * ROWS + tl.arange(0, ROWS)
+    rows, head = j * ROWS + pair // G, pair % G
     unseen = (rows >= count) & (rows < length)
-    index = tl.load(packed + INDEX * N + offset + rows, mask=unseen, other=0).to(tl.int64)
-    place = (index * G + g)[:, None] * D + tl.arange(0, D)[None, :]
+    line = tl.load(packed + INDEX * N + offset + rows, mask=unseen, other=0).to(tl.int64) * G + head
+    place = line[:, None] * D + tl.arange(0, D)[None, :]
     zero = tl.zeros([ROWS, D], grad_k.dtype.element_ty)
     tl.store(grad_k + place, zero, mask=unseen[:, None])
     tl.store(grad_v + place, zero, mask=unseen[:, None])
-    for h in range(g * (H // G), (g + 1) * (H // G)):
+    for i in range(0, H // G):
         if SPAN:
-            tl.store(grad_span + index * H + h, tl.zeros([ROWS], tl.float32), mask=unseen)
+            tl.store(grad_span + line * (H // G) + i, tl.zeros([ROWS], tl.float32), mask=unseen)
         if EXTRAS:
-            tl.store(grad_logit + index * H + h, tl.zeros([ROWS], tl.float32), mask=unseen & (has_logit != 0))
+            tl.store(grad_logit + line * (H // G) + i, tl.zeros([ROWS], tl.float32), mask=unseen & (has_logit != 0))
 
 
 @entry
