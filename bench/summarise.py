@@ -223,7 +223,19 @@ def gpu_kernel_times(data: dict) -> str:
     return table(["kernel", "rows", "D", *(s["code"] for s in data["sittings"])], rows)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
+def gpu_expired(data: dict) -> str:
+    """Two ways of one thing beside each other, for each of two things: both passes in ms."""
+
+    def beside(pair: list[dict], columns: list[str], cells) -> str:
+        rows = [[*cells(x), f"{x['both_ms']:.3g}", f"{y['both_ms']:.3g}", f"{y['both_ms'] / x['both_ms']:.2f}"] for x, y in zip(*(p["table"] for p in pair), strict=True)]
+        return table([*columns, *(p["code"] for p in pair), "ratio"], rows)
+
+    share = lambda x: f"{x * 100:.0f} %"
+    zeros = beside(data["zeros"], ["rows", "D", "expired"], lambda x: [f"{x['rows']:,}", str(x["D"]), share(x["expired"])])
+    return zeros + "\n" + beside(data["buckets"], ["call with", "D", "fading"], lambda x: [f"`{x['kind']}`", str(x["D"]), share(x["fading"])])
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_expired": gpu_expired, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
 
 
 def main() -> int:
