@@ -48,7 +48,7 @@ struct Ends {
   }
 
   /// Of every word of [B, K].
-  Tensor embed(const Tensor& words) const { return input->embed(words, at::zeros({words.size(0)}, at::kLong)); }
+  Tensor embed(const Tensor& words) const { return input->embed(words); }
   Tensor nats(const Tensor& h, const Tensor& target) const { return output->likelihood(h, target.flatten(), {}).nats; }
 
   std::unique_ptr<Input> input;
@@ -86,15 +86,6 @@ TEST(AdaptiveInput, GivesEachBandItsProjectedRows) {
     const Tensor one = at::full({1, 1}, 11, at::kLong);
     EXPECT_LE(difference(ends.embed(one)[0][0], table[11]), 1e-14);
   }
-}
-
-TEST(AdaptiveInput, HasPositionsOfTimesToo) {
-  Random random(1, "weights");
-  const ModelConfig config = config_of({5, 9});
-  const auto input = positioned_input(adaptive_input(config, kWords, random), kWidth, 4, random);
-  EXPECT_EQ(input->context(), 4);
-  EXPECT_TRUE(input->bands());
-  EXPECT_EQ(input->parameters().back().first, "position");
 }
 
 // Fresh weights as docs/equations.md, "Adaptive input and softmax", has them: 4,000 or more draws tell a deviation to 5

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lapse/core/error.h"
 #include "lapse/model/ends.h"
+#include "lapse/nn/positions.h"
 
 namespace lapse {
 namespace {
@@ -53,11 +56,7 @@ Fields ModelConfig::fields() {
       field("scaled_logits", scaled_logits,
             "attention logits are q.k / sqrt(head_dim); false: q.k, and initial queries are as much smaller"),
       field("attend_self", attend_self, "a token attends itself too, not only what came before it"),
-      field("positions", positions,
-            "relative: embeddings of ages, in attention, for streams without end; absolute: embeddings of times, added "
-            "to the tokens', for windows of at most train.block tokens (data.windows); buckets: a bias of attention "
-            "logits per head and bucket of ages, as in T5")
-          .one_of({"relative", "absolute", "buckets"}),
+      field("positions", positions, help_of(position_table())).one_of(names_of(position_table())),
       field("bucket_distance", bucket_distance,
             "of positions = \"buckets\": ages from here on share one bucket; buckets below it get wider with the age")
           .in(17, 65536),
@@ -76,8 +75,11 @@ void ModelConfig::check() const {
   if (head_dim == 0 && width % heads != 0)
     fail(fmt::format("model.width = {} is no multiple of model.heads = {}: change one, or set model.head_dim", width,
                      heads));
-  if (encoder_layers > 0 && positions != "buckets")
-    fail("model.encoder_layers needs model.positions = \"buckets\": ages of other positions are never negative");
+  if (encoder_layers > 0 && !position_kind(positions).both_ways) {
+    const auto other = std::ranges::find_if(position_table(), &PositionKind::both_ways);
+    fail(fmt::format("model.encoder_layers needs model.positions = \"{}\": ages of other positions are never negative",
+                     other->name));
+  }
 }
 
 ModelShape shape_of(const ModelConfig& config, int64_t block) {

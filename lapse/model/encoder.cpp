@@ -1,9 +1,5 @@
 #include "lapse/model/encoder.h"
 
-#include <cmath>
-
-#include "lapse/nn/buckets.h"
-#include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -11,8 +7,15 @@ namespace lapse {
 using at::Tensor;
 
 Encoder::Encoder(const ModelConfig& config, Random& random)
-    : bucket_distance_(config.bucket_distance),
-      position_(normal_parameter({kBuckets, config.heads}, random, 1 / std::sqrt(static_cast<double>(config.width)))) {
+    : positions_(position_kind(config.positions)
+                     .make({.width = config.width,
+                            .heads = config.heads,
+                            .head_dim = config.head_width(),
+                            .ages = 0,
+                            .block = 0,
+                            .bucket_distance = config.bucket_distance,
+                            .both_ways = true},
+                           random)) {
   for (int64_t l = 0; l < config.encoder_layers; ++l) layers_.push_back(Layer::of_encoder(config, random));
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
 }
@@ -21,7 +24,7 @@ Tensor Encoder::operator()(const Tensor& embedding, const BlockOptions& given, s
   const int64_t B = embedding.size(0);
   const BlockTimes times(at::zeros({B}, embedding.options().dtype(at::kLong)), embedding.size(1), {});
   const BlockOptions options{.lengths = given.source_lengths, .bfloat16 = given.bfloat16};
-  const Ages ages{{}, bias_by_age(position_, bucket_distance_, /*both_ways=*/true)};
+  const Ages ages = positions_->ages();
   MemoryTable none(B);
   Tensor h = embedding;
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -33,7 +36,7 @@ Tensor Encoder::operator()(const Tensor& embedding, const BlockOptions& given, s
 }
 
 NamedTensors Encoder::parameters() {
-  NamedTensors all = {{"position", &position_}};
+  NamedTensors all = {{"position", &positions_->table()}};
   for (size_t l = 0; l < layers_.size(); ++l)
     for (auto& [name, tensor] : layers_[l].parameters())
       all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);

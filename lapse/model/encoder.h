@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lapse/model/layer.h"
+#include "lapse/nn/positions.h"
 
 namespace lapse {
 
@@ -22,8 +23,7 @@ class Encoder {
   void to_bfloat16();  ///< Transformer::to_bfloat16
 
  private:
-  int64_t bucket_distance_;
-  at::Tensor position_;  // [kBuckets, H]
+  std::unique_ptr<Positions> positions_;
   std::vector<Layer> layers_;
   Norm norm_;  // pre-norm only
 };

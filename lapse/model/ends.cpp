@@ -57,10 +57,8 @@ bool uses_section(const ModelConfig& config, const std::string& section) {
 
 ModelEnds token_ends(int64_t vocabulary, int64_t outputs) {
   const int64_t kinds = outputs == 0 ? vocabulary : outputs;
-  return {[=](const ModelConfig& config, int64_t block, Random& random) {
-            auto input = find(input_table(), "model.input", config.input).make(config, vocabulary, random);
-            if (config.positions != "absolute") return input;
-            return positioned_input(std::move(input), config.width, block, random);
+  return {[=](const ModelConfig& config, Random& random) {
+            return find(input_table(), "model.input", config.input).make(config, vocabulary, random);
           },
           [=](const ModelConfig& config, const Input& input, Random& random) {
             return find(output_table(), "model.output", config.output).make(config, kinds, input, random);
@@ -69,7 +67,7 @@ ModelEnds token_ends(int64_t vocabulary, int64_t outputs) {
 
 // The last output is the value.
 ModelEnds agent_ends(int64_t bits, int64_t actions) {
-  return {[=](const ModelConfig& config, int64_t, Random& random) { return bag_input(config, bits, random); },
+  return {[=](const ModelConfig& config, Random& random) { return bag_input(config, bits, random); },
           [=](const ModelConfig& config, const Input&, Random& random) {
             return softmax_output(config, actions + 1, random);
           }};

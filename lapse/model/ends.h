@@ -12,8 +12,7 @@
 namespace lapse {
 
 struct ModelEnds {
-  /// `block`: K of training.
-  std::function<std::unique_ptr<Input>(const ModelConfig& config, int64_t block, Random& random)> input;
+  std::function<std::unique_ptr<Input>(const ModelConfig& config, Random& random)> input;
   /// Of the model that has this input.
   std::function<std::unique_ptr<Output>(const ModelConfig& config, const Input& input, Random& random)> output;
 };

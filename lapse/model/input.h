@@ -14,11 +14,8 @@ class Bands;
 class Input {
  public:
   virtual ~Input() = default;
-  /// Of tokens [B, K] int64, or as the input has it [B, K, ...], the first of each sample at time clock[b] ([B] int64):
-  /// [B, K, width]. No sample may grow longer than `context`.
-  virtual at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const = 0;
-  /// The longest sequence that can be read; 0: any.
-  virtual int64_t context() const { return 0; }
+  /// Of tokens [B, K] int64, or as the input has it [B, K, ...]: [B, K, width].
+  virtual at::Tensor embed(const at::Tensor& tokens) const = 0;
   /// What an output may share with this input; null: nothing.
   virtual std::shared_ptr<Bands> bands() const { return nullptr; }
   /// Each token's vector [V, width], for an output that shares them; null: there is no such table.
@@ -28,9 +25,6 @@ class Input {
 
 /// An embedding of `vocabulary` kinds of tokens, N(0, 1).
 std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, Random& random);
-
-/// What `tokens` says, and learned positions of the times 0 ... block - 1 added to it.
-std::unique_ptr<Input> positioned_input(std::unique_ptr<Input> tokens, int64_t width, int64_t block, Random& random);
 
 /// A linear map of observations without bias: bags of up to W of `bits` bits, [B, K, W] int64, in any order, with -1
 /// where there are fewer. No bit may be twice in a bag.

@@ -68,24 +68,5 @@ TEST(Output, HasABiasOnlyWhereTheModelHas) {
   EXPECT_TRUE(at::allclose(output->logits(h, false), at::matmul(h, weight.t()), 1e-5, 1e-6));
 }
 
-TEST(Input, AddsPositionsOfTimes) {
-  Random random(1, "weights");
-  const ModelConfig config = small();
-  const Tensor tokens = at::randint(9, {2, 3}, at::kLong), clock = at::tensor({0, 2}, at::kLong);
-  EXPECT_EQ(token_input(config, 9, random)->context(), 0);
-  const auto input = positioned_input(token_input(config, 9, random), config.width, 5, random);
-  EXPECT_EQ(input->context(), 5);
-  const auto parameters = input->parameters();
-  ASSERT_EQ(parameters.size(), 2u);
-  const Tensor &embedding = *parameters[0].second, &position = *parameters[1].second;
-  const Tensor h = input->embed(tokens, clock);
-  for (int64_t b = 0; b < 2; ++b)
-    for (int64_t t = 0; t < 3; ++t) {
-      const Tensor expected = embedding[tokens[b][t].item<int64_t>()] + position[clock[b].item<int64_t>() + t];
-      EXPECT_TRUE(at::equal(h[b][t], expected));
-    }
-  EXPECT_ANY_THROW(input->embed(tokens, clock + 1));  // time 5 is beyond the table
-}
-
 }  // namespace
 }  // namespace lapse

@@ -3,12 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <cmath>
 #include <map>
 #include <optional>
 
 #include "lapse/core/error.h"
-#include "lapse/nn/buckets.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
@@ -38,10 +36,13 @@ void with_team(int64_t tokens, const Work& work) {
 }
 }  // namespace
 
-std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
-  if (config.positions == "absolute") return {shape.block, shape.width};
-  if (config.positions == "buckets") return {kBuckets, shape.heads};
-  return {method.positions(shape), shape.head_dim};
+PositionSizes position_sizes(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape) {
+  return {.width = shape.width,
+          .heads = shape.heads,
+          .head_dim = shape.head_dim,
+          .ages = method.positions(shape),
+          .block = shape.block,
+          .bucket_distance = config.bucket_distance};
 }
 
 int64_t count_parameters(const ModelConfig& config, const MethodOptions& method, const ModelEnds& ends, int64_t block) {
@@ -74,11 +75,8 @@ Transformer::Transformer(const ModelConfig& config, const MethodOptions& method,
   config.check();
   method.check(shape_);
   initial_rows_ = method.initial_rows(shape_);
-  input_ = ends.input(config, block, random);
-  const bool buckets = config.positions == "buckets";
-  if (input_->context() == 0)
-    position_ = normal_parameter(position_shape(config, method, shape_), random,
-                                 buckets ? 1 / std::sqrt(static_cast<double>(config.width)) : 1);
+  input_ = ends.input(config, random);
+  positions_ = position_kind(config.positions).make(position_sizes(config, method, shape_), random);
   for (int64_t l = 0; l < config.layers; ++l) layers_.emplace_back(config, method, shape_, l, random);
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
   if (config.encoder_layers > 0) encoder_ = std::make_unique<Encoder>(config, random);
@@ -87,7 +85,7 @@ Transformer::Transformer(const ModelConfig& config, const MethodOptions& method,
 
 NamedTensors Transformer::parameters() {
   NamedTensors all = input_->parameters();
-  if (position_.defined()) all.emplace_back("position", &position_);
+  all.emplace_back("position", &positions_->table());
   for (size_t l = 0; l < layers_.size(); ++l)
     for (auto& [name, tensor] : layers_[l].parameters())
       all.emplace_back("layers." + std::to_string(l) + "." + name, tensor);
@@ -121,12 +119,7 @@ void Transformer::to_bfloat16() {
   for (auto& layer : layers_) layer.to_bfloat16();
   output_->to_bfloat16();
   if (encoder_) encoder_->to_bfloat16();
-  if (position_.defined() && config_.positions == "relative") position_ = position_.detach().to(at::kBFloat16);
-}
-
-Ages Transformer::ages() const {
-  if (config_.positions == "buckets") return {{}, bias_by_age(position_, config_.bucket_distance, /*both_ways=*/false)};
-  return {position_, {}};
+  positions_->to_bfloat16();
 }
 
 void Transformer::after_update() {
@@ -174,8 +167,7 @@ std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const B
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && seed ? dropped(x, p, mix64(*seed + config_.encoder_layers + site)) : x;
   };
-  const Tensor clock = at::zeros({options.source.size(0)}, options.source.options());
-  Tensor h = drop(embed(options.source, clock), config_.embedding_dropout, 0);
+  Tensor h = drop(input_->embed(options.source), config_.embedding_dropout, 0);
   h = drop((*encoder_)(h, options, seed), config_.output_dropout, 1);
   std::vector<SourceRows> rows;
   for (const auto& layer : layers_) rows.push_back(layer.source()->rows(h, options.source_lengths, options.bfloat16));
@@ -242,9 +234,9 @@ void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
   if (memory.latest > context() - tokens) memory.latest = memory.clock.max().item<int64_t>();
   if (memory.latest > context() - tokens)
     fail(
-        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"absolute\"); it "
+        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"{}\"); it "
                     "cannot read a stream that is longer",
-                    context()));
+                    context(), config_.positions));
 }
 
 Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,

@@ -10,6 +10,7 @@
 #include "lapse/model/encoder.h"
 #include "lapse/model/ends.h"
 #include "lapse/model/layer.h"
+#include "lapse/nn/positions.h"
 
 namespace lapse {
 
@@ -29,9 +30,8 @@ struct ModelMemory {
   int64_t bytes() const;
 };
 
-/// [P, features] of the table of positions: ages or buckets of them for attention, or times for the embedding
-/// (model.positions).
-std::vector<int64_t> position_shape(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape);
+/// Of the table of a model's positions.
+PositionSizes position_sizes(const ModelConfig& config, const MethodOptions& method, const ModelShape& shape);
 
 /// The random draws of one block, made in a fixed order so that a resumed run repeats them. By default there are none:
 /// no dropout, no layer drop, whole spans.
@@ -70,8 +70,10 @@ class Transformer {
 
   /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
   /// ...: [B, K, width]. The times must be within the context.
-  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const { return input_->embed(tokens, clock); }
-  Ages ages() const;
+  at::Tensor embed(const at::Tensor& tokens, const at::Tensor& clock) const {
+    return positions_->added_to(input_->embed(tokens), clock);
+  }
+  Ages ages() const { return positions_->ages(); }
   /// Of the last layer's output h [B, K, width] against targets [B, K].
   Likelihood likelihood(const at::Tensor& h, const at::Tensor& target) const;
 
@@ -103,7 +105,7 @@ class Transformer {
   /// Whether the model has an encoder.
   bool reads_source() const { return encoder_ != nullptr; }
   /// The longest stream that the model reads; 0: any.
-  int64_t context() const { return input_->context(); }
+  int64_t context() const { return positions_->context(); }
 
  private:
   std::vector<SourceRows> encode(const BlockOptions& options, const BlockDraws& draws) const;
@@ -119,7 +121,7 @@ class Transformer {
   at::Device device_ = at::kCPU;
   int64_t initial_rows_;
   std::unique_ptr<Input> input_;
-  at::Tensor position_;  // of ages, or their buckets; undefined if the input has positions
+  std::unique_ptr<Positions> positions_;
   std::unique_ptr<Encoder> encoder_;
   std::vector<Layer> layers_;
   Norm norm_;  // pre-norm only

@@ -96,8 +96,8 @@ void shorten(QuestionTokens& tokens, int64_t longest, bool has_bos) {
   const int64_t excess = std::ssize(tokens.context) - 1 + longest_candidate(tokens) - longest;
   if (longest == 0 || excess <= 0) return;
   if (excess >= std::ssize(tokens.context))
-    fail(fmt::format("a candidate has {} tokens, and this model reads no more than {} (model.positions = \"absolute\")",
-                     longest_candidate(tokens), longest));
+    fail(fmt::format("a candidate has {} tokens, and this model reads windows of {} in all", longest_candidate(tokens),
+                     longest));
   const auto begin = tokens.context.begin() + std::min(kept, std::ssize(tokens.context) - excess);
   tokens.context.erase(begin, begin + excess);
   tokens.truncated = true;

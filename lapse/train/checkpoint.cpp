@@ -182,12 +182,13 @@ void Checkpoint::require_sizes(const MethodOptions& method) const {
     const ShapesOnly guard;
     const ModelEnds ends = ends_of(*config_, vocabulary_);
     Random none(0, "weights");
-    const auto input = ends.input(m, shape.block, none);
+    const auto input = ends.input(m, none);
     const auto output = ends.output(m, *input, none);
     for (const auto& parameters : {input->parameters(), output->parameters()})
       for (const auto& [name, tensor] : parameters) require("weight." + name, tensor->sizes().vec());
+    const auto positions = position_kind(m.positions).make(position_sizes(m, method, shape), none);
+    require("weight.position", positions->table().sizes().vec());
   }
-  require("weight.position", position_shape(m, method, shape));
   for (int64_t l = 0; l < m.layers; ++l) {
     require(fmt::format("weight.layers.{}.query", l), {m.heads * m.head_width(), m.width});
     require(fmt::format("weight.layers.{}.ff1.weight", l), {m.inner_width(), m.width});

@@ -246,14 +246,13 @@ void Config::check() const {
         "model.encoder_layers");
   if (data.corrupts_spans() && data.windows)
     fail("data.objective = \"span_corruption\" cuts the text itself; leave out data.windows");
-  if (model.positions == "absolute" && !windows())
-    fail(generates()
-             ? fmt::format("model.positions = \"absolute\" is for windows, and data.task = \"{}\" has streams without "
-                           "end; use \"relative\"",
-                           task_name)
-             : "model.positions = \"absolute\" needs data.windows = true, or data.documents: learned positions end "
-               "with the window, "
-               "streams do not");
+  if (position_kind(model.positions).windows && !windows())
+    fail(fmt::format("model.positions = \"{}\" {}", model.positions,
+                     generates()
+                         ? fmt::format("is for windows, and data.task = \"{}\" has streams without end; use \"{}\"",
+                                       task_name, ModelConfig().positions)
+                         : "needs data.windows = true, or data.documents: learned positions end with the "
+                           "window, streams do not"));
   method().check(shape_of(model, train.block));
   if (objective_of(*this).acts != (environment() != nullptr))
     fail(fmt::format("train.objective = \"{}\" is for {}; leave it out", train.objective,

@@ -52,7 +52,7 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {
   const ShapesOnly guard;
   Random none(0, "weights");
-  const auto input = ends.input(model, /*block=*/1, none);
+  const auto input = ends.input(model, none);
   return ends.output(model, *input, none)->computed();
 }
 
