@@ -63,7 +63,10 @@ run_part() {
     operators) watch "the team of threads, operators, memory" with_openmp build/tsan/ops_tests --gtest_brief=1 --gtest_filter='-*DeathTest*' ;;
     server) watch "the server's parts" with_openmp build/tsan/serve_tests --gtest_brief=1 ;;
     training) watch "training, interrupted and resumed" program_test resume_test Resume.test_interrupted ;;
-    agents) watch "an agent's threads" program_test agent_cli_test ;;
+    agents)
+      watch "an agent's threads" program_test agent_cli_test
+      watch "an agent that is watched" program_test play_test
+      ;;
     serve) watch "the server" program_test serve_test ;;
     hostile) watch "the server's hostile clients" program_test serve_hostile_test ;;
   esac

@@ -1,65 +1,17 @@
-"""Agents in environments as processes: trained, resumed, evaluated, inspected, played and watched."""
+"""Agents in environments as processes: trained, resumed, evaluated and inspected."""
 
-import fcntl
 import json
-import os
-import pty
-import re
 import resource
-import select
 import shutil
-import signal
-import struct
-import subprocess
-import termios
 import time
 import unittest
 
 import browser
 import numpy
+from agent_run import AgentTest, setUpModule  # noqa: F401
 from hostile_test import Parts
 from inspect_test import Page
-from program import PROGRAM, TINY, ProgramTest, checkpoints, english, environment, merged, metrics, shared_folder, start, train_run
-
-CORRIDOR = {
-    "data": {"task": "corridor"},
-    "corridor": {"longest": 5},
-    "train": {"batch": 4, "block": 10, "updates": 12, "validate_every": 6, "checkpoint_every": 4},
-    "actor_critic": {"validation_episodes": 5},
-}
-
-shared = None  # the folder of a run in a corridor and one of a text
-
-
-def setUpModule():
-    global shared
-    shared = shared_folder()
-    (shared / "text.txt").write_text(english(4000))
-    train_run(shared / "corridor", merged(TINY, CORRIDOR))
-    train_run(shared / "text", merged(TINY, {"data": {"path": "text.txt"}}))
-
-
-def grids(text):
-    """The cells of each frame, row by row."""
-    frames = []
-    for line in text.splitlines():
-        if line.startswith("  |"):
-            if not frames or len(frames[-1]) == 9:
-                frames.append([])
-            frames[-1] += [cell.strip() for cell in line.strip().strip("|").split("|")]
-    return frames
-
-
-def solution(object_cells, door_cells):
-    """The last action: to the door of the object's colour."""
-    colour = object_cells[1].split()[0]
-    return "k" if door_cells[1] == f"{colour} door" else "j"
-
-
-class AgentTest(ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.run_folder = shared / "corridor"
+from program import checkpoints, environment, metrics, start
 
 
 class Evaluation(AgentTest):
@@ -94,7 +46,7 @@ class Evaluation(AgentTest):
         long = self.evaluate("--set", "corridor.shortest=90", "--set", "corridor.longest=90")
         self.assertGreater(long["episode_steps"], 89)
         evaluate = ("eval", self.run_folder, "--set")
-        again = ("train", shared / "corridor" / "config.toml", "--out", self.folder / "again", "--set=model.dropout=0.1")
+        again = ("train", self.runs / "corridor" / "config.toml", "--out", self.folder / "again", "--set=model.dropout=0.1")
         self.refuse(*again, says="is not the one that acted", status=1)
         self.refuse(*evaluate, "corridor.longst=9", says="did you mean 'longest'", status=1)
         self.refuse(*evaluate, "corridor.longest=2", says="corridor.longest", status=1)
@@ -155,152 +107,10 @@ class Inspect(AgentTest):
                 self.assertIn("b: block, d: door, o: object", dom)
 
 
-class Play(AgentTest):
-    def test_a_scripted_walk_earns_one(self):
-        options = ("play", "corridor", "--set", "corridor.longest=6", "--seed", 4)
-        frames = grids(self.succeed(*options, input_text="l" * 5).stdout)
-        doors = next(i for i, cells in enumerate(frames) if "door" in cells[1])
-        last = solution(frames[0], frames[doors])
-        done = self.succeed(*options, input_text=f"right {'l' * (doors - 1)}\n{last} q left").stdout
-        self.assertIn(f"episode 0 ended: success 1, return 1, {doors + 1} steps", done)
-        self.assertIn("return 0; success 1 on average", done)
-        wrong = {"k": "j", "j": "k"}[last]
-        self.assertIn("ended: success 0", self.succeed(*options, input_text="l" * doors + wrong).stdout)
-        anew = grids(self.succeed(*options, input_text="llr").stdout)
-        self.assertEqual(anew[0], anew[-1])
-
-    def succeed(self, *arguments, input_text=None, **options):
-        if input_text is None:
-            return super().succeed(*arguments, **options)
-        done = subprocess.run([PROGRAM, *map(str, arguments)], input=input_text, capture_output=True, text=True, env=environment())
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done
-
-    def test_the_map_is_shown_on_demand(self):
-        options = ("play", "portal", "--set", "portal.rooms=3")
-        self.assertNotIn("#######", self.succeed(*options, input_text="").stdout)
-        shown = self.succeed(*options, "--map", input_text="").stdout
-        self.assertIn("#######", shown)
-        self.assertIn("@ agent", shown)
-        wide = self.succeed("play", "corridor", "--set", "corridor.shortest=100000", "--set", "corridor.longest=100000",
-                            "--map", input_text="l" * 70).stdout
-        self.assertLessEqual(max(map(len, wide.splitlines())), 120)
-        self.assertEqual(wide.count("@"), 71 * 2)  # and the legend's
-
-    def test_a_run_is_watched(self):
-        text = self.succeed("play", "corridor", self.run_folder, "--episodes", 2, "--seed", 5, input_text="").stdout
-        played = self.succeed_json("eval", self.run_folder, "--episodes", 2, "--seed", 5, "--streams", 1)
-        self.assertEqual(len(grids(text)), played["steps"])
-        self.assertEqual(text.count("the episode ends: success"), 2)
-        strips = re.findall(r"  layer 0  ([#.]*)@$", text, re.M)
-        self.assertEqual(len(strips), played["steps"])
-        self.assertEqual(strips[0], "")
-        self.assertEqual(strips[1], "#")
-        self.assertAlmostEqual(
-            sum(strip.count("#") for strip in strips) / len(strips), played["layers"][0]["memory_mean"], places=6
-        )
-        self.assertRegex(text, r"0 \(↑ (red|blue) object\)")
-
-    def test_no_step_is_cut_away(self):
-        world = ("--set", "corridor.longest=50", "--set", "corridor.shortest=50")
-        text = self.succeed("play", "corridor", self.run_folder, "--episodes", 1, *world, input_text="").stdout
-        step = None
-        for line in text.splitlines():
-            if found := re.search(r"^corridor, episode 0, step (\d+)$", line):
-                step = int(found[1])
-            if found := re.match(r"  layer \d  (.*)@$", line):
-                self.assertLessEqual(len(line), 100)
-                numbers = [int(number) for number in re.findall(r"\d+", found[1])]
-                marks = re.sub(r"([#.])\d+\1", "", found[1])
-                self.assertEqual(set(marks) - set("#."), set(), line)
-                self.assertEqual(sum(numbers) + len(marks), step, line)
-        self.assertGreaterEqual(step, 49)
-        self.assertRegex(text, r"\.\d+\.")
-
-
-class OnATerminal(AgentTest):
-    """`lapse play` in a pseudo-terminal."""
-
-    def start(self, *arguments, rows=40):
-        self.master, slave = pty.openpty()
-        self.addCleanup(os.close, self.master)
-        self.addCleanup(os.close, slave)
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 100, 0, 0))
-        self.slave, self.before = slave, termios.tcgetattr(slave)
-        self.process = subprocess.Popen(
-            [PROGRAM, "play", *map(str, arguments)], stdin=slave, stdout=slave, stderr=slave, env=environment()
-        )
-        self.addCleanup(self.process.kill)
-        self.shown = ""
-        return self.until("q: leave")
-
-    def until(self, words, keys=""):
-        """Presses keys, and waits for what they show."""
-        os.write(self.master, keys.encode())
-        begin, deadline = len(self.shown), time.monotonic() + 60
-        while words not in self.shown[begin:]:
-            self.assertLess(time.monotonic(), deadline, self.shown[begin:])
-            if select.select([self.master], [], [], 1)[0]:
-                self.shown += os.read(self.master, 65536).decode(errors="replace")
-        return re.sub("\033\\[[?0-9;]*[a-zA-Z]", "", self.shown[begin:])
-
-    def left(self, status):
-        deadline = time.monotonic() + 60
-        while self.process.poll() is None:
-            self.assertLess(time.monotonic(), deadline)
-            if select.select([self.master], [], [], 0.1)[0]:
-                self.shown += os.read(self.master, 65536).decode(errors="replace")
-        self.assertEqual(self.process.returncode, status)
-        self.assertEqual(termios.tcgetattr(self.slave), self.before)
-        while select.select([self.master], [], [], 0.2)[0]:
-            self.shown += os.read(self.master, 65536).decode(errors="replace")
-        self.assertIn("\033[?25h\033[?1049l", self.shown)  # the cursor and the screen of before
-
-    def test_arrow_keys(self):
-        first = self.start("corridor", "--set", "corridor.longest=5")
-        self.assertIn("object", first)
-        self.assertIn("right: reward 0", self.until("q: leave", "\033[C"))
-        self.assertIn("left: reward 0", self.until("q: leave", "\033[D"))
-        self.assertIn("step 3", self.until("q: leave", "\033OC"))
-        self.assertIn("step 0", self.until("q: leave", "r"))
-        os.write(self.master, b"q")
-        self.left(0)
-
-    def test_every_way_out_restores_the_terminal(self):
-        self.start("t_maze")
-        os.write(self.master, b"\003")
-        self.left(0)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self.start("portal")
-            self.process.send_signal(number)
-            self.left(-number)
-
-    def test_an_agent_is_watched(self):
-        self.start("corridor", self.run_folder, "--speed", 50)
-        self.assertIn("step 1", self.until("q: leave", " "))
-        self.assertIn("step 0", self.until("q: leave", "b"))
-        self.assertIn("step 1", self.until("q: leave", "\033[C"))
-        self.assertIn("75 steps/s", self.until("q: leave", "+"))
-        self.until("episode 1, step 0", "p")
-        os.write(self.master, b"q")
-        self.left(0)
-
-    def test_what_an_agent_remembers_fits_the_screen(self):
-        for rows, words in ((24, "layer 1 "), (16, "layer 1 "), (13, "layers 0-1 have no room here: ")):
-            with self.subTest(rows=rows):
-                self.start("corridor", self.run_folder, rows=rows)
-                for _ in range(3):
-                    frame = self.until("q: leave", " ")
-                self.assertIn(words, frame)
-                self.assertLessEqual(frame.count("\n"), rows - 1)
-                os.write(self.master, b"q")
-                self.left(0)
-
-
 class Refusals(AgentTest):
     def test_verbs_of_the_other_kind(self):
         out = ("-o", self.folder / "page.html")
-        run, text = self.run_folder, shared / "text"
+        run, text = self.run_folder, self.runs / "text"
         self.refuse("generate", run, says=["corridor", "`lapse play`"], status=1)
         self.refuse("prune", run, "--margin", 1, says=["corridor", "`lapse eval`"], status=1)
         self.refuse("eval", run, "--split", "test", says="--split is for runs that read a text", status=1)
@@ -322,7 +132,7 @@ class Refusals(AgentTest):
     def test_absurd_sizes_and_names(self):
         def refused(setting, says):
             begin = time.monotonic()
-            self.refuse("train", shared / "corridor.toml", "--out", self.folder / "run", "--set", setting, says=says, status=1)
+            self.refuse("train", self.runs / "corridor.toml", "--out", self.folder / "run", "--set", setting, says=says, status=1)
             self.assertLess(time.monotonic() - begin, 20)
 
         refused('data.task = "coridor"', "did you mean 'corridor'?")
@@ -330,12 +140,12 @@ class Refusals(AgentTest):
         refused("corridor.shortest=9", "corridor.longest = 5")
         refused("train.batch=1000000000", "train.batch")
         unused = ("--set", "portal.rooms=9", "--set", "train.updates=2", "--set", "train.validate_every=0")
-        done = self.succeed("train", shared / "corridor.toml", "--out", self.folder / "unused", *unused)
+        done = self.succeed("train", self.runs / "corridor.toml", "--out", self.folder / "unused", *unused)
         self.assertIn("lapse: note: --set portal.rooms=9 has no effect: this run does not use [portal]", done.stderr)
         self.assertEqual(done.stderr.count("note:"), 1)
         refused("model.input=adaptive", "leave out model.input and model.output")
         self.refuse(
-            *("train", shared / "corridor.toml", "--out", self.folder / "run", "--set", "forgetting.method=selective_attention"),
+            *("train", self.runs / "corridor.toml", "--out", self.folder / "run", "--set", "forgetting.method=selective_attention"),
             *("--set", "selective_attention.budgets=[9, 9]"),
             says="an agent cannot be trained with budgets of rows",
         )
@@ -352,7 +162,7 @@ class Refusals(AgentTest):
         parts = Parts(newest)
         change(parts)
         parts.write(newest)
-        return ("train", shared / "corridor.toml", "--out", run, "--resume", "--quiet", "--set", "train.updates=14")
+        return ("train", self.runs / "corridor.toml", "--out", run, "--resume", "--quiet", "--set", "train.updates=14")
 
     def test_altered_environments_in_a_checkpoint(self):
         self.succeed(*self.altered(lambda parts: None))
@@ -398,10 +208,10 @@ class Resume(AgentTest):
     def test_a_killed_run_ends_as_one_that_was_not(self):
         settings = ("--quiet", "--set", "train.updates=60", "--set", "train.checkpoint_every=3")
         whole, broken = self.folder / "whole", self.folder / "broken"
-        loud = self.succeed("train", shared / "corridor.toml", "--out", whole, *settings[1:]).stderr
+        loud = self.succeed("train", self.runs / "corridor.toml", "--out", whole, *settings[1:]).stderr
         self.assertRegex(loud, r"\d success  \d\.\d+ return")
         self.assertRegex(loud, r"update 60: valid \d\.\d+ success  \d\.\d+ return")
-        process = start("train", shared / "corridor.toml", "--out", broken, *settings)
+        process = start("train", self.runs / "corridor.toml", "--out", broken, *settings)
         for _ in range(600):
             if len(list((broken / "checkpoints").glob("*.safetensors"))) > 1 or process.poll() is not None:
                 break
@@ -409,7 +219,7 @@ class Resume(AgentTest):
         process.kill()
         process.communicate()
         self.assertLess(self.weights(broken)[0], self.weights(whole)[0], "killed too late to test anything")
-        self.succeed("train", shared / "corridor.toml", "--out", broken, "--resume", *settings)
+        self.succeed("train", self.runs / "corridor.toml", "--out", broken, "--resume", *settings)
         self.assertEqual(self.weights(broken), self.weights(whole))
 
 

@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 
-from agent_cli_test import CORRIDOR
+from agent_run import CORRIDOR
 from program import TINY, checkpoints, lapse, merged, metrics, toml
 from prune_test import SELECTIVE
 from same_run import ADAPTIVE, METHODS

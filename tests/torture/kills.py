@@ -18,7 +18,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from agent_cli_test import CORRIDOR  # noqa: E402
+from agent_run import CORRIDOR  # noqa: E402
 from parallel_test import Parallel  # noqa: E402
 from program import TINY, ProgramTest, english, merged, start, toml  # noqa: E402
 from prune_test import SELECTIVE  # noqa: E402
