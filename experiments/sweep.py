@@ -1,6 +1,7 @@
 """A list of runs: each is trained to its end, evaluated, and written to a JSON file of its own. What was interrupted goes on to the bit.
 
-An experiment's run.py lists its runs and calls `main`. It then has the options --only, --list and --runs.
+An experiment's run.py lists its runs and calls `main`. It then has the options --only, --list and --runs. LAPSE_DEVICE=cuda trains and reads them on
+a GPU.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAPSE = pathlib.Path(os.environ.get("LAPSE", ROOT / "build" / "release" / "lapse"))
+DEVICE = os.environ.get("LAPSE_DEVICE", "")  # "cuda": runs are trained and read there
+ON_DEVICE = ["--device", DEVICE] if DEVICE else []
 
 
 def given(name):
@@ -52,7 +55,7 @@ def train(run, wanted):
     """Of a run that is complete this checks that it has these settings: `lapse train --resume` refuses others."""
     first = {"train.from": str(run.parent / wanted.begins_from)} if wanted.begins_from else {}
     options = [f"--set={name}={as_toml(value)}" for name, value in (wanted.values | wanted.files | first).items()]
-    if subprocess.run([LAPSE, "train", wanted.config, "--out", run, "--resume", *options], cwd=ROOT, check=False).returncode != 0:
+    if subprocess.run([LAPSE, "train", wanted.config, "--out", run, "--resume", *ON_DEVICE, *options], cwd=ROOT, check=False).returncode != 0:
         sys.exit(f"{run}: not trained to its end; run this again to go on, or mend what lapse says above")
 
 
@@ -65,7 +68,7 @@ def said_of(verb, run, name, options):
     file = run / f"{name}.json"
     newest = max(path.stat().st_mtime for path in (run / "checkpoints").iterdir())
     if not file.exists() or file.stat().st_mtime < newest:
-        found = subprocess.run([LAPSE, verb, run, "--json", *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = subprocess.run([LAPSE, verb, run, "--json", *ON_DEVICE, *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
         file.write_text(found)
     return json.loads(file.read_text())
 
@@ -104,6 +107,7 @@ def summarise(run, wanted):
     return {
         "config": wanted.config,
         "values": wanted.values,
+        **({"device": DEVICE} if DEVICE else {}),
         **({"begins_from": wanted.begins_from} if wanted.begins_from else {}),
         "updates": train_lines[-1]["update"],
         "training": [point(line) for line in thinned(train_lines)],
