@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh           everything: format, house rules, build, tests, then the sanitizers on the code without torch
 #                             and on memory + operators, half a minute of each fuzz target, and all kernels for GPUs compiled anew
-#                             (where the rest took more than 24 minutes a fifth of them, each commit another one)
+#                             (where the rest took more than 20 minutes a fifth of them, each commit another one)
 #   scripts/test.sh --quick   the same without the sanitizers and fuzzing
 #   scripts/test.sh --asan    everything built and run under the address and undefined-behaviour sanitizers instead
 #
@@ -68,7 +68,7 @@ repeat_ctest_result() { sed -n '/% tests passed/,$p' "$scratch/ctest-release.log
 # kind are among the tests.
 compile_kernels() {
   local share=0/1
-  if ((SECONDS > 1450)); then
+  if ((SECONDS > 1200)); then
     share=$((16#$(git rev-parse --short=4 HEAD 2>/dev/null || echo 0) % 5))/5
     echo "   share $share: this machine has taken $((SECONDS / 60)) minutes already"
   fi
