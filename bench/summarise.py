@@ -224,7 +224,7 @@ def gpu_kernel_times(data: dict) -> str:
 
 
 def gpu_expired(data: dict) -> str:
-    """Two ways of one thing beside each other, for each of two things: both passes in ms."""
+    """Two ways of one thing beside each other, for each of two things: both passes in ms. And how time follows the rows that survive."""
 
     def beside(pair: list[dict], columns: list[str], cells) -> str:
         rows = [[*cells(x), f"{x['both_ms']:.3g}", f"{y['both_ms']:.3g}", f"{y['both_ms'] / x['both_ms']:.2f}"] for x, y in zip(*(p["table"] for p in pair), strict=True)]
@@ -232,6 +232,13 @@ def gpu_expired(data: dict) -> str:
 
     share = lambda x: f"{x * 100:.0f} %"
     zeros = beside(data["zeros"], ["rows", "D", "expired"], lambda x: [f"{x['rows']:,}", str(x["D"]), share(x["expired"])])
+    full = {(x["rows"], x["D"]): x["both_ms"] for x in data["zeros"][1]["table"] if x["expired"] == 0}
+    rows = []
+    for x in (x for x in data["zeros"][1]["table"] if x["expired"] > 0):
+        surviving = (x["K"] + (1 - x["expired"]) * (x["rows"] - x["K"])) / x["rows"]
+        took = x["both_ms"] / full[x["rows"], x["D"]]
+        rows.append([f"{x['rows']:,}", str(x["D"]), share(x["expired"]), f"{surviving:.3f}", f"{took:.3f}", f"{took / surviving:.2f}"])
+    zeros += "\n" + table(["rows", "D", "expired", "rows that survive", "time", "ratio"], rows)
     return zeros + "\n" + beside(data["buckets"], ["call with", "D", "fading"], lambda x: [f"`{x['kind']}`", str(x["D"]), share(x["fading"])])
 
 
