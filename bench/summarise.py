@@ -57,7 +57,7 @@ def paths(data: dict) -> str:
 
 def generation(data: dict) -> str:
     rows = [[r["path"], f"{r['seen']:,}" if r["seen"] else "", f"{r['ms']:.2f}", f"{r['over_eager']:.3f}"] for r in data["results"]]
-    text = table(["path", "tokens seen", "ms per token", "of eager's"], rows)
+    text = table(["path", "tokens seen", "ms per token", "time / eager"], rows)
     ratios = ", ".join(f"{name} {ratio:.3f}" for name, ratio in data["slowest_over_fastest"].items())
     return f"{text}\n|C_t| = {data['memory']}, {data['megabytes_read']:.1f} MB to read for a token in float32; slowest / fastest point: {ratios}\n"
 
@@ -119,7 +119,7 @@ def parallel(data: dict) -> str:
         [f"one process of {W} threads", f"{data['one_process_ms']:.0f}", "", "", f"{data['memory_of_one'] / 1e6:.0f} MB"],
         [f"{W} processes of 1 thread", f"{data['ranks_ms']:.0f}", f"{data['efficiency']:.2f}", f"{data['exchange_ms']:.0f}", f"{memory} MB"],
     ]
-    return table([f"{data['gradient_bytes'] / 1e6:.0f} MB of gradients", "ms an update", "efficiency", "of it exchange", "resident memory"], rows)
+    return table([f"{data['gradient_bytes'] / 1e6:.0f} MB of gradients", "ms an update", "efficiency", "of which exchange, ms", "resident memory"], rows)
 
 
 def python_decode(data: dict) -> str:
@@ -128,12 +128,12 @@ def python_decode(data: dict) -> str:
         first = r["method"] == "DynamicCache"
         sizes = [f"{r['cache_bytes'] / 1e6:.0f} MB", f"{r['resident'] / 1e6:.0f} MB"]
         rows.append([f"{r['context']:,}" if first else "", f"`{r['method']}`", f"{r['ms']:.0f}", f"{r['of_dynamic']:.2f}", *sizes])
-    return table([f"rows of context, budget {data['budget']}", "cache", "ms", "of DynamicCache", "of the cache", "resident"], rows)
+    return table([f"rows of context, budget {data['budget']}", "cache", "ms", "time / DynamicCache", "size of the cache", "growth of resident memory"], rows)
 
 
 def matrix(data: dict) -> str:
     row = [f"{data['documents']:,} of {data['model']['window']} tokens", f"{data['eval_seconds']:.1f}", f"{data['matrix_seconds']:.1f}", f"{data['readings']:.2f}"]
-    return table(["documents", "s to read them", "s for the mean F", "readings"], [row])
+    return table(["documents", "s to read them", "s for the mean F", "ratio"], [row])
 
 
 def serve(data: dict) -> str:
@@ -147,7 +147,7 @@ def serve(data: dict) -> str:
     points = [[f"{p['token']:,}", *(megabytes(p, f"{key}_bytes") for key in ("server", "page", "browser"))] for p in long["points"]]
     about = [f"{one['run']['parameters']:,} parameters: {one['run']['layers']} layers, {one['run']['rows']:.0f} rows in each; medians of {one['repeats']} times {one['tokens']:,} tokens" for one in runs]
     return (
-        table(["watched by", "parameters", "tokens/s", "`lapse generate`", "of it", "ms to the viewer", "99 %", "most", "within 20 ms"], rows)
+        table(["watched by", "parameters", "tokens/s", "`lapse generate`", "ratio", "ms to the viewer, median", "99th percentile", "largest", "within 20 ms"], rows)
         + "\n" + ". ".join(about) + ".\n\n"
         + (table(["tokens of a stream", "server", "the page's script", "all of the browser"], points) if points else "")
     )
@@ -156,7 +156,7 @@ def serve(data: dict) -> str:
 def baselines(data: dict) -> str:
     budgets = list(next(iter(data.values())))
     cells = [[name, *(f"{at[b]['ms']:.2f} ms, {megabytes(at[b], 'memory_bytes')}" for b in budgets)] for name, at in data.items()]
-    return table(["a token and the memory, with so many rows", *budgets], cells)
+    return table(["time of a token, and memory, by rows held", *budgets], cells)
 
 
 def gpu(data: dict) -> str:
@@ -201,7 +201,7 @@ def gpu(data: dict) -> str:
         key = {n: case[n] for n in ("B", "dropout") if n in case}
         eager, over = find("step, eager", **key), find("step over eager", **key)
         rows.append([str(case["B"]) + (f", dropout {case['dropout']}" if "dropout" in case else ""), f"{case['ms']:.0f}", ms(eager), times(over), f"{case['bytes'] / 1e9:.1f} GB", f"{over['memory']:.2f}" if over else ""])
-    return text + "\n" + table(["enwik8's model, batch", "step", "eager", "times", "memory", "of eager's"], rows)
+    return text + "\n" + table(["enwik8's model, batch", "step", "eager", "times", "memory", "of eager's memory"], rows)
 
 
 def gpu_generation(data: dict) -> str:
