@@ -46,6 +46,7 @@ class Arguments(ProgramTest):
         run = shared / "run"
         self.refuse("train", run, "--out", self.folder / "other", says=["is a folder", str(run / "config.toml")], status=1)
         self.refuse("info", run / "checkpoints", says=["name the run's own folder", str(run)], status=1)
+        self.refuse("eval", run / "config.toml", says=["no checkpoint", "name a run's folder"], status=1)
         picture = self.folder / "matrix.png"
         picture.write_text("a picture")
         self.refuse("inspect", run, "--matrix", "kept", "-o", picture, says=["writes JSON", "lapse plot"], status=1)
@@ -55,8 +56,11 @@ class Arguments(ProgramTest):
         text, dry = shared / "text.txt", ("--dry-run", "--seconds", 0)
         for key in ("path", "train", "valid", "test"):
             done = self.succeed("train", shared / "config.toml", *dry, "--data", text, "--set", f"data.{key}={text}")
-            self.assertIn(f"lapse: note: --set data.{key}={text} has no effect: --data names the whole text", done.stderr)
-        unused = ("data.noise_density=0.3", "data.min_count=5", "optimiser.momentum=0.9", "optimiser.smoothing=0.5")
+            self.assertIn(f"lapse: note: --set data.{key}={text} has no effect: --data stands in its place", done.stderr)
+        for one, flag in (("train.threads=2", ("--threads", 1)), ("train.device=cuda", ("--device", "cpu"))):
+            done = self.succeed("train", shared / "config.toml", *dry, "--set", one, *flag)
+            self.assertIn(f"lapse: note: --set {one} has no effect: {flag[0]} stands in its place", done.stderr)
+        unused = ("model.bucket_distance=20", "data.noise_density=0.3", "data.min_count=5", "optimiser.momentum=0.9", "optimiser.smoothing=0.5")
         used = ("data.split=[0.8,0.1,0.1]", "optimiser.beta1=0.8", "train.batch=2")
         sets = [part for one in unused + used for part in ("--set", one)]
         done = self.succeed("train", shared / "config.toml", *dry, *sets)
@@ -82,7 +86,8 @@ class Arguments(ProgramTest):
         self.refuse("eval", run, "--split", "half", says="--split")
         self.refuse("eval", run, "--max-span", "33", says=["--max-span: 33 is out of range", "0 ... 32"])
         self.refuse("eval", run, "--max-span", "many", says=["--max-span", "'many'"])
-        self.refuse("eval", run, "--max-span", says="--max-span")
+        self.refuse("eval", run, "--max-span", says=["--max-span", "VALUE is missing"])
+        self.refuse("eval", run, "--streams", 1, "--streams", 2, says="--streams: given 2 times; give it once")
         self.refuse("eval", run, "--streams", "150", says="150")  # streams of one token
         self.refuse("generate", run, "--prompt", "", says="--prompt")
         self.refuse("generate", run, "--top-p", "2", says="--top-p")
@@ -143,7 +148,7 @@ class Arguments(ProgramTest):
             self.refuse(verb, self.folder / "none", says=[str(self.folder / "none"), "no such"])
             self.refuse(verb, self.folder, says=[str(self.folder), "lapse train --out"])
         text = shared / "text.txt"
-        self.refuse("info", text, says=[str(text), "truncated or altered"])
+        self.refuse("info", text, says=[str(text), "no checkpoint"])
         self.refuse("eval", shared / "run", "--data", self.folder / "none.txt", says="none.txt")
 
 

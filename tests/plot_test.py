@@ -273,6 +273,21 @@ class Plot(ProgramTest):
         greedy, _ = self.evaluated("greedy", "corridor", "--episodes", 20, "--greedy")
         self.refused("greedy.json is of corridor (likeliest actions)", name, greedy, "--against", "memory", "-o", self.folder / "a.png")
 
+    def test_runs_that_are_called_the_same(self):
+        runs = []
+        for folder in "ab":
+            runs.append(shared / folder / "seed1")
+            runs[-1].mkdir(parents=True)
+            self.addCleanup(shutil.rmtree, shared / folder)
+            shutil.copy(shared / "expire" / "metrics.jsonl", runs[-1])
+        svg = self.plot(*runs).decode()
+        self.assertTrue(all(f">{run}<" in svg for run in runs), svg[-2000:])
+        self.assertIn(">seed1<", self.plot(runs[0]).decode())
+
+    def test_an_agents_loss_is_not_a_texts(self):
+        self.assertIn(">loss<", self.plot("corridor", "--metric", "loss").decode())
+        self.refused("their figures have nothing in common; plot them apart", "corridor", "expire", "-o", self.folder / "a.png")
+
     def test_an_agent_whose_first_episode_ends_late(self):
         run = self.folder / "late"
         run.mkdir()
@@ -321,6 +336,9 @@ class Plot(ProgramTest):
         self.refused("--out is required", "expire")
         self.refused("did you mean '--title'", "expire", "--titel", "a", *out)
         self.refused("cannot write", "expire", "-o", self.folder / "nowhere" / "a.png")
+        strange = self.folder / os.fsdecode(b"run\xff")
+        shutil.copytree(shared / "expire", strange)
+        self.refused("its name is not UTF-8", strange, *out, errors="replace")
         for content, words in ((b"", "has no line yet"), (b"{}\n[]\n", "has no line of training")):
             run = self.folder / "run"
             run.mkdir(exist_ok=True)

@@ -102,6 +102,16 @@ class Prune(ProgramTest):
         printed = self.succeed("prune", "lines", "--tokens", 500, "--margin", 9, "--threshold", 9, cwd=self.folder).stdout
         self.assertIn("no layer can be lowered by 8 rows more; a smaller --step may save more\n", printed)
 
+    def test_a_search_with_other_settings_loses_nothing(self):
+        search = ("prune", "selective", "--tokens", 500, "--threshold", 9, "--out", self.folder / "p.safetensors")
+        self.succeed(*search, cwd=shared)
+        before = (self.folder / "p.json").read_text()
+        self.assertEqual(self.succeed(*search, cwd=shared).stderr.count("note"), 0)
+        done = self.succeed(*search, "--step", 16, cwd=shared)
+        self.assertIn(f'{self.folder / "p.json"} is of a search with another "step"; it is kept as {self.folder / "p.old.json"}', done.stderr)
+        self.assertEqual((self.folder / "p.old.json").read_text(), before)
+        self.assertEqual(json.loads((self.folder / "p.json").read_text())["settings"]["step"], 16)
+
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]
         saved = shared / "selective" / "prune.json"

@@ -12,6 +12,7 @@ RUNS = {
     "fixed": {"forgetting": {"method": "fixed_span"}},
     "selective": {"forgetting": {"method": "selective_attention"}, "selective_attention": {"max_span": 40}, "model": {"attend_self": True}},
     "windows": {"data": {"windows": True}, "model": {"positions": "absolute"}, "train": {"block": 32}},
+    "words": {"data": {"unit": "word"}},
     "corridor": {"data": {"task": "corridor", "path": ""}, "corridor": {"longest": 8}, "train": {"batch": 8, "updates": 2}},
 }
 # What there is no stream to watch of.

@@ -122,6 +122,19 @@ class Api(Runs):
         drawn = [server.post("/v1/completions", prompt="a", max_tokens=20, seed=5)[1]["choices"][0]["text"] for _ in range(2)]
         self.assertEqual(*drawn)
 
+    def test_runs_that_are_called_the_same(self):
+        shutil.copytree(self.runs / "expire", self.runs / "other" / "expire")
+        said = self.serve("expire", "other/expire").ask("GET", "/v1/models")[1]
+        self.assertEqual([model["id"] for model in said["data"]], ["expire", "other/expire"])
+        said = self.serve("expire", "other/expire").post("/v1/completions", model="other/expire", prompt="a", max_tokens=1)
+        self.assertEqual((said[0], said[1]["model"]), (200, "other/expire"))
+
+    def test_echoed_words_are_apart(self):
+        asked = {"prompt": "the", "max_tokens": 3, "temperature": 0}
+        text = self.serve("words").post("/v1/completions", **asked)[1]["choices"][0]["text"]
+        echoed = self.serve("words").post("/v1/completions", **asked, echo=True)[1]["choices"][0]["text"]
+        self.assertEqual(echoed, f"the {text}")
+
     def test_a_text_that_fails_half_way_is_no_success(self):
         shutil.copytree(self.runs / "expire", self.runs / "damaged")
         newest = checkpoints(self.runs / "damaged")[0]

@@ -143,6 +143,11 @@ class Task(ProgramTest):
         made = self.succeed_json("generate", run, "--prompt", "a b |", "--tokens", 3)
         self.assertEqual(len(made["text"].split()), len([t for t in made["tokens"] if t != 5]))
         self.refuse("generate", run, "--prompt", "z", says="no token 'z'")
+        self.refuse("eval", run, "--data-documents", "lines", says="leave out --data-documents")
+        streams, _ = self.train("long_copy", out="streams")
+        self.refuse("generate", streams, "--tokens", 2, says=["knows no line end", "--prompt"])
+        done = self.succeed("inspect", streams, "--tokens", 5000, "-o", self.folder / "page.html")
+        self.assertRegex(done.stderr, r"lapse: note: split 'test' has \d+ tokens to read, not 5000\n")
         run, _ = self.train("collision", out="collision")
         self.refuse("generate", run, "--prompt", "row1", says=["collision", "labels"])
 

@@ -113,6 +113,8 @@ std::vector<int32_t> prompt_tokens(const Vocabulary& vocabulary, Arguments& argu
   std::vector<int32_t> prompt;
   if (given || vocabulary.bos() < 0) prompt = encode_prompt(vocabulary, arguments.prompt, origin);
   if (vocabulary.bos() >= 0) prompt.insert(prompt.begin(), vocabulary.bos());
+  if (prompt.empty() && !given)
+    fail("this model knows no line end, with which a text would begin; give --prompt, at least one of its tokens");
   if (prompt.empty()) fail(origin + " has no token; give at least one character or word");
   return prompt;
 }
@@ -127,10 +129,7 @@ Written write_on(Generator& generator, const Vocabulary& vocabulary, const Argum
                  int64_t tokens) {
   catch_interrupts();
   Written written;
-  if (!arguments.json) std::cout << arguments.prompt;
-  // Words and tasks' tokens are decoded with the space after them, which a prompt need not end with.
-  const bool spaced = last != vocabulary.bos() && vocabulary.decode(last).ends_with(' ');
-  if (!arguments.json && spaced && !arguments.prompt.empty() && arguments.prompt.back() != ' ') std::cout << ' ';
+  if (!arguments.json) std::cout << arguments.prompt << space_after(arguments.prompt, last, vocabulary);
   std::cout << std::flush;
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; (tokens == 0 || i < tokens) && !interrupted(); ++i) {

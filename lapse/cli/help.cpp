@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+#include <regex>
 
+#include "lapse/cli/program.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/config_text.h"
 #include "lapse/core/error.h"
@@ -198,7 +200,9 @@ std::optional<std::vector<std::string>> help_wanted(const CLI::App& program, int
   return words;
 }
 
-std::string help_text(const CLI::App& program, const std::vector<std::string>& words) {
+namespace {
+
+std::string help_of(const CLI::App& program, const std::vector<std::string>& words) {
   const CLI::App* verb = &program;
   for (const auto& word : words) {
     const CLI::App* inner = inner_verb(*verb, word);
@@ -213,11 +217,27 @@ std::string help_text(const CLI::App& program, const std::vector<std::string>& w
   return verb->get_formatter()->make_help(verb, "", CLI::AppFormatMode::Normal);
 }
 
+/// CLI11's words for an option that was given twice, or without its value.
+std::string mismatch(std::string message) {
+  static const std::regex twice("At Most 1 required but received (\\d+)"), none("1 required (\\S+) missing");
+  return std::regex_replace(std::regex_replace(message, twice, "given $1 times; give it once"), none, "$1 is missing");
+}
+
+}  // namespace
+
+std::string help_text(const CLI::App& program, const std::vector<std::string>& words) {
+  try {
+    return help_of(program, words);
+  } catch (const Error& unknown) {
+    throw Misuse(unknown.what());
+  }
+}
+
 std::string explain(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App* verb = &program;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
   const std::string show = "; usage: " + usage(*verb);
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) return error.what() + show;
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) return mismatch(error.what()) + show;
   if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::RequiredError)) return error.what();
   std::vector<std::string> missing;
   for (const auto* option : verb->get_options())

@@ -118,7 +118,8 @@ std::string with_values(std::string text, const std::vector<std::string>& set) {
   return text;
 }
 
-int run(const Arguments& arguments) {
+int run(const Command& verb, const Arguments& arguments) {
+  refuse_empty(verb, {{"--out", arguments.out}, {"--data", arguments.data}});
   if (arguments.name.empty()) {
     if (!arguments.out.empty() || !arguments.data.empty() || !arguments.set.empty())
       fail("which preset? `lapse init` alone lists them");
@@ -153,7 +154,7 @@ void add_init(const Command& program, Action& action) {
   verb.footer("Example: lapse init demo --data my.txt -o my.toml && lapse train my.toml --out runs/my");
   verb.callback([=, &action] {
     verb.refuse_extras();
-    action = [=] { return run(*arguments); };
+    action = [=] { return run(verb, *arguments); };
   });
 }
 

@@ -63,7 +63,7 @@ Part part_of(const Reader& reader, const Arguments& arguments, const std::string
   if (reader.task) {
     if (arguments.offset > 0)
       fail("the run's task, " + reader.config().task_name + ", is read from its start; leave out --offset");
-    return {reader.source(data, split), arguments.tokens, split};
+    return {reader.source(data, split, {.kind = arguments.data_documents}), arguments.tokens, split};
   }
   const Tokens all = reader.text(data, split, {.kind = arguments.data_documents});
   // A stream's first token is predicted by nothing; a window's by BOS.
@@ -102,8 +102,12 @@ ReadText read_text(const Reader& reader, Transformer& model, const Part& part) {
   Progress progress("inspect", "token", tokens);
   ReadText read = {
       record_memory(model, *blocks, {.tokens = tokens, .progress = [&](int64_t done) { progress.update(done); }})};
+  if (!read.record.stopped) progress.of(std::ssize(read.record.tokens));
   progress.finish();
   if (read.record.stopped) return read;
+  if (std::ssize(read.record.tokens) < tokens)
+    fmt::print(stderr, "lapse: note: split '{}' has {} tokens to read, not {}\n", part.split, read.record.tokens.size(),
+               tokens);
   read.contents = contents_of(read.record, reader.vocabulary());
   read.facts = {{"tokens read", fmt::format("{}", read.record.tokens.size())}};
   const Score& score = read.record.score;
@@ -257,7 +261,10 @@ void add_inspect(const Command& program, Action& action) {
   verb.add_option("--split", arguments->split,
                   "which part of it, cut as in training; default: all of a text that is given, test of the run's own")
       .check(one_of({"train", "valid", "test", "all"}));
-  verb.add_option("--tokens", arguments->tokens, "read so many tokens; in an environment, at most so many steps")
+  verb.add_option(
+          "--tokens", arguments->tokens,
+          "read so many tokens; in an environment, at most so many steps; with --matrix the size of a block, by "
+          "default that of training")
       .check(whole_number(1, 200000))
       .shows_default();
   verb.add_option("--offset", arguments->offset, "pass over so many tokens of the text first")

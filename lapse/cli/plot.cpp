@@ -18,6 +18,7 @@
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/data/utf8.h"
 #include "lapse/train/run_folder.h"
 
 extern char** environ;
@@ -129,6 +130,15 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
+/// Names go to the script as JSON, which is UTF-8.
+void require_utf8_name(const fs::path& path) {
+  const std::string text = path.string();
+  char32_t code;
+  for (size_t at = 0; at < text.size();)
+    if (!next_code_point(text, at, code))
+      fail(fmt::format("{}: its name is not UTF-8, which plotting needs; give it another name", text));
+}
+
 /// The metrics of a run, of which there is at least a line.
 fs::path metrics_of(const std::string& run) {
   if (!is_there(run)) fail(run + ": no such run");
@@ -179,6 +189,15 @@ const char* script_of(const Command& verb, const Arguments& arguments) {
 
 std::string last_folder(const fs::path& path) { return path.parent_path().filename().string(); }
 
+/// A run's folder; where others are called the same, its path as it was given.
+std::string label_of_run(const std::string& run, const std::vector<std::string>& all) {
+  const auto name = [](const std::string& one) {
+    return last_folder(fs::absolute(fs::path(one) / "").lexically_normal());
+  };
+  const auto same = [&](const std::string& other) { return name(other) == name(run); };
+  return std::ranges::count_if(all, same) > 1 ? run : name(run);
+}
+
 /// A file's name; where others are called the same, its folder's, which is a run's.
 std::string label_of_file(const fs::path& path, const std::vector<std::string>& all) {
   const auto same = [&](const std::string& other) { return fs::path(other).stem() == path.stem(); };
@@ -200,7 +219,8 @@ int run(const Command& verb, const Arguments& arguments) {
     const std::string& run = arguments.runs[i];
     const bool reads_file = script != kCurves && is_file(run);
     const fs::path path = reads_file ? fs::path(run) : metrics_of(run);
-    Json label = reads_file ? label_of_file(path, arguments.runs) : last_folder(fs::path(run) / "");
+    require_utf8_name(path);
+    Json label = reads_file ? label_of_file(path, arguments.runs) : label_of_run(run, arguments.runs);
     if (script == kMemory) label = nullptr;
     if (!arguments.labels.empty()) label = arguments.labels[i];
     inputs.push_back({label, script == kMemory ? run : path.string()});

@@ -33,6 +33,10 @@ class Run:
         if not self.train and not self.valid:
             stop(f"{path}: has no line of training or validation")
 
+    def acts(self):
+        """Whether it is an agent's: then a loss is that of what it did, not of tokens."""
+        return any("return" in line or "steps_per_second" in line for _, line in self.train + self.valid)
+
 
 def smoothed(values, n):
     """Of each value the mean with the n - 1 before it, as far as there are any."""
@@ -59,6 +63,10 @@ def draw(axes, run, value, colour, label, smooth):
 
 def picture():
     runs = [Run(label, path, settings["x"]) for label, path in settings["inputs"]]
+    acting = [run.acts() for run in runs]
+    if any(acting) and not all(acting):
+        apart = (runs[acting.index(True)].path, runs[acting.index(False)].path)
+        stop(f"{apart[0]} is of an agent, {apart[1]} of a model that predicts: their figures have nothing in common; plot them apart")
     metric = common_figure([(run.path, [line for _, line in run.valid + run.train]) for run in runs], settings["metric"])
     acts = any("steps_per_second" in line for run in runs for _, line in run.train)
     figure, (curves, sizes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
@@ -74,7 +82,7 @@ def picture():
     for axes in (curves, sizes):
         axes.set_xlabel(AXES["steps" if acts and settings["x"] == "tokens" else settings["x"]])
         axes.legend(fontsize=8)
-    curves.set_ylabel(NAMES.get(metric, metric))
+    curves.set_ylabel("loss" if metric == "loss" and acting[0] else NAMES.get(metric, metric))
     curves.set_title("training (line) and validation (dashed)", fontsize=9)
     sizes.set_ylabel("rows in memory")
     sizes.set_ylim(bottom=0)

@@ -32,8 +32,8 @@ def readings(label, path):
         if "against_nats" in line:
             others.append(line["against_nats"]), other_sizes.append(line["against_memory"])
     if not at:
-        stop(f"{path}: neither a run's folder nor a file of `lapse eval --losses`, `lapse inspect --matrix` or `lapse prune`; results of "
-             "`lapse eval --json` are for --against memory")  # fmt: skip
+        stop(f"{path}: neither a run's folder nor a file of `lapse eval --losses`, `lapse inspect -o FILE.json`, `lapse inspect --matrix` or `lapse prune`; "
+             "results of `lapse eval --json` are for --against memory")  # fmt: skip
     all = [Reading(label, at, nats, sizes)]
     return all + [Reading(f"{label}, against", at, others, other_sizes)] if len(others) == len(at) else all
 

@@ -1,7 +1,10 @@
 #include "lapse/cli/prune_rounds.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
@@ -48,7 +51,22 @@ Json to_json(const std::vector<PruneRound>& all) {
   return rounds;
 }
 
+/// The first setting in which two searches differ; empty if there is none.
+std::string difference(const Json& before, const Json& now) {
+  for (const auto& [name, value] : now.items())
+    if (before.value(name, Json()) != value) return name;
+  return "";
+}
+
 }  // namespace
+
+// Its rounds may have taken hours.
+void RoundsFile::put_aside(const std::string& other) const {
+  const fs::path aside = fs::path(path_).replace_extension(".old.json");
+  fs::rename(path_, aside);
+  fmt::print(stderr, "lapse: note: {} is of a search with another \"{}\"; it is kept as {}\n", path_.string(), other,
+             aside.string());
+}
 
 std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
   if (!is_there(path_)) return {};
@@ -56,7 +74,8 @@ std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
   try {
     if (!is_file(path_)) fail("not a file");
     const Json json = parse_json(read_file(path_, kSmallFile), path_.string());
-    if (json.at("settings") != settings_) return {};
+    if (const std::string other = difference(json.at("settings"), settings_); !other.empty())
+      return put_aside(other), curve;
     curve = read_rounds(json.at("rounds"), settings_, layers);
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {

@@ -58,12 +58,13 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
   }
 }
 
-/// --data stands in place of all of the configuration's texts.
-void tell_other_texts(const std::vector<std::string>& set) {
-  for (const auto& assignment : set)
-    if (const auto [section, key, value] = assignment_of(assignment);
-        section == "data" && (key == "path" || key == "train" || key == "valid" || key == "test"))
-      fmt::print(stderr, "lapse: note: --set {} has no effect: --data names the whole text\n", assignment);
+/// A flag stands in place of what --set says of these keys.
+void tell_replaced(const std::vector<std::string>& set, const std::vector<std::string>& keys, const char* flag) {
+  for (const auto& assignment : set) {
+    const auto [section, key, value] = assignment_of(assignment);
+    if (std::ranges::find(keys, section + "." + key) != keys.end())
+      fmt::print(stderr, "lapse: note: --set {} has no effect: {} stands in its place\n", assignment, flag);
+  }
 }
 
 /// A dry run writes nothing into --out, but says what the run itself would meet there.
@@ -77,7 +78,7 @@ void tell_other_run(const std::string& out) {
 }
 
 int run(const Command& verb, const Arguments& arguments) {
-  refuse_empty(verb, {{"--data", arguments.data}});
+  refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}});
   if (is_folder(arguments.config))
     fail(fmt::format("'{}' is a folder; name a TOML file (that of a run is {})", arguments.config,
                      config_path(arguments.config).string()));
@@ -90,7 +91,10 @@ int run(const Command& verb, const Arguments& arguments) {
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
   if (group.first()) tell_unused(config, arguments.set);
-  if (group.first() && !arguments.data.empty()) tell_other_texts(arguments.set);
+  if (group.first() && !arguments.data.empty())
+    tell_replaced(arguments.set, {"data.path", "data.train", "data.valid", "data.test"}, "--data");
+  if (group.first() && !arguments.device.empty()) tell_replaced(arguments.set, {"train.device"}, "--device");
+  if (group.first() && arguments.threads >= 0) tell_replaced(arguments.set, {"train.threads"}, "--threads");
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) {
     tell_other_run(arguments.out);

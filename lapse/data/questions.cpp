@@ -108,10 +108,10 @@ Question read_question(const std::string& text, const std::string& origin, bool 
   }
   Question question = form->read(line);
   question.origin = origin;
+  if (question.candidates.size() < 2) fail(fmt::format("{}: there are fewer than two candidates", origin));
   if (question.answer == kUnknown && !labelled_apart)
     fail(fmt::format("{}: '{}' is missing, the right answer; or give it in a file of its own: --labels FILE", origin,
                      form->answer));
-  if (question.candidates.size() < 2) fail(fmt::format("{}: there are fewer than two candidates", origin));
   for (std::string& candidate : question.candidates) {
     candidate = trimmed(candidate);
     if (candidate.empty()) fail(fmt::format("{}: a candidate is empty", origin));

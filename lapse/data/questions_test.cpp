@@ -76,6 +76,7 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndWhatIsMissing) {
               AllOf(HasSubstr("'answer'"), HasSubstr("--labels")));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b", "c"], "answer": 2})"), HasSubstr("0 ... 1"));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b"], "answer": 0})"), HasSubstr("fewer than two"));
+  EXPECT_THAT(second(R"({"context": "a", "choices": [], "answer": 0})"), HasSubstr("fewer than two"));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b", " "], "answer": 0})"), HasSubstr("empty"));
   EXPECT_THAT(second(R"({"ctx": "a", "label": 1})"), HasSubstr("'endings'"));
   EXPECT_THAT(second(R"({"ctx": "a", "endings": ["b", "c"], "label": "2"})"), HasSubstr("'label' must be a whole"));

@@ -124,7 +124,8 @@ class ExpireSpanOptions : public MethodOptions {
         field("divide", s_.divide,
               "what c divides: w x only, as in the paper's code, or w x + b, as in its Eq. 8: then b moves slowly too, "
               "and spans fall less in the beginning")
-            .one_of({"input", "all"}),
+            .one_of({"input", "all"})
+            .used_if([this] { return s_.divisor != 1; }),
         field("initial_fraction", s_.initial_fraction, "p: spans begin at p L").in(1e-6, 1 - 1e-6),
         field("random_drop", s_.random_drop, "in training, cut all spans at u L, one u from U(0, 1) per block"),
         field("initial_memory", s_.initial_memory, "what a sequence starts from: nothing, or K zero vectors")

@@ -153,7 +153,9 @@ class SelectiveAttentionOptions : public MethodOptions, public BudgetOptions {
             .unit("timesteps"),
         field("memory_loss", s_.memory_loss, "epsilon: weight of the loss that shortens memory; the paper: 0.1, or 0")
             .in(0, 1e3),
-        field("cap", s_.cap, "tau of that loss: a token masked by so much counts as forgotten").in(1e-6, 1e6),
+        field("cap", s_.cap, "tau of that loss: a token masked by so much counts as forgotten")
+            .in(1e-6, 1e6)
+            .used_if([this] { return s_.memory_loss > 0; }),
         field("budgets", s_.budgets,
               "how many tokens each layer holds outside training, the current one included; [] is "
               "no limit. `lapse prune` finds them")

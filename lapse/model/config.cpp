@@ -59,7 +59,8 @@ Fields ModelConfig::fields() {
       field("positions", positions, help_of(position_table())).one_of(names_of(position_table())),
       field("bucket_distance", bucket_distance,
             "of positions = \"buckets\": ages from here on share one bucket; buckets below it get wider with the age")
-          .in(17, 65536),
+          .in(17, 65536)
+          .used_if([this] { return positions == "buckets"; }),
       field(
           "initialisation", initialisation,
           "of linear weights: uniform within 1/sqrt(fan-in), Glorot's uniform, or normal with deviation 1/sqrt(fan-in)")

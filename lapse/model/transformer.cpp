@@ -234,8 +234,8 @@ void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
   if (memory.latest > context() - tokens) memory.latest = memory.clock.max().item<int64_t>();
   if (memory.latest > context() - tokens)
     fail(
-        fmt::format("this model has learned positions for windows of {} tokens (model.positions = \"{}\"); it "
-                    "cannot read a stream that is longer",
+        fmt::format("this model has learned positions for windows of {0} tokens (model.positions = \"{1}\"), and "
+                    "cannot read on in a longer one; windows of --block {0}, or fewer tokens, fit",
                     context(), config_.positions));
 }
 

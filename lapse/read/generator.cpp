@@ -5,12 +5,18 @@
 #include <algorithm>
 
 #include "lapse/core/error.h"
+#include "lapse/data/vocabulary.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
 
 using at::Tensor;
+
+std::string space_after(const std::string& prompt, int32_t last, const Vocabulary& vocabulary) {
+  const bool spaced = last != vocabulary.bos() && vocabulary.decode(last).ends_with(' ');
+  return spaced && !prompt.empty() && prompt.back() != ' ' ? " " : "";
+}
 
 Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
     : model_(model),

@@ -1,6 +1,7 @@
 // A stream of text, one token at a time. Time and memory per token follow |C_t|, not the number of tokens seen.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lapse/model/transformer.h"
@@ -8,6 +9,12 @@
 #include "lapse/read/steps.h"
 
 namespace lapse {
+
+class Vocabulary;
+
+/// What stands between the text of a prompt and of what follows its last token: a space or nothing. Words and tasks'
+/// tokens are decoded with the space after them, which a prompt need not end with.
+std::string space_after(const std::string& prompt, int32_t last, const Vocabulary& vocabulary);
 
 class Generator {
  public:

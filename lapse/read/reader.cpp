@@ -105,7 +105,9 @@ std::unique_ptr<Source> Reader::source(const std::string& data, const std::strin
   require_text("this");
   if (!task) return std::make_unique<TextSource>(config().data, vocabulary(), split, text(data, split, documents));
   if (documents.min_fill > 0) fail("--min-fill is for documents, and the run has the task " + config().task_name);
-  if (!data.empty()) fail("the run's task, " + config().task_name + ", generates what it reads; leave out --data");
+  for (const auto& [flag, given] : {std::pair("--data", &data), {"--data-documents", &documents.kind}})
+    if (!given->empty())
+      fail(fmt::format("the run's task, {}, generates what it reads; leave out {}", config().task_name, flag));
   auto source = task->open();
   if (source->vocabulary().to_json() != vocabulary().to_json())
     fail(checkpoint.path().string() + ": its vocabulary is not that of the task " + config().task_name);

@@ -54,7 +54,8 @@ bool Completion::advance() {
     const size_t end = std::min(prompt_.size(), read_ + std::max<int64_t>(opened_->model->shape().block, 1));
     generator_.feed({prompt_.begin() + static_cast<int64_t>(read_), prompt_.begin() + static_cast<int64_t>(end)});
     read_ = end;
-    if (read_ == prompt_.size() && options_.echo) text_ = options_.prompt;
+    if (read_ == prompt_.size() && options_.echo)
+      text_ = options_.prompt + space_after(options_.prompt, prompt_.back(), opened_->reader.vocabulary());
     if (read_ == prompt_.size() && options_.echo && options_.stream) say(answer(text_, false));
     return true;
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "lapse/core/error.h"
 
 namespace lapse {
@@ -34,12 +36,16 @@ void require_alike(const Opened& a, const Opened& b) {
 }  // namespace
 
 Library::Library(const ReadingOptions& reading, const std::vector<std::string>& runs) : reading_(reading) {
+  std::set<std::string> folders;
+  const std::set<std::string> paths(runs.begin(), runs.end());
+  for (const auto& path : paths) folders.insert(run_folder(path).filename().string());
+  const bool alike = folders.size() < paths.size();  // then paths tell them apart
   for (const auto& run : runs) {
     reading_.run = run;
     Reader reader = open_reader(reading_);
     auto model = reader.model();
     reader.checkpoint.close();
-    const std::string name = run_folder(reader.checkpoint.path()).filename().string();
+    const std::string name = alike ? run : run_folder(reader.checkpoint.path()).filename().string();
     default_.push_back(
         std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), name, reading_.of_method}));
     require_watchable(*default_.back());

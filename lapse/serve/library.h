@@ -23,7 +23,7 @@ struct LaneSettings {
 struct Opened {
   Reader reader;
   std::unique_ptr<Transformer> model;
-  std::string name;                ///< of the run: its folder
+  std::string name;                ///< of the run: its folder, or its path where folders are called the same
   ReadingOptions::Values options;  ///< of the method, those of the command line among them
 };
 

@@ -74,9 +74,8 @@ class LongCopySource : public TaskSource {
   /// So many sequences of each stream. They differ in length: streams that end earlier read on, not scored.
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block, bool) override {
     const int64_t sequences = (count(part) + batch - 1) / batch, longest = rules_.gap + 2 * rules_.most + 2;
-    const int64_t blocks = (sequences * longest + block - 1) / block;  // the last token of a sequence is not scored
     return std::make_unique<EvaluationTaskStreams>(TaskStreams(drawer(sequences), name(), batch, random_of(part)),
-                                                   blocks * block, block);
+                                                   sequences * longest, block);
   }
   int64_t streams(const std::string& part, int64_t, int64_t most) const override { return std::min(count(part), most); }
   /// Whole answers first: A's alone are easy.

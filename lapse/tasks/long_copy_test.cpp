@@ -96,5 +96,17 @@ TEST(LongCopy, EvaluatesSoManySequences) {
   }
 }
 
+TEST(LongCopy, EvaluatesTheSameTokensInBlocksOfAnySize) {
+  const auto source = make_task("long_copy", {{"gap", "23"}, {"test_sequences", "50"}})->open();
+  const auto read = [&](int64_t size) {
+    Streams streams;
+    const auto blocks = source->evaluation("test", 3, size, false);
+    for (TokenBlock block; blocks->next(block);) streams.add(block);
+    return std::pair(streams.input, streams.target);
+  };
+  const auto tokens = read(1);
+  for (const int64_t size : {7, 64, 100'000}) EXPECT_EQ(read(size), tokens) << size;
+}
+
 }  // namespace
 }  // namespace lapse

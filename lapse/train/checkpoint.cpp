@@ -41,8 +41,10 @@ class Writer {
 void copy_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& into) {
   const Tensor loaded = to_tensor(file.tensor(name));
   if (loaded.sizes() != into.sizes())
-    fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for: [{}], not [{}]",
-                     file.path().string(), name, fmt::join(loaded.sizes(), ", "), fmt::join(into.sizes(), ", ")));
+    fail(
+        fmt::format("{0}: '{1}' does not have the shape that the configuration asks for: [{2}], not [{3}]; `lapse info "
+                    "{0}` shows its [model] and train.block, which sizes depend on",
+                    file.path().string(), name, fmt::join(loaded.sizes(), ", "), fmt::join(into.sizes(), ", ")));
   into.detach().copy_(loaded);
   if (into.numel() == 0) return;
   const auto [least, most] = at::aminmax(into.detach());  // NaN, where there is one
@@ -110,7 +112,14 @@ void require_vocabulary(const Config& config, const Vocabulary& vocabulary, cons
 }  // namespace
 
 Checkpoint Checkpoint::open(const fs::path& run_or_file) {
-  if (is_file(run_or_file)) return Checkpoint(run_or_file);
+  if (is_file(run_or_file)) {
+    try {
+      return Checkpoint(run_or_file);
+    } catch (const DamagedFile&) {
+      if (run_or_file.extension() == ".safetensors") throw;
+      fail(run_or_file.string() + ": no checkpoint; name a run's folder, or a file in its folder checkpoints/");
+    }
+  }
   if (!is_there(run_or_file)) fail(run_or_file.string() + ": no such run or checkpoint");
   auto files = checkpoints_of(run_or_file);
   for (size_t i = 0; i < files.size(); ++i) {

@@ -140,15 +140,17 @@ class Run {
   [[noreturn]] void diverged(int64_t update, const char* what, double value, int64_t bad) const {
     auto files = checkpoints_of(folder_);
     std::erase_if(files, [&](const fs::path& file) { return update_of(file) >= bad; });
+    const char* clipped = config_.optimiser.clip > 0 ? "a lower optimiser.clip" : "clipped gradients (optimiser.clip)";
     const std::string advice =
         files.empty() || update_of(files[0]) == 0
-            ? "there is no checkpoint from before it. Begin anew with a lower optimiser.rate, a longer "
-              "optimiser.warmup or "
-              "optimiser.clip"
+            ? fmt::format(
+                  "there is no checkpoint from before it. Begin anew with a lower optimiser.rate, a longer "
+                  "optimiser.warmup or {}",
+                  clipped)
             : fmt::format(
-                  "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or "
-                  "optimiser.clip: --set train.from={0}",
-                  files[0].string());
+                  "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or {1}: "
+                  "--set train.from={0}",
+                  files[0].string(), clipped);
     const double shown = std::isnan(value) ? std::abs(value) : value;  // no "-nan"
     fail(fmt::format("update {}: the {} is {}; {}", update, what, shown, advice));
   }
