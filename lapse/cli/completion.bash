@@ -16,7 +16,7 @@ _lapse_flags() {
   esac
 }
 
-# What the value of a verb's flag may be, or of its argument: names, or <files>, <toml>, <assignment>, <any>. Empty for a
+# What the value of a verb's flag may be, or of its arguments 1, 2 ... or any (n): names, or <files>, <toml>, <assignment>, <any>. Empty for a
 # flag without a value. A flag that takes several has "..." before it.
 _lapse_values() {
   case $1 in
@@ -29,7 +29,7 @@ _lapse_keys='@KEYS@'
 _lapse_assignments='@ASSIGNMENTS@'
 
 _lapse() {
-  local words=() word value i REPLY path='' option='' many='' joined='' kind=''
+  local words=() word value i REPLY path='' option='' many='' joined='' kind='' given=1
   # bash takes words apart at '='
   for ((i = 1; i <= COMP_CWORD; i++)); do
     word=${COMP_WORDS[i]}
@@ -50,7 +50,7 @@ _lapse() {
       [[ $REPLY == '...'* ]] && many=$word || many=
     else
       _lapse_verbs "$path"
-      [[ " $REPLY " != *" $word "* ]] || path=${path:+$path }$word
+      if [[ " $REPLY " == *" $word "* ]]; then path=${path:+$path }$word; else ((given++)); fi
     fi
   done
   value=${words[-1]}
@@ -67,7 +67,8 @@ _lapse() {
     REPLY=$kind
   else
     _lapse_verbs "$path"
-    [[ -n $REPLY ]] || _lapse_values "$path ${many:-<argument>}"
+    [[ -n $REPLY ]] || _lapse_values "$path ${many:-<argument $given>}"
+    [[ -n $REPLY ]] || _lapse_values "$path <argument n>"
   fi
   REPLY=${REPLY#'...'}
   REPLY=${REPLY#'[]'}

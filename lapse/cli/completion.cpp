@@ -105,6 +105,7 @@ std::string bash_script(const CLI::App& program) {
       verbs += bash_case(path.empty() ? "help" : "help " + path, fmt::format("{}", fmt::join(inner, " ")));
     }
     std::vector<std::string> all;
+    int arguments = 0;
     for (const auto* option : verb.get_options()) {
       const Value value = value_of(*option);
       std::string reply = value.names.empty() && !value.kind.empty() ? "<" + value.kind + ">"
@@ -115,11 +116,13 @@ std::string bash_script(const CLI::App& program) {
         all.push_back(flag);
         if (!reply.empty()) values += bash_case(path + " " + flag, reply);
       }
-      if (option->get_positional() && verb.get_name() != "help") values += bash_case(path + " <argument>", reply);
+      if (!option->get_positional() || verb.get_name() == "help") continue;
+      values += bash_case(
+          fmt::format("{} <argument {}>", path, takes_several(*option) ? "n" : std::to_string(++arguments)), reply);
     }
     flags += bash_case(path, fmt::format("{}", fmt::join(all, " ")));
   });
-  values += bash_case("help train <argument>", fmt::format("{}", fmt::join(topics(), " ")));
+  values += bash_case("help train <argument 1>", fmt::format("{}", fmt::join(topics(), " ")));
   std::string names, assignments;
   for (const auto& key : keys()) {
     names += key.name + "= ";

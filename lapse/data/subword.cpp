@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 #include <stdexcept>
 
 #include "lapse/core/child.h"
@@ -142,6 +143,10 @@ std::string train_subwords(const std::vector<std::string>& texts, const SubwordT
   try {
     return in_child([&] { return plugin.train(sentences, {options.kind, options.size, 2 * kLongestSentence}); });
   } catch (const std::runtime_error& error) {
+    std::cmatch least;
+    if (std::regex_search(error.what(), least, std::regex("smaller than required_chars. \\d+ vs (\\d+)")))
+      fail(fmt::format("a vocabulary of {} pieces is too small for the characters of this text; give at least {}",
+                       options.size, least.str(1)));
     fail(fmt::format("SentencePiece cannot make {} pieces of this text: {}", options.size, reason_of(error.what())));
   }
 }

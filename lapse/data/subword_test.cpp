@@ -96,6 +96,7 @@ TEST(Subwords, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(error_of([] { train_subwords({}, {}); }), HasSubstr("no text"));
   EXPECT_THAT(error_of([] { train_subwords({"\n\n"}, {}); }), HasSubstr("no text"));
   EXPECT_THAT(error_of([] { train_subwords({"abc"}, {.size = 5000}); }), HasSubstr("too high (5000)"));
+  EXPECT_THAT(error_of([] { train_subwords({text_of(1, 5000)}, {.size = 261}); }), HasSubstr("give at least 2"));
 }
 
 TEST(Subwords, RefusePiecesThatSentencePieceCannotFind) {
