@@ -338,7 +338,7 @@ class Plot(ProgramTest):
         self.refused("cannot write", "expire", "-o", self.folder / "nowhere" / "a.png")
         strange = self.folder / os.fsdecode(b"run\xff")
         shutil.copytree(shared / "expire", strange)
-        self.refused("its name is not UTF-8", strange, *out, errors="replace")
+        self.refused("which the script gets as JSON: not UTF-8 at byte", strange, *out, errors="replace")
         for content, words in ((b"", "has no line yet"), (b"{}\n[]\n", "has no line of training")):
             run = self.folder / "run"
             run.mkdir(exist_ok=True)

@@ -130,15 +130,6 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-/// Names go to the script as JSON, which is UTF-8.
-void require_utf8_name(const fs::path& path) {
-  const std::string text = path.string();
-  char32_t code;
-  for (size_t at = 0; at < text.size();)
-    if (!next_code_point(text, at, code))
-      fail(fmt::format("{}: its name is not UTF-8, which plotting needs; give it another name", text));
-}
-
 /// The metrics of a run, of which there is at least a line.
 fs::path metrics_of(const std::string& run) {
   if (!is_there(run)) fail(run + ": no such run");
@@ -219,7 +210,7 @@ int run(const Command& verb, const Arguments& arguments) {
     const std::string& run = arguments.runs[i];
     const bool reads_file = script != kCurves && is_file(run);
     const fs::path path = reads_file ? fs::path(run) : metrics_of(run);
-    require_utf8_name(path);
+    require_utf8(path.string(), "the name " + path.string() + ", which the script gets as JSON");
     Json label = reads_file ? label_of_file(path, arguments.runs) : label_of_run(run, arguments.runs);
     if (script == kMemory) label = nullptr;
     if (!arguments.labels.empty()) label = arguments.labels[i];
