@@ -248,7 +248,7 @@ class Tokenizer(ProgramTest):
         self.refuse("tokenizer", "trian", says=["'trian'", "did you mean 'train'", "lapse tokenizer --help"])
         self.refuse(*make, "--vocabulry", 400, says=["--vocabulry", "did you mean '--vocabulary'"])
         self.refuse(*make, "--kind", "words", says="--kind")
-        self.refuse(*make, "--quiet", "--vocabulary", 260, says=["260", "smaller"])
+        self.refuse(*make, "--quiet", "--vocabulary", 260, says=["260 pieces is too small", "give at least"])
         self.refuse(*make, "--quiet", "--vocabulary", 1000000, says=["1000000", "too high"])
         self.refuse("tokenizer", "train", "--quiet", "--data", self.folder / "none", "-o", "x", says="No such file")
         empty = self.write("empty.txt", "")
