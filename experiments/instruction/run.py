@@ -31,6 +31,8 @@ def runs():
         "fixed_span_1024": fixed(1024),
         "fixed_span_256": fixed(256),
         "adaptive_span_2048": {"forgetting.method": "adaptive_span", "adaptive_span.max_span": REACH},
+        # Where its spans begin at 0, as in its paper, they do not come to reach an order; so from half of L, as Expire-Span's.
+        "adaptive_span_2048_from_half": {"forgetting.method": "adaptive_span", "adaptive_span.max_span": REACH, "adaptive_span.initial_fraction": 0.5},
         "compressive_2048": {"forgetting.method": "compressive", "compressive.max_span": 512, "compressive.rate": 4, "compressive.size": 1536},
     }
     named = [(f"{name}_5k-1", short | values) for name, values in methods.items()]
