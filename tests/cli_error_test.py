@@ -78,6 +78,12 @@ class Arguments(ProgramTest):
             done = self.succeed(*again, "--set", f"train.from={self.folder / 'before'}")
             self.assertIn(f"lapse: note: --set {one} has no effect on this run", done.stderr)
 
+    def test_values_that_methods_and_agents_do_not_use(self):
+        cases = [(("fixed_span", "model.attend_self=true"), False), (("selective_attention", "model.attend_self=false"), True)]
+        for (method, one), told in cases:
+            done = self.succeed("train", shared / "config.toml", "--dry-run", "--seconds", 0, "--set", f"forgetting.method={method}", "--set", one)
+            self.assertEqual(f"lapse: note: --set {one} has no effect on this run" in done.stderr, told, done.stderr)
+
     def test_values(self):
         run = shared / "run"
         self.refuse("eval", run, "--streams", "0", says="--streams")

@@ -28,7 +28,7 @@ std::string help_of(const std::vector<Entry>& table) {
 
 }  // namespace
 
-Fields ModelConfig::fields() {
+Fields ModelConfig::fields(const std::function<bool()>& may_read_self) {
   return {
       field("width", width, "features of a hidden state").in(1, 65536),
       field("layers", layers, "attention and feed-forward pairs").in(1, 1024),
@@ -55,12 +55,13 @@ Fields ModelConfig::fields() {
       field("normed_heads", normed_heads, "queries and keys pass an RMSNorm over a head's features"),
       field("scaled_logits", scaled_logits,
             "attention logits are q.k / sqrt(head_dim); false: q.k, and initial queries are as much smaller"),
-      field("attend_self", attend_self, "a token attends itself too, not only what came before it"),
+      field("attend_self", attend_self, "a token attends itself too, not only what came before it")
+          .used_if(may_read_self),
       field("positions", positions, help_of(position_table())).one_of(names_of(position_table())),
       field("bucket_distance", bucket_distance,
             "of positions = \"buckets\": ages from here on share one bucket; buckets below it get wider with the age")
           .in(17, 65536)
-          .used_if([this] { return positions == "buckets"; }),
+          .used_if([this] { return position_kind(positions).bucketed; }),
       field(
           "initialisation", initialisation,
           "of linear weights: uniform within 1/sqrt(fan-in), Glorot's uniform, or normal with deviation 1/sqrt(fan-in)")

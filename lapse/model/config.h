@@ -1,6 +1,8 @@
 // The base model's options (docs/equations.md, "The base model").
 #pragma once
 
+#include <functional>
+
 #include "lapse/core/config.h"
 #include "lapse/forgetting/method.h"
 #include "lapse/model/adaptive_config.h"
@@ -31,7 +33,8 @@ struct ModelConfig {
   std::string input = "tokens", output = "softmax";
   AdaptiveConfig adaptive;
 
-  Fields fields();
+  /// `may_read_self`: whether the forgetting method leaves it to attend_self if tokens attend themselves.
+  Fields fields(const std::function<bool()>& may_read_self = {});
   int64_t head_width() const { return head_dim > 0 ? head_dim : width / heads; }
   int64_t inner_width() const;  ///< of the feed-forward layer
   void check() const;           ///< Error if width does not divide into heads

@@ -72,7 +72,7 @@ const std::vector<PositionKind>& position_table() {
        "embeddings of times, added to the tokens', for windows of at most train.block tokens (data.windows)",
        make<TimePositions>, /*windows=*/true},
       {"buckets", "a bias of attention logits per head and bucket of ages, as in T5", make<BucketPositions>,
-       /*windows=*/false, /*both_ways=*/true},
+       /*windows=*/false, /*both_ways=*/true, /*bucketed=*/true},
   };
   return table;
 }

@@ -46,6 +46,7 @@ struct PositionKind {
   std::unique_ptr<Positions> (*make)(const PositionSizes& sizes, Random& random);
   bool windows = false;    ///< streams end: only for windows
   bool both_ways = false;  ///< a query may be older than a row
+  bool bucketed = false;   ///< ages share buckets: PositionSizes::bucket_distance
 };
 const std::vector<PositionKind>& position_table();
 /// Error if there is none of this name.

@@ -16,7 +16,7 @@
 
 namespace lapse {
 
-Fields TrainConfig::fields() {
+Fields TrainConfig::fields(const std::function<bool()>& predicts) {
   constexpr double kMany = kMostUpdates;
   std::vector<std::string> objectives = {"usual"};
   std::string what = "what an update minimises. usual: what the run reads decides";
@@ -49,7 +49,8 @@ Fields TrainConfig::fields() {
       field("validation_blocks", validation_blocks,
             "at most so many blocks of the validation text; 0: all whole ones (`lapse eval` reads what is left at the "
             "end, too); of agents: actor_critic.validation_episodes")
-          .in(0, kMany),
+          .in(0, kMany)
+          .used_if(predicts),
       field("validation_streams", validation_streams,
             "validation, and `lapse eval` by default, reads so many streams or windows at a time; 0: as many as batch")
           .in(0, 1 << 20)
@@ -99,6 +100,17 @@ Fields ActorCriticConfig::fields() {
   };
 }
 
+namespace {
+
+/// Whether the method leaves it to the model if tokens attend themselves.
+bool leaves_self(const MethodOptions& method, ModelShape shape) {
+  const int64_t least = method.least_age(shape);
+  shape.min_age = 1 - shape.min_age;
+  return method.least_age(shape) != least;
+}
+
+}  // namespace
+
 Config::Config() : method_name(default_method().name) {
   for (const auto& entry : method_table()) methods_.push_back(entry.options());
   for (const auto& entry : task_table()) tasks_.push_back(entry.options());
@@ -136,7 +148,7 @@ Sections Config::sections() {
   Sections all = {
       {"data", "the text: one file cut by `split`, or three files; plain or gzip; a generated task or an environment",
        data_fields},
-      {"model", "the base model", model.fields()},
+      {"model", "the base model", model.fields([this] { return leaves_self(method(), shape_of(model, train.block)); })},
   };
   for (const auto& section : end_sections()) all.push_back({section.name, section.help, section.fields(model)});
   all.push_back({"forgetting",
@@ -149,7 +161,7 @@ Sections Config::sections() {
   for (size_t i = 0; i < environments_.size(); ++i)
     all.push_back(
         {environments_[i]->name(), "environment: " + environment_table()[i].help, environments_[i]->fields()});
-  all.push_back({"train", "the run", train.fields()});
+  all.push_back({"train", "the run", train.fields([this] { return !objective_of(*this).acts; })});
   all.push_back({"optimiser", "how weights follow gradients", optimiser.fields(begins_anew)});
   all.push_back({"actor_critic", "what an agent learns from in an environment", actor_critic.fields()});
   return all;

@@ -33,7 +33,8 @@ struct TrainConfig {
   int64_t checkpoint_every = 250;
   int64_t keep = 2;
 
-  Fields fields();
+  /// `predicts`: whether the run is scored by what it predicts, block by block, and not by what it does.
+  Fields fields(const std::function<bool()>& predicts = {});
   /// Streams or windows that are evaluated at a time.
   int64_t evaluated() const { return validation_streams > 0 ? validation_streams : batch; }
 };
