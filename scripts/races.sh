@@ -65,6 +65,7 @@ run_part() {
     training) watch "training, interrupted and resumed" program_test resume_test Resume.test_interrupted ;;
     agents)
       watch "an agent's threads" program_test agent_cli_test
+      watch "agents that threads share" scripts/races_program.sh train examples/corridor.toml --out "$reports/agents" --set train.updates=3 --threads 2
       watch "an agent that is watched" program_test play_test
       ;;
     serve) watch "the server" program_test serve_test ;;

@@ -164,7 +164,7 @@ class Task(ProgramTest):
         refuse("copy", {"data": {"windows": True}}, says="leave out data.windows")
         refuse("copy", {"train": {"block": 9}}, says=["up to 10 tokens", "train.block = 9", "set train.block = 10"])
         refuse("copy", {"copy": {"longst": 3}}, says="did you mean 'longest'")
-        refuse("collision", {"collision": {"train_steps": 10}, "train": {"batch": 4}}, says="has 80 tokens")
+        refuse("collision", {"collision": {"train_steps": 10}, "train": {"batch": 4}}, says=["collision.train_steps = 10", "has 80 tokens"])
         run, _ = self.train("copy")
         self.refuse("eval", run, "--data", self.write("a.txt", "a"), says=["task, copy", "leave out --data"])
         self.refuse("eval", run, "--split", "train", says=["no split 'train'", "valid or test"])

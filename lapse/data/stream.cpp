@@ -68,7 +68,7 @@ TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t bl
   if (stream_length_ < 2 * block + 1) {
     fail(
         fmt::format("the training text has {} tokens, but batch = {} streams of 2 blocks of {} and one need {}; "
-                    "use a smaller batch or block, or more text",
+                    "use a smaller batch or block, or more of it",
                     tokens.size(), batch, block, batch * (2 * block + 1)));
   }
   position_ = static_cast<int64_t>(random_.below(stream_length_ - block_));
@@ -112,11 +112,11 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
   int64_t least = drop_partial ? block + 1 : 2;
   if (tokens.size() == 0) fail("this part of the text is empty");
   if (stream_length_ < least) {
-    fail(fmt::format("the text has {} tokens, but {} streams of at least {} need {}; {}", tokens.size(), batch, least,
-                     batch * least,
-                     batch > 1 && drop_partial ? "use a smaller batch or block"
-                     : batch > 1               ? "read fewer streams at a time"
-                                               : "give a longer text"));
+    fail(fmt::format(
+        "the text has {} tokens, but {} streams of at least {} need {}; {}", tokens.size(), batch, least, batch * least,
+        batch > 1 && drop_partial ? "use fewer streams (train.validation_streams, or train.batch) or a smaller block"
+        : batch > 1               ? "read fewer streams at a time"
+                                  : "give a longer text"));
   }
 }
 

@@ -60,6 +60,16 @@ struct Steps {
   int64_t train, valid, test;
 };
 
+/// What `make` makes of a simulation; where that is too short, the Error names the option that says how long it is.
+template <class Make>
+auto sized(const std::string& option, int64_t steps, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    fail(fmt::format("{} = {}: {}", option, steps, error.what()));
+  }
+}
+
 class CollisionSource : public TaskSource {
  public:
   CollisionSource(const std::string& name, int64_t test_seed, const CollisionRules& rules, const Steps& steps)
@@ -75,12 +85,16 @@ class CollisionSource : public TaskSource {
   bool has(const std::string& part) const override { return part == "train" || TaskSource::has(part); }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
     const Recording& made = recording("train");
-    return std::make_unique<TrainingStreams>(made.tokens, batch, block, std::move(random), &made.labels);
+    return sized(name() + ".train_steps", steps_.train, [&] {
+      return std::make_unique<TrainingStreams>(made.tokens, batch, block, std::move(random), &made.labels);
+    });
   }
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
                                                bool drop_partial) override {
     const Recording& made = recording(part);
-    return std::make_unique<EvaluationStreams>(made.tokens, batch, block, drop_partial, &made.labels);
+    return sized(fmt::format("{}.{}_steps", name(), part), part == "valid" ? steps_.valid : steps_.test, [&] {
+      return std::make_unique<EvaluationStreams>(made.tokens, batch, block, drop_partial, &made.labels);
+    });
   }
   int64_t streams(const std::string& part, int64_t block, int64_t most) const override {
     return std::clamp<int64_t>(recording(part).tokens.size() / (2 * block), 1, most);
@@ -111,7 +125,9 @@ class Collision : public TaskOptions {
               "without colours: the quadrant of the last collision, or those of the last three (five tokens a step "
               "instead of eight)"),
         field("grid", rules_.grid, "cells on a side; a smaller one has more collisions; the paper's: 16").in(2, 1000),
-        field("colours", rules_.colours, "of a particle; the paper's: 5").in(1, 100),
+        field("colours", rules_.colours, "of a particle; the paper's: 5").in(1, 100).used_if([this] {
+          return !rules_.easy;
+        }),
         field("train_steps", steps_.train, "length of the simulation to train on; the paper's: 50,000,000")
             .in(10, 1e9)
             .unit("steps"),

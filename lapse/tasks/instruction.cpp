@@ -74,7 +74,17 @@ class InstructionSource : public TaskSource {
         name(), setting_->rules.rounds, setting_->world.rooms.size(), setting_->world.agents.size(),
         setting_->words.chatter().size(), vocabulary().size(), valid_);
   }
-  uint32_t checksum(const std::string& part) const override { return part == "train" ? setting_->words.checksum() : 0; }
+  /// Of training only what logs can say, as earlier versions had it: their runs can be resumed. The others' tells where
+  /// agents begin, too, and a run is resumed if both are as before.
+  uint32_t checksum(const std::string& part) const override {
+    const uint32_t said = setting_->words.checksum();
+    if (part == "train") return said;
+    InstructionWords::Words starts;
+    for (const auto& agent : setting_->world.agents) starts.push_back(static_cast<int32_t>(agent.room));
+    Tokens places(std::ssize(setting_->world.rooms));
+    places.append(starts);
+    return said ^ places.checksum();
+  }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override {
     return std::make_unique<TrainingTaskStreams>(drawer(), name(), batch, block, std::move(random));
   }
@@ -132,7 +142,10 @@ class Instruction : public TaskOptions {
               "at most so many different words: the world's, then the most frequent of `chatter`; others become <unk>")
             .in(3, 1 << 24)
             .unit("words"),
-        field("valid_words", valid_, "size of the validation set, over all its streams").in(2, 1e9).unit("words"),
+        field("valid_words", valid_,
+              "size of the validation set, over all its streams; a validation reads whole blocks, at least one of each")
+            .in(2, 1e9)
+            .unit("words"),
         field("test_words", test_, "size of the test set, over all its streams").in(2, 1e9).unit("words"),
     };
   }

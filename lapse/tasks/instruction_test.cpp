@@ -102,6 +102,17 @@ TEST_F(Instruction, AnotherWorldOrChatterIsAnotherText) {
   EXPECT_NE(village, other);
   EXPECT_NE(village, sum({{"chatter", write("chatter.txt", "the well")}}));
   EXPECT_EQ(village, sum({{"rounds", "9"}}));
+  Json json = small_world();
+  auto& place = json["nodes"][json["agents"][0].get<std::string>()]["container_node"]["target_id"];
+  for (const std::string room : json["rooms"])
+    if (room != place) {
+      place = room;
+      break;
+    }
+  const auto whole = [&] { return make_task("instruction", {{"world", world(json)}})->open()->checksum("valid"); };
+  const uint32_t moved = whole();
+  json = small_world();
+  EXPECT_NE(moved, whole()) << "an agent begins elsewhere";
 }
 
 TEST_F(Instruction, RefusesFilesOfAnotherForm) {
@@ -131,7 +142,7 @@ TEST_F(Instruction, RefusesFilesOfAnotherForm) {
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = "cook"; }), HasSubstr("two are called \"cook\""));
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = " co ok", w["nodes"]["cook_3"]["name"] = "co  ok"; }),
               HasSubstr("two are called"));
-  for (const char* name : {"fox!", "the \"fox\"", "<unk> fox"})
+  for (const char* name : {"fox!", "the \"fox\"", "<unk> fox", "fox <eos>"})
     EXPECT_THAT(says([&](Json& w) { w["nodes"]["fox_1"]["name"] = name; }), HasSubstr("in it")) << name;
   EXPECT_THAT(says([](Json& w) { w["nodes"]["fox_1"]["name"] = " "; }), HasSubstr("has an empty name"));
   EXPECT_THAT(says([](Json& w) { w["agents"].erase(0); }), HasSubstr("3 rooms and 2 agents"));

@@ -103,7 +103,7 @@ void require_own_names(const WorldFile& file, const std::vector<Named>& all) {
     std::istringstream spaced_name(spaced(one.name));
     const std::vector<std::string> words{std::istream_iterator<std::string>(spaced_name), {}};
     if (!names.insert(words).second) file.refuse(fmt::format("two are called \"{}\" in a log", one.name));
-    for (const char* mark : {"!", "\"", "<unk>"})
+    for (const char* mark : {"!", "\"", "<unk>", "<eos>"})
       if (std::ranges::count(words, mark) > 0)
         file.refuse(fmt::format("the name \"{}\" has a {} in it", one.name, mark));
   }

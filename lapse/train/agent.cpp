@@ -91,7 +91,7 @@ Agents::Played Agents::play(Transformer& model, const std::vector<ModelMemory>& 
                             double discount) {
   Block block(own_.count, steps, environments_->shape().most_words, discount);
   const auto parts = std::ssize(memory), each = own_.count / parts;
-  const int64_t groups = acting_groups(each, parts);
+  const int64_t groups = acting_groups(each, parts * (size() / own_.count));
   at::parallel_for(0, parts * groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     for (int64_t i = begin; i < end; ++i) {

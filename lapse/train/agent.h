@@ -21,8 +21,8 @@ struct EpisodeSums {
   }
 };
 
-/// Into how many groups the `each` agents of a part are cut, which threads share. It must not depend on the number of
-/// threads: products of other numbers of rows may round otherwise.
+/// Into how many groups the `each` agents of a part are cut, which threads share; parts: of all ranks. It must not
+/// depend on how many threads or ranks there are: products of other numbers of rows may round otherwise.
 int64_t acting_groups(int64_t each, int64_t parts);
 
 /// Streams `first` ... `first + streams - 1` of a memory of inputs, to be read with the model's present weights: as

@@ -14,11 +14,12 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kAgents = 7, kSteps = 20;
+constexpr int64_t kShared = 70;  // so many agents that threads share them
 constexpr double kDiscount = 0.9;
 
-std::vector<Script> scripts(int64_t length = 61) {
+std::vector<Script> scripts(int64_t agents = kAgents, int64_t length = 61) {
   std::vector<Script> all;
-  for (int64_t i = 0; i < kAgents; ++i) all.push_back(random_script(i, length, 6));
+  for (int64_t i = 0; i < agents; ++i) all.push_back(random_script(i, length, 6));
   return all;
 }
 
@@ -32,11 +33,12 @@ class Acting : public testing::TestWithParam<std::string> {
 TEST_P(Acting, PlaysWhatTheBlockSays) {
   const auto model = tiny_agent(GetParam());
   if (one_by_one(*model)) GTEST_SKIP() << "budgets hold where rows are projected only";
-  const auto script = scripts();
-  Agents agents(ScriptedOptions(script), kAgents, /*seed=*/5);
+  ASSERT_GT(acting_groups(kShared, 1), 1);
+  const auto script = scripts(kShared);
+  Agents agents(ScriptedOptions(script), kShared, /*seed=*/5);
   std::vector<Random> draws;
-  for (int64_t i = 0; i < kAgents; ++i) draws.emplace_back(5, "action." + std::to_string(i));
-  std::vector<ModelMemory> memory = {model->begin(kAgents, Stored::inputs)};
+  for (int64_t i = 0; i < kShared; ++i) draws.emplace_back(5, "action." + std::to_string(i));
+  std::vector<ModelMemory> memory = {model->begin(kShared, Stored::inputs)};
   double episodes = 0, rewards = 0, steps = 0;
   EpisodeSums sums;
   for (int64_t block = 0; block < 4; ++block) {
@@ -45,7 +47,7 @@ TEST_P(Acting, PlaysWhatTheBlockSays) {
     at::NoGradGuard no_grad;
     const Tensor y = model->forward(played.batch.input, memory[0], {.begins = played.batch.begins}).logits;
     ModelMemory after = memory[0];
-    for (int64_t i = 0; i < kAgents; ++i) {
+    for (int64_t i = 0; i < kShared; ++i) {
       const auto now = [&](int64_t t) { return script[i][(block * kSteps + t) % script[i].size()]; };
       const bool ended = block * kSteps > 0 && script[i][(block * kSteps - 1) % script[i].size()].end;
       EXPECT_EQ(played.batch.begins[i][0].item<bool>(), block == 0 || ended);
@@ -62,7 +64,7 @@ TEST_P(Acting, PlaysWhatTheBlockSays) {
       // The state after the block, read by a block of one more step.
       Tensor bits = at::full({1, 1, kCells * kWords}, -1, at::kLong), begins = at::full({1, 1}, now(kSteps - 1).end);
       for (size_t w = 0; w < now(kSteps).bits.size(); ++w) bits[0][0][w].fill_(now(kSteps).bits[w]);
-      const Tensor all = bits.expand({kAgents, 1, -1}), marks = begins.expand({kAgents, 1});
+      const Tensor all = bits.expand({kShared, 1, -1}), marks = begins.expand({kShared, 1});
       ModelMemory copy = after;
       double value = Policy(model->forward(all, copy, {.begins = marks}).logits[i][0]).value.item<double>();
       for (int64_t t = kSteps - 1; t >= 0; --t) {
@@ -154,9 +156,9 @@ TEST_P(Acting, PartsAndThreadsPlayTheSame) {
   std::vector<Tensor> actions, returns;
   for (const auto& [parts, threads] : {std::pair{1, 1}, {1, 3}, {1, 16}, {2, 1}, {2, 4}}) {
     const Threads scope(threads);
-    Agents agents(ScriptedOptions(scripts()), 6, 1);
+    Agents agents(ScriptedOptions(scripts(kShared)), kShared, 1);
     std::vector<ModelMemory> memory;
-    for (int p = 0; p < parts; ++p) memory.push_back(model->begin(6 / parts, Stored::inputs));
+    for (int p = 0; p < parts; ++p) memory.push_back(model->begin(kShared / parts, Stored::inputs));
     const auto played = agents.play(*model, memory, kSteps, kDiscount);
     actions.push_back(played.batch.target), returns.push_back(played.batch.more.at("returns"));
     EXPECT_TRUE(actions.back().equal(actions[0]));

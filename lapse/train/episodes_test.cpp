@@ -29,19 +29,21 @@ std::unique_ptr<Transformer> walker(const EnvironmentOptions& environment) {
 
 // Episode n is the same whoever plays beside it.
 TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
+  constexpr int64_t kEpisodes = 80;  // of which threads share those that are played at a time
+  ASSERT_GT(acting_groups(kEpisodes, 1), 1);
   const auto environment = corridor();
   const auto model = walker(*environment);
   std::vector<EpisodesResult> all;
-  for (const auto& [streams, threads] : {std::pair{1, 1}, {5, 1}, {5, 3}, {40, 2}}) {
+  for (const auto& [streams, threads] : {std::pair{7, 1}, {7, 3}, {80, 1}, {80, 3}, {200, 2}}) {
     const Threads scope(threads);
-    all.push_back(play_episodes(*model, *environment, {.episodes = 12, .seed = 3, .streams = streams}));
+    all.push_back(play_episodes(*model, *environment, {.episodes = kEpisodes, .seed = 3, .streams = streams}));
   }
-  ASSERT_EQ(all[0].episodes.size(), 12);
+  ASSERT_EQ(all[0].episodes.size(), kEpisodes);
   int64_t steps = 0;
   for (const auto& episode : all[0].episodes) steps += episode.steps;
   for (const auto& result : all) {
-    ASSERT_EQ(result.episodes.size(), 12);
-    for (size_t i = 0; i < 12; ++i) {
+    ASSERT_EQ(result.episodes.size(), kEpisodes);
+    for (size_t i = 0; i < kEpisodes; ++i) {
       EXPECT_EQ(result.episodes[i].steps, all[0].episodes[i].steps);
       EXPECT_EQ(result.episodes[i].reward, all[0].episodes[i].reward);
       EXPECT_EQ(result.episodes[i].score, all[0].episodes[i].score);
@@ -51,7 +53,7 @@ TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
     EXPECT_EQ(result.layers[0].max, all[0].layers[0].max);
     EXPECT_FALSE(result.stopped);
   }
-  const auto others = play_episodes(*model, *environment, {.episodes = 12, .seed = 4, .streams = 5});
+  const auto others = play_episodes(*model, *environment, {.episodes = kEpisodes, .seed = 4, .streams = 80});
   EXPECT_NE(others.steps, steps);
 }
 
