@@ -16,7 +16,8 @@
 namespace lapse {
 namespace {
 
-/// Per layer: memory sizes of the next query, per stream on average and at most, and what the method tells of all.
+/// Per layer: rows held for the next query, without its own, per stream on average and at most, and what the method
+/// tells of all.
 Json describe_memory(const Transformer& model, const std::vector<ModelMemory>& parts) {
   Json layers = Json::array();
   for (size_t l = 0; l < model.layers().size(); ++l) {

@@ -128,6 +128,10 @@ class EvictionOptions : public PatternOptions {
                 .unit("rows")};
   }
   Fields reading_fields() override { return {budget_field(who_)}; }
+  // Of the rows that the model starts from in training, those that the first query may hold.
+  int64_t initial_rows(const ModelShape& shape) const override {
+    return std::min(PatternOptions::initial_rows(shape), room_beside(as_read(shape), budget_or(configured_)));
+  }
   std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t) const override {
     return make_(shape, budget_or(configured_), max_span_);
   }

@@ -14,6 +14,9 @@ enum class Chooses {
   head,   ///< each head for itself: it no longer reads a row that others may hold
 };
 
+/// Rows that a budget leaves beside the next query's own, which counts where tokens attend themselves.
+inline int64_t room_beside(const ModelShape& shape, int64_t budget) { return budget - (shape.min_age == 0 ? 1 : 0); }
+
 /// Standard attention over all rows held; after each query at most `budget` of them stay for the next, its own
 /// included. A row that no head holds any more leaves the table. For inference: training reads everything up to
 /// max_age.
@@ -43,10 +46,9 @@ class Eviction : public Method {
   /// The same by operators of libtorch's, for a GPU, which the host does not wait for.
   void evict_there(const Rows& rows, const at::Tensor& now, Reading& reading) const;
 
-  // Where tokens attend themselves the next one counts in the budget, and among the newest rows that are never dropped.
-  int64_t own() const { return shape_.min_age == 0 ? 1 : 0; }
-  int64_t room() const { return budget_ - own(); }                            ///< rows that each chooser may hold
-  int64_t newest() const { return std::min(room(), safe(budget_) - own()); }  ///< of them never dropped
+  int64_t room() const { return room_beside(shape_, budget_); }  ///< rows that each chooser may hold
+  /// Of them never dropped.
+  int64_t newest() const { return std::min(room(), room_beside(shape_, safe(budget_))); }
 
   ModelShape shape_;
   int64_t budget_, max_age_;

@@ -33,9 +33,13 @@ void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape
 }
 
 std::unique_ptr<Method> PatternOptions::make(const ModelShape& shape, int64_t layer, Random&) const {
+  return make_layer(as_read(shape), layer);
+}
+
+ModelShape PatternOptions::as_read(const ModelShape& shape) const {
   ModelShape read = shape;
   if (least_age_) read.min_age = *least_age_;
-  return make_layer(read, layer);
+  return read;
 }
 
 Field PatternOptions::max_span_field() {

@@ -66,7 +66,8 @@ class PatternOptions : public MethodOptions {
  protected:
   virtual std::unique_ptr<Method> make_layer(const ModelShape& shape, int64_t layer) const = 0;
   Field max_span_field();
-  Field budget_field(const std::string& holder);  ///< --budget: of every layer, head, ...
+  Field budget_field(const std::string& holder);      ///< --budget: of every layer, head, ...
+  ModelShape as_read(const ModelShape& shape) const;  ///< tokens attend themselves if they did in training
   /// The rows a layer may hold, the current one included; `otherwise` without --budget.
   int64_t budget_or(int64_t otherwise) const { return budget_ > 0 ? budget_ : otherwise; }
 

@@ -36,7 +36,6 @@ class SelectiveAttention : public Method, public BudgetedLayer {
     budget_ = s.evaluated_budget > 0 ? s.evaluated_budget : s.budgets.empty() ? 0 : s.budgets[layer];
     if (!s.separate) return;
     select_query_ = fresh(shape, random), select_key_ = fresh(shape, random);
-    if (!shape.scaled) select_query_.div_(std::sqrt(static_cast<double>(shape.head_dim)));  // as W_q
     for (Tensor* weight : {&select_query_, &select_key_}) weight->set_requires_grad(true);
     if (!shape.normed_heads) return;
     query_scale_ = at::ones({shape.head_dim}).set_requires_grad(true);
@@ -71,7 +70,7 @@ class SelectiveAttention : public Method, public BudgetedLayer {
     AttentionInputs inputs = ramp_inputs(query, rows);
     const SelectiveOptions options = this->options(query, rows);
     Reading reading;
-    if (budget_ > 0 && rows.stored == Stored::projections) {
+    if (prunes(rows)) {
       const Tensor pruned = selective_prune(inputs, options, budget_);
       // What padding alone ends is there for the sample's next tokens.
       reading.until = at::where(pruned < *inputs.until, pruned, rows.until);
@@ -86,10 +85,15 @@ class SelectiveAttention : public Method, public BudgetedLayer {
 
   Columns tell(const Rows& rows) const override { return {{"masking", rows.described.at("masking")}}; }
   Columns tell_pairs(const Query& query, const Rows& rows) const override {
-    return {{"masking", selective_masking(ramp_inputs(query, rows), options(query, rows))}};
+    AttentionInputs inputs = ramp_inputs(query, rows);
+    const SelectiveOptions options = this->options(query, rows);
+    if (prunes(rows)) inputs.until = selective_prune(inputs, options, budget_);
+    return {{"masking", selective_masking(inputs, options)}};
   }
 
  private:
+  bool prunes(const Rows& rows) const { return budget_ > 0 && rows.stored == Stored::projections; }
+
   static Tensor fresh(const ModelShape& shape, Random& random) {  // [D, width]
     return at::tensor(linear_weights(shape.head_dim, shape.width, shape.initialisation, random))
         .view({shape.head_dim, shape.width});

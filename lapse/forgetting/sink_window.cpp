@@ -22,7 +22,8 @@ class SinkWindow : public Pattern {
     if (sinks_ == 0 || rows.until.numel() == 0) return rows.until;
     const at::Tensor& time = rows.table.time();
     if (time.is_cpu() && time.is_contiguous() && rows.table.kind().is_contiguous()) return row_by_row(rows);
-    const at::Tensor age = time - begin(rows.table), is_sink = at::logical_and(age >= 0, age < sinks_);
+    const at::Tensor age = time - begin(rows.table), start = is_kind(rows.table.kind(), RowKind::start);
+    const at::Tensor is_sink = at::logical_and(at::logical_and(age >= 0, age < sinks_), at::logical_not(start));
     return at::minimum(rows.until, at::where(is_sink, kForEver, time + (last_ + 1)));
   }
 

@@ -9,6 +9,7 @@
 #include "lapse/memory/table_testing.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/second_device_testing.h"
 
 namespace lapse {
 namespace {
@@ -347,6 +348,33 @@ TEST(Baselines, ABudgetOfTheContextIsFixedSpan) {
       for (auto& [key, tensor] : other.parameters()) tensor->detach().copy_(*theirs.at(key));
       EXPECT_LE(difference(run(other, false, tokens, {200}), expected), 1e-7) << name << ", " << start;
     }
+}
+
+// What a reader starts from counts in its budget, on every device.
+TEST(Baselines, ZerosAtTheStartCountInTheBudget) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig config = tiny_config("pre");
+  const auto options = method_options("fixed_span", {{"max_span", "12"}, {"initial_memory", "zeros"}});
+  const Tensor tokens = random_tokens(2, 30);
+  for (const std::string name : {"local", "strided", "sink_window", "h2o", "tova"}) {
+    const auto reader = find_method(name).options();
+    reader->adopt(*options, shape_of(config, kBlock));
+    set_fields(reader->reading_fields(), {{"budget", "7"}, {"sinks", "2"}});
+    std::vector<Tensor> logits;
+    for (const at::Device device : {at::Device(at::kCPU), second_device()}) {
+      Transformer model(config, *reader, kVocabulary, kBlock, Random(2, "weights"));
+      model.to(device);
+      ModelMemory memory = model.begin(2, Stored::projections);
+      std::vector<Tensor> all;
+      for (int64_t t = 0; t < tokens.size(1); ++t) {
+        const auto y = model.forward(tokens.narrow(1, t, 1).to(device), memory, {.observe = true});
+        all.push_back(y.logits.to(at::kCPU));
+        for (const auto& report : y.reports) EXPECT_LE(report.memory_max, 7) << name << ", query " << t;
+      }
+      logits.push_back(lapse::cat(all, 1));
+    }
+    EXPECT_LE(difference(logits[1], logits[0]), 1e-5) << name;
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ class Episodes : public testing::TestWithParam<std::string> {
  protected:
   std::unique_ptr<Transformer> model(uint64_t seed = 1) const {
     const auto options = method_options(GetParam(), {{"max_span", "9"}, {"size", "6"}, {"rate", "2"}, {"budget", "5"}});
+    set_fields(options->reading_fields(), {{"budget", "5"}});
     ModelConfig config = tiny_config("pre");
     config.attend_self = true;
     return tiny_model(config, *options, at::kDouble, seed);

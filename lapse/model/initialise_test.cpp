@@ -106,7 +106,8 @@ TEST(Initialisation, SeparateMaskingHasLinearWeights) {
   config.initialisation = "normal", config.scaled_logits = false;
   const auto weights = weights_of(config, *method);
   expect_normal(weights.at("layers.1.select.key"), 1 / std::sqrt(kWidth));
-  expect_normal(weights.at("layers.1.select.query"), 1 / std::sqrt(kWidth) / 4);
+  // The operator divides S by the root of the features, whether or not it divides the logits.
+  expect_normal(weights.at("layers.1.select.query"), 1 / std::sqrt(kWidth));
 }
 
 TEST(Initialisation, IsTheSameForASeedAndNoTwoTensorsAreAlike) {

@@ -123,7 +123,9 @@ TEST(Padding, HidesRowsForItsOwnBlockAlone) {
     for (const int64_t budget : {0, 1000, 6}) {
       SCOPED_TRACE(entry.name + ", budget " + std::to_string(budget));
       const Settings settings = budget > 0 ? Settings{{"budget", std::to_string(budget)}} : Settings{};
-      const auto model = tiny_model(tiny_config("pre"), *method_options(entry.name, settings), at::kFloat);
+      const auto options = method_options(entry.name, settings);
+      set_fields(options->reading_fields(), settings);
+      const auto model = tiny_model(tiny_config("pre"), *options, at::kFloat);
       const auto read = [&](bool told) {
         ModelMemory memory = model->begin(kSamples, Stored::projections);
         std::vector<double> all;

@@ -63,6 +63,7 @@ TEST(EpisodeRecorder, MemoriesAreOfThePresentEpisodeAlone) {
   for (const auto& entry : method_table()) {
     if (entry.name == "compressive") continue;  // its pooled rows stand for several steps
     const auto options = method_options(entry.name, {{"max_span", "9"}, {"budget", "5"}});
+    set_fields(options->reading_fields(), {{"budget", "5"}});
     const auto model = walker(*environment, *options);
     const auto record = record_episodes(*model, *environment, {.episodes = 4});
     for (const auto& layer : record.layers) {

@@ -36,7 +36,7 @@ class Generator {
 
   /// Tokens read so far.
   int64_t seen() const { return seen_; }
-  /// |C_t| of the next query, per layer.
+  /// Rows that each layer holds for the next query, which may read its own beside them.
   std::vector<int64_t> memory_sizes() const;
   /// Bytes held by the memory tables.
   int64_t memory_bytes() const { return memory_.bytes(); }

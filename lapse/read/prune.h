@@ -33,7 +33,7 @@ class LayerwiseText {
 
   /// The mean negative log-likelihood per token with these budgets.
   double loss(const std::vector<int64_t>& budgets);
-  /// The same, with another budget for one layer; `budgets` must be those of the last call of `loss`.
+  /// The same, with another budget for one layer; the others have those of the last call of `loss`.
   double loss_with(int64_t layer, int64_t budget);
 
  private:
