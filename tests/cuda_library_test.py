@@ -228,6 +228,22 @@ class Library(unittest.TestCase):
                 self.compare(on_cuda(operator, few), getattr(torch.ops.lapse, operator)(**ramp.doubled(few)), 8e-6, "few")
                 self.assertEqual(len(launches), 1)
 
+    def test_strides_in_any_order(self):
+        """As convolutions give q and take the output; heads that are widened keep such an order."""
+
+        def turned(x):
+            return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2) if torch.is_tensor(x) and x.dim() == 4 else x
+
+        shape = dict(rows=(15, 9), K=9, H=2, D=24)
+        for operator, module, case in (("ramp_attention", ramp, shape | {"spans": "row"}),
+                                       ("selective_attention", selective, shape)):  # fmt: skip
+            with self.subTest(operator), patch.dict(module.CASES, turned=case):
+                args = module.make("turned", torch.float32)
+                grads = gradients_of(operator, args)
+                self.assertEqual(turned(args["q"]).stride(1), 1)
+                self.check(operator, *({n: turned(x) for n, x in given.items()} for given in (args, grads)), 8e-6)
+                self.assertTrue(launches)
+
     def test_selective_prune(self):
         args = selective.make("ragged", torch.float32)
         got = on_cuda("selective_prune", args | {"budget": 11})

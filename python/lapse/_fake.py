@@ -1,5 +1,6 @@
 """Shapes of the operators' outputs for torch.compile on a GPU. PyTorch does not take the library's own there, because `offsets`
-are on the CPU and all else is on the GPU."""
+are on the CPU and all else is on the GPU. Sizes are read by `shape`, which may be symbols: len() makes them numbers, and
+each would be compiled anew."""
 
 import inspect
 
@@ -15,8 +16,8 @@ def like(x: Tensor | None, q: Tensor) -> Tensor:
 
 def ramp_attention(q, k, v, offsets, start, time, *rest, received=False, **named):
     wide = {"dtype": WIDE.get(q.dtype, q.dtype)}
-    got = (len(k), q.shape[2]) if (rest[13] if len(rest) > 13 else received) else (0,)
-    return like(q, q), q.new_empty(len(q), **wide), q.new_empty(got, **wide), q.new_empty((*q.shape[:3], 2), **wide)
+    got = (k.shape[0], q.shape[2]) if (rest[13] if len(rest) > 13 else received) else (0,)
+    return like(q, q), q.new_empty(q.shape[0], **wide), q.new_empty(got, **wide), q.new_empty((*q.shape[:3], 2), **wide)
 
 
 def ramp_attention_backward(
@@ -29,7 +30,7 @@ def ramp_attention_backward(
 
 def selective_attention(q, k, v, *rest, **named):
     wide = {"dtype": WIDE.get(q.dtype, q.dtype)}
-    return like(q, q), q.new_empty(q.shape[:2], **wide), q.new_empty(len(k), **wide), q.new_empty(q.shape[:3], **wide)
+    return like(q, q), q.new_empty(q.shape[:2], **wide), q.new_empty(k.shape[0], **wide), q.new_empty(q.shape[:3], **wide)
 
 
 def selective_attention_backward(

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from lapse import ops
 from lapse.spans import check_masking, check_spans, span_logit
-from lapse.table import DEAD, NEVER
+from lapse.table import DEAD
 
 SPAN = "lapse_span"  # the name of the modules that predict spans
 TRAINED = {  # and the options that each takes
@@ -92,8 +92,7 @@ class LayerForgetting:
         told = self.told
         if told.method == "selective_attention":
             selected = ops.selective_attention(q, k, v, first=time == 0, until=until, cap=told.cap, **rows)
-            read = (last + 1).clamp(max=rows["max_age"] + 1 if rows["max_age"] < NEVER else NEVER)
-            self.cost = (selected.memory.amax(1) / read).mean() * (told.memory_loss / self.layers)
+            self.cost = (selected.memory.amax(1) / (last + 1)).mean() * (told.memory_loss / self.layers)
             return selected.out
         span, self._hidden = self.spans(module), None
         assert span is not None
@@ -181,7 +180,7 @@ def cost(model: PreTrainedModel) -> Tensor:
             "lapse: the model's last call kept no gradients, so its cost teaches nothing; with gradient checkpointing give "
             'gradient_checkpointing_kwargs={"use_reentrant": False}'
         )
-    return torch.stack(costs).sum()
+    return torch.stack([one.to(costs[0].device) for one in costs]).sum()
 
 
 def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedModel:

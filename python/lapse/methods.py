@@ -53,6 +53,7 @@ class Method:
     state: tuple[str, ...] = ()  # columns that reading writes; new rows have 0
     state_by_head = False  # whether these are [B, rows, G], of each key head, or [B, rows]
     max_age = NEVER  # the greatest age that is read
+    room = NEVER  # rows that the next query may find
     spare = 0  # rows stay so much longer than they are read, where an update may put off their end
 
     def fresh(self, time: Tensor, heads: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -111,7 +112,8 @@ class SinkWindow(Local):
         self.sinks, self.reach, self.bound = sinks, reach, min(max_age, FOR_EVER)
 
     def last_age(self, time: Tensor) -> Tensor:
-        return torch.where(time < self.sinks, self.bound, min(self._last, self.reach))
+        sink = (time >= 0) & (time < self.sinks)  # rows that a stream starts from are none
+        return torch.where(sink, self.bound, min(self._last, self.reach))
 
 
 class Strided(Local):

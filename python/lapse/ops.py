@@ -11,7 +11,8 @@ Rows come in one of two forms:
 
 G divides H: head h of the queries reads head h // (H // G) of the rows. Times, ages and spans are in timesteps; the age
 of a row is a = (time of the query) - (time of the row). Times of rows that are seen ascend strictly within a sample:
-with two of one time gradients of q and `position` are wrong. Under torch.autocast q, k and v are cast as torch's own
+with two of one time gradients of `position` are wrong,
+with it those of q, and on a GPU those of `age_bias`. Under torch.autocast q, k and v are cast as torch's own
 attention casts them, and nothing else. torch.func's transforms (vmap, grad, jacrev) are not supported.
 """
 

@@ -244,7 +244,11 @@ def _attention(
         longest=longest,
         options=given,
     )
-    return RuleAttention(settings=settings, method=method, **common)
+    attention = RuleAttention(settings=settings, method=method, **common)
+    if config[trained].get("initial_memory") == "zeros":
+        _, _, initial = TRAINED[trained]
+        attention.initial = min(initial(config[trained], config["train"]["block"]), attention.rule().room)
+    return attention
 
 
 # --- the file ----------------------------------------------------------------------------------------------------------

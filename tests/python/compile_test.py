@@ -6,8 +6,9 @@ from unittest import mock
 
 import torch
 from ops_test import B, D, G, H, N, RAMP, draw, inputs, spans
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from lapse import ops
+from lapse import _fake, ops
 
 
 class Compiled(unittest.TestCase):
@@ -60,6 +61,15 @@ class Compiled(unittest.TestCase):
                 except torch._inductor.exc.InductorError as error:
                     frames = traceback.extract_tb(error.__traceback__)
             self.assertEqual([frame.name for frame in frames][-1:], ["bucketize"], kind)
+
+    def test_shapes_on_a_gpu_stay_symbols(self):
+        """A new number of rows must not be a new graph."""
+        both = lambda q, k: (
+            *_fake.ramp_attention(q, k, k, None, None, None, received=True),
+            *_fake.selective_attention(q, k, k),
+        )
+        graph = make_fx(both, tracing_mode="symbolic")(torch.empty(3, 5, H, D), torch.empty(24, G, D))
+        self.assertEqual([str(guard.expr) for guard in graph.shape_env.guards], [])
 
     def test_compiled_with_a_small_max_seqlen(self):
         q, k, v = draw(9, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)

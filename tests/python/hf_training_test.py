@@ -4,6 +4,7 @@ from a folder."""
 import copy
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 import transformers as hf
@@ -64,6 +65,22 @@ class Training(unittest.TestCase):
                 for cost in costs[1:]:
                     torch.testing.assert_close(cost, costs[0], rtol=1e-9, atol=1e-15)
                 self.assertGreater(costs[0].abs().item(), 0)
+
+    def test_the_memory_loss_is_of_all_tokens(self):
+        """n is the number of tokens (Sec. 4), also where a layer's window is shorter."""
+        tokens = torch.randint(3, 61, (2, 30), generator=torch.Generator().manual_seed(1))
+        model = lapse.hf.forget(make("mistral, sliding"), memory_loss=0.1)
+        most, read = [], lapse.ops.selective_attention
+
+        def seen(*rows, **named):
+            y = read(*rows, **named)
+            most.append(y.memory.amax(1))
+            return y
+
+        with mock.patch.object(lapse.ops, "selective_attention", seen):
+            model(tokens)
+        expected = 0.1 / (len(most) * 30) * torch.stack(most).mean(1).sum()
+        torch.testing.assert_close(lapse.hf.cost(model), expected)
 
     def test_gradients_reach_every_weight(self):
         for method, options in KINDS.items():

@@ -126,8 +126,9 @@ class Load(program.ProgramTest):
                     piece = torch.tensor([part[at : min(at + n, len(part) - 1)]])
                     if piece.numel() == 0:
                         break
-                    before = [0] * len(model.layers) if state is None else [r[0] for r in state.rows()]
                     with torch.no_grad():
+                        begun = lambda: [layer.attention.begin(1).rows() for layer in model.layers]
+                        before = [int(sum(r)) for r in (begun() if state is None else state.rows())]
                         logits, state = model(piece, state)
                     rows.append([r + own for r in before])
                     target = torch.tensor(part[at + 1 : at + 1 + piece.shape[1]])
@@ -163,6 +164,12 @@ class Load(program.ProgramTest):
             with self.subTest(method):
                 flags = [x for name, value in options.items() for x in (f"--{name}", value)]
                 self.check(run, "--method", method, *flags, method=method, **options)
+
+    def test_other_methods_start_from_the_runs_own_zeros(self):
+        run = self.train(METHOD("fixed_span", max_span=12, initial_memory="zeros"))
+        for method in ("local", "sink_window", "h2o", "tova"):
+            with self.subTest(method):
+                self.check(run, "--method", method, "--budget", 7, method=method, budget=7)
 
     def test_it_goes_on_learning(self):
         run = self.train({})

@@ -46,7 +46,7 @@ Tensor as_floats(const std::optional<Tensor>& x, const Tensor& absent) { return 
 
 Tensor widened(const Tensor& x, int64_t width) {
   const int64_t more = width - x.size(-1);
-  return more > 0 ? at::constant_pad_nd(x, {0, more}) : aligned(x);
+  return aligned(more > 0 ? at::constant_pad_nd(x, {0, more}) : x);  // padding keeps the order of strides
 }
 
 double kept_scale(double dropout) { return 1 / (1 - dropout); }

@@ -6,6 +6,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/waiting.h"
 #include "lapse/ops/without_autograd.h"
 
 namespace lapse {
@@ -90,7 +91,8 @@ struct Sample {
     const auto integers = age.options();
     const Tensor query = (b * H + at::arange(H, integers)).unsqueeze(1) * K + at::arange(K, integers);
     const Tensor counter = query.unsqueeze(2) * (int64_t{1} << 32) + at::arange(first, first + n, integers);
-    const Tensor bits = at::bitwise_right_shift(mix64(counter + mix64(*o.seed)), 40);  // in -2^23 ... 2^23 - 1
+    const Tensor bits =
+        at::bitwise_right_shift(mix64(counter + mix64(sent(*o.seed, counter.device()))), 40);  // in -2^23 ... 2^23 - 1
     keep = ((bits + (1 << 23)).to(q.scalar_type()) >= o.dropout * (1 << 24)).to(q.scalar_type()) / (1 - o.dropout);
   }
 
