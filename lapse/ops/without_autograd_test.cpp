@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "lapse/ops/aten.h"
-#include "lapse/ops/dense/batched.h"
 #include "lapse/ops/dense/rounded_linear.h"
 
 namespace lapse {
@@ -59,7 +58,6 @@ TEST(InsideKernel, GradientsOfOurOwnDoNotSeeAutocast) {
     return at::sin(at::arange(c10::multiply_integers(shape)) * 3.).view(shape);
   };
   expect_same_within(rounded_linear, numbers({9, 5}), numbers({7, 5}));
-  expect_same_within(batched_product, numbers({3, 6, 5}), numbers({3, 5, 4}));
 }
 
 }  // namespace

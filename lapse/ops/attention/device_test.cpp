@@ -1,5 +1,6 @@
 // The attention operators on a device that has no kernels for them: the references, with the CPU's numbers.
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lapse/ops/aten.h"
@@ -152,6 +153,10 @@ TEST(AttentionDevice, RefusesRowsOfAnotherDevice) {
   RampCase mixed = on_second_device(c);
   mixed.inputs.time = c.inputs.time;
   EXPECT_THROW(ramp_attention(mixed.inputs, mixed.options), c10::Error);
+  RampCase other = c;  // of which the kernels of the CPU would read what is not theirs
+  other.inputs.time = other.inputs.time.to(second_device());
+  EXPECT_THAT(torch_error_of([&] { ramp_attention(other.inputs, other.options); }),
+              testing::HasSubstr("time must be on cpu, as q is"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/attention/one_device.h"
 
 namespace lapse {
 
@@ -40,6 +41,17 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
   const auto type = q.scalar_type();
   TORCH_CHECK(at::isFloatingType(type) && k.scalar_type() == type && v.scalar_type() == type, op,
               ": q, k, v must share one floating dtype");
+  check_device(op, q,
+               {{"k", k},
+                {"v", v},
+                {"start", start},
+                {"time", time},
+                {"until", until},
+                {"row_span", o.row_span},
+                {"head_span", o.head_span},
+                {"logit", o.logit},
+                {"position", o.position},
+                {"age_bias", o.age_bias}});
   check_integers(op, "offsets", offsets, B + 1);
   check_integers(op, "start", start, B);
   check_integers(op, "time", time, N);

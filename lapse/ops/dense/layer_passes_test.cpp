@@ -151,8 +151,8 @@ TEST(RmsNorm, ReadsAnyLayoutOnAnyNumberOfThreads) {
   const auto f = [](const Tensor& x, const Tensor& w) { return rms_norm(x, w, kEpsilon); };
   const auto expected = [](const Tensor& x, const Tensor& w) { return at::rms_norm(x, w.sizes(), w, kEpsilon); };
   Random random(1, "norm");
-  const Tensor x = normal({7, 40, 11}, random).transpose(1, 2), w = normal({80}, random).slice(0, 0, 80, 2);
-  for (const Tensor& dy : {normal({40, 11, 7}, random).permute({2, 1, 0}), at::ones({1}).expand({7, 11, 40})}) {
+  const Tensor x = normal({7, 640, 11}, random).transpose(1, 2), w = normal({1280}, random).slice(0, 0, 1280, 2);
+  for (const Tensor& dy : {normal({640, 11, 7}, random).permute({2, 1, 0}), at::ones({1}).expand({7, 11, 640})}) {
     expect_same(f, expected, x, w, dy, 77);
     std::vector<std::vector<Tensor>> results;
     for (const int threads : {1, 2}) {

@@ -264,7 +264,7 @@ Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) 
     options.bfloat16 = !few && has_bfloat16_products(x.device());
     return lapse::linear(x, wide, options);
   }
-  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing || (few && at::GradMode::is_enabled())) {
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing) {
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
       if (o.relu) y.back() = at::relu(y.back());
@@ -276,10 +276,10 @@ Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) 
   const Tensor flat = reshaped(x, {m, k}).contiguous();
   LinearOptions options = o;
   if (o.bias.defined()) options.bias = o.bias.contiguous();
-  if (few)
-    y = few_rows_of(flat, contiguous, options);
-  else if (at::GradMode::is_enabled())
+  if (at::GradMode::is_enabled())  // few rows too: libtorch's own products round otherwise on more threads
     y = products_with_gradient(flat, contiguous, options);
+  else if (few)
+    y = few_rows_of(flat, contiguous, options);
   else
     y = products(flat, contiguous, options);
   auto shape = x.sizes().vec();

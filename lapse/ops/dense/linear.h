@@ -19,10 +19,11 @@ struct LinearOptions {
 };
 
 /// x [..., in] times each of the weights [out, in]: [..., out] each. Differentiable in x, the weights and the bias. On
-/// the CPU in float32 by matmul.h; other dtypes and devices, and a few rows with gradients, by at::linear, in
-/// bfloat16 by rounded_linear.h; a few without gradients by few_rows.h. Without gradients the weights of a
-/// float32 x may be bfloat16: on the CPU a few rows are then multiplied in float32, many as with `bfloat16` where the
-/// processor can; elsewhere few and many alike. c10::Error for shapes and types that do not fit. No second derivatives.
+/// the CPU in float32 by matmul.h, a few rows without gradients by few_rows.h; other dtypes and devices by at::linear,
+/// in bfloat16 by rounded_linear.h. Without gradients the weights of a float32 x may be bfloat16: on the CPU a few rows
+/// are then multiplied in float32, or, where the processor multiplies pairs of bfloat16 (few_rows.h, reads_narrow), x
+/// is rounded too; many as with `bfloat16` where the processor can; elsewhere few and many alike. c10::Error for shapes
+/// and types that do not fit. No second derivatives.
 std::vector<at::Tensor> linear(const at::Tensor& x, const std::vector<at::Tensor>& weights,
                                const LinearOptions& options = {});
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const LinearOptions& options = {});

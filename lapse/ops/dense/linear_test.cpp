@@ -217,6 +217,19 @@ TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreads) {
     };
     EXPECT_TRUE(same_bits(on(1), on(2))) << c.text;
   }
+  const Tensor w = at::sin(at::arange(20000 * 96, at::kFloat)).view({20000, 96});  // long sums, as over a vocabulary
+  for (const int64_t m : {1, 5, 16}) {
+    const Tensor x = at::sin(at::arange(m * 96, at::kFloat) * 0.7).view({m, 96}), dy = at::sin(at::mm(x, w.t()) * 7);
+    auto on = [&](int n) {
+      const Threads threads(n);
+      const Tensor own_x = x.clone().requires_grad_(), own_w = w.clone().requires_grad_();
+      const Tensor y = lapse::linear(own_x, own_w);
+      y.backward(dy);
+      return std::array{y.detach(), own_x.grad(), own_w.grad()};
+    };
+    const auto one = on(1), two = on(2);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(one[i].equal(two[i])) << m << " rows, tensor " << i;
+  }
 }
 
 TEST(Linear, GivesNoGradientOutsideOfGradientRows) {

@@ -10,7 +10,9 @@
 namespace lapse {
 
 at::Tensor logistic(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b, const LogisticScale& scale) {
-  if (!few_rows(x, kSomeRows)) {
+  const bool fits =
+      weight.dim() == 1 && weight.is_contiguous() && weight.size(0) == x.size(1);  // else linear refuses it
+  if (!fits || !few_rows(x, kSomeRows)) {
     const at::Tensor product = lapse::linear(x, weight.unsqueeze(0)).squeeze(1);
     return at::sigmoid(product * (1 / scale.divisor) + b * scale.bias) * scale.bound;
   }

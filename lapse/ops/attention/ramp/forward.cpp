@@ -100,7 +100,7 @@ class Forward {
   }
 
   /// out = values / (Z + 1e-8) with values relative to the softmax's sum, and the statistics. Exactly 0 for a query
-  /// that sees nothing, whatever stands in the rows that others see; NaN for a head whose span is NaN.
+  /// that sees nothing, whatever stands in the rows that others see; NaN for others of a head whose span is NaN.
   void finish(int64_t sample, int64_t h, int64_t j, const RunningSoftmax& running, float* values, float* out) {
     const int64_t lanes = call_.lanes(j), width = call_.width, first = j * call_.queries;
     const float epsilon = call_.spans() ? static_cast<float>(kRenormalisation) : 0;
@@ -110,7 +110,7 @@ class Forward {
     float* stats = y_.stats.template mutable_data_ptr<float>();
     for (int64_t t = 0; t < lanes; ++t) {
       const float sum = running.sum[t], masked = running.masked[t];
-      factor[t] = diverged ? NAN : sum == 0 ? 0 : 1 / (masked + epsilon * sum);
+      factor[t] = sum == 0 ? 0 : diverged ? NAN : 1 / (masked + epsilon * sum);
       if (first + t >= call_.K) continue;
       float* at = stats + call_.query_at(sample, first + t, h) / call_.D * 2;
       at[0] = sum == 0 ? -INFINITY : running.largest[t] * scale + std::log(sum);

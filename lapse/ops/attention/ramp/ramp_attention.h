@@ -33,8 +33,10 @@ struct RampOutputs {
 /// see them. `ramp_sum` is the sum of Eq. 7 without its factor alpha / (R K). Differentiable in q, k, v, row_span,
 /// head_span, position, logit and age_bias, through `out` and `ramp_sum`; dm/dspan = 1/R where 0 < m < 1, else 0.
 /// Errors (c10::Error) name the ill-shaped input. A row whose span is NaN counts as one that nobody
-/// sees, and the output of a head whose span is NaN is NaN; a logit below -1e28 may count as -inf, and a query all of
-/// whose logits are -inf has no defined output. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
+/// sees, and the output of a head whose span is NaN is NaN for queries that see something; a logit below -1e28 may
+/// count as -inf, and a query all of whose logits are -inf has no defined output. Gradients follow from the stored
+/// log-sum-exp: where it is large, about 1e5 in float32, its rounding costs them digits, and where it is 1e9 all of
+/// them. ramp_until (attention/expiry.h) gives the `until` that changes nothing.
 RampOutputs ramp_attention(const AttentionInputs& inputs, const RampOptions& options);
 
 struct RampGradients {

@@ -231,7 +231,14 @@ TEST(RampAttentionTiled, ShowsAHeadSpanOfNaN) {
       RampOptions o;
       o.head_span = at::full({1}, NAN);
       o.ramp = 4;
-      EXPECT_TRUE(ramp_attention(one_stream(K, 100, random, type), o).out.isnan().all().item<bool>()) << K << type;
+      const AttentionInputs x = one_stream(K, 100, random, type);
+      EXPECT_TRUE(ramp_attention(x, o).out.isnan().all().item<bool>()) << K << type;
+      AttentionInputs some = x;  // of which only queries after the first few see anything
+      some.time = x.time + (x.start.item<int64_t>() + 5);
+      const Tensor out = ramp_attention(some, o).out;
+      EXPECT_TRUE((out.narrow(1, 0, std::min<int64_t>(K, 5)) == 0).all().item<bool>()) << K << type;
+      const int64_t seeing = std::max<int64_t>(0, K - 8);
+      EXPECT_TRUE(out.narrow(1, K - seeing, seeing).isnan().all().item<bool>()) << K << type;
     }
 }
 

@@ -310,6 +310,13 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
   EXPECT_NE(error([](X&, O& o) { o.age_bias = at::zeros({99, 1}); }).find("age_bias must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.scale = -1; }).find("scale must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.cap = 0; }).find("cap must"), std::string::npos);
+  for (const auto type : {at::kFloat, at::kDouble})
+    EXPECT_NE(error([&](X& x, O& o) {
+                for (at::Tensor* one : {&x.q, &x.k, &x.v}) *one = one->to(type);
+                o = {};
+                o.select_q = o.select_k = at::zeros({2, 4});
+              }).find("select_q must be"),
+              std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.dropout = 1; }).find("dropout must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) {
               o.select_q.reset(), o.select_k = at::zeros({1, 1});

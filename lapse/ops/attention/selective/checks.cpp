@@ -1,6 +1,7 @@
 // What the inputs of selective_attention must be.
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/attention/one_device.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 
 namespace lapse {
@@ -21,6 +22,8 @@ void check_selective_attention(const AttentionInputs& x, const SelectiveOptions&
               o.max_age);
   check_attention(op, x, core_options(o));
   const auto B = x.q.sym_size(0), K = x.q.sym_size(1), H = x.q.sym_size(2), N = x.k.sym_size(0);
+  check_device(op, x.q,
+               {{"first", o.first}, {"masking", o.masking}, {"select_q", o.select_q}, {"select_k", o.select_k}});
   TORCH_CHECK(!o.first || (o.first->dim() == 1 && o.first->sym_size(0) == N && o.first->scalar_type() == at::kBool),
               "selective_attention: first must be bool of ", N, " elements, got ", o.first->scalar_type(), " ",
               o.first->sym_sizes());

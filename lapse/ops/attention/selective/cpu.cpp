@@ -18,7 +18,7 @@ using at::Tensor;
 bool tiled(const AttentionInputs& x, const SelectiveOptions& o) {
   const auto type = x.q.scalar_type();
   return x.q.device().is_cpu() && (type == at::kFloat || type == at::kBFloat16) && x.q.numel() > 0 &&
-         (!o.select_q || o.select_q->size(2) > 0);
+         (!o.select_q || o.select_q->dim() != 3 || o.select_q->size(2) > 0);  // of another shape: refused, later
 }
 
 bool decodes(const AttentionInputs& x, const SelectiveOptions& o) {
