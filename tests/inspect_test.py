@@ -281,6 +281,19 @@ class InBrowser(PageTest):
         self.assertIn("When token 7 was read", dom)
         self.assertEqual([int(span["data-cell"]) for span in shaded], list(range(8)))
 
+    def test_by_keyboard(self):
+        self.inspect("expire", "--tokens", 50, "--data", "nasty.txt", "--split", "all")
+        act = """<script>
+          for (const key of ["End", "Home", ...Array(7).fill("ArrowRight"), "Enter"])
+            document.querySelector(".text").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        </script>"""
+        self.page.write_text(self.page.read_text().replace("</body>", act + "</body>"))
+        dom, spans, shaded = self.shaded("")
+        self.assertIn("time 7, predicted with", dom)
+        self.assertIn("When token 7 was read", dom)
+        self.assertEqual([int(span["data-cell"]) for span in spans if "pointed" in span.get("class", "")], [7])
+        self.assertEqual([int(span["data-cell"]) for span in shaded], list(range(8)))
+
     def test_two_texts(self):
         a, b = self.write("a.txt", "the river stone and the garden <b> letter"), self.write("b.txt", "the river silver window and the garden <b> letter")
         data = self.inspect("expire", "--data", a, "--compare", b, "--split", "all")

@@ -236,6 +236,14 @@ class Plot(ProgramTest):
         svg = self.plot(file).decode()
         for words in ("layer 0, A", "layer 0, B", "layer 1, A", "layer 1, B"):
             self.assertIn(f">{words}<", svg)
+        # Each text has numbers of its own.
+        for layer in found["other"]["layers"]:
+            layer["told"]["span"] = [found["layers"][0]["told"]["span"][0]] * len(layer["told"]["span"])
+        (shared / "changed.json").write_text(json.dumps(found))
+        self.addCleanup((shared / "changed.json").unlink)
+        changed = self.plot("changed.json").decode()
+        fills = lambda drawn: re.findall(r"fill: (#[0-9a-f]{6})", drawn)
+        self.assertNotEqual(fills(changed), fills(svg))
         self.refused("has no 'loss'; it has held, span", file, "--metric", "loss", "-o", self.folder / "a.svg")
         self.refused("draw texts one by one", file, file, "-o", self.folder / "a.svg")
         self.refused("--x is for runs", file, "--x", "tokens", "-o", self.folder / "a.svg")

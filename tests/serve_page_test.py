@@ -101,23 +101,33 @@ class Page(Runs):
     def test_other_settings_keep_the_view(self):
         tab = self.open("expire")
         self.read(tab, TEXT)
-        tab.click("#by [data-value='told:0']")
+        tab.click("#by [data-value='told:span']")
         tab.click("#layer [data-value='1']")
         self.change(tab, "#lanes input[name=max_span]", "9")
         tab.wait(f"lanesOf()[0].options.max_span === '9' && now === {len(TEXT)} && !playing")
-        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:0", 1])
+        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:span", 1])
         tab.click("#anew")
         tab.wait("now === 0 && !playing")
         self.read(tab, TEXT)
-        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:0", 1])
+        self.assertEqual(tab.run("[view.by, view.layer]"), ["told:span", 1])
         other = self.open("expire", view=tab.run("new URL(linkToState()).hash"))
         other.wait(f"now === {len(TEXT)} && !playing")
-        self.assertEqual(other.run("[view.by, view.layer]"), ["told:0", 1])
+        self.assertEqual(other.run("[view.by, view.layer]"), ["told:span", 1])
         self.change(tab, "#method-A", "local")  # which reports nothing of rows
         tab.wait(f"lanesOf()[0].method === 'local' && now === {len(TEXT)} && !playing")
         self.assertEqual(tab.run("view.by"), "live")
         self.assertTrue(self.shaded(tab))
         self.assertEqual(tab.messages + other.messages, [])
+
+    def test_lanes_that_tell_of_different_numbers(self):
+        tab = self.open("expire", "selective", view="#by=told:0")  # by a number, as links of earlier versions
+        self.read(tab, TEXT)
+        tab.wait("view.by === 'told:span'")
+        known = "tokens.map((one) => [0, 1].map((lane) => value(one, 'mean', lane) !== null))"
+        self.assertEqual({tuple(both) for both in tab.run(known)}, {(True, False)})
+        tab.click("#by [data-value='told:masking']")
+        self.assertEqual({tuple(both) for both in tab.run(known)}, {(False, True)})
+        self.assertEqual(tab.messages, [])
 
     def test_a_layer_that_is_not_there(self):
         tab = self.open("expire", view="#layer=7")

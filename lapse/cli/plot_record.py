@@ -57,7 +57,7 @@ def picture():
     if metric not in ["held", *told]:
         stop(f"{path}: has no '{metric}'; it has {', '.join(['held', *told])}")
     layers, lines = len(found["layers"]), max(2, LINES // len(found["layers"]))
-    panels = [[list(placed(one, layer, metric, lines)) for one in texts] for layer in found["layers"]]
+    panels = [[list(placed(one, one["layers"][l], metric, lines)) for one in texts] for l in range(layers)]
     lines = 1 + max((letter[3] for row in panels for panel in row for letter in panel), default=0)
     known = sorted(value for row in panels for panel in row for _, value, _, _ in panel if value is not None)
     low, high = (known[math.floor(0.02 * (len(known) - 1))], known[math.ceil(0.98 * (len(known) - 1))]) if known else (0, 1)

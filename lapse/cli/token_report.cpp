@@ -20,13 +20,18 @@ constexpr size_t kBefore = 40, kAfter = 20;  // bytes of context
 /// On one line, and harmless to a terminal.
 std::string on_a_line(const std::string& text) {
   std::string line;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;  // controls of a terminal, too: U+0080 ... U+009F
     if (c == '\n')
       line += "↵";
-    else if (static_cast<unsigned char>(c) < 32 || c == 127)
-      line += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    else if (c < 32 || c == 127)
+      line += fmt::format("\\x{:02X}", c);
+    else if (c1)
+      line += fmt::format("\\u{:04X}", next), ++i;
     else
-      line += c;
+      line += text[i];
   }
   return line;
 }

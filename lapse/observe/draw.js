@@ -14,10 +14,12 @@ const larger = (a, b) => Math.max(a, b);
 const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 const shade = (hue, share) => `rgba(var(--${hue}), ${(0.06 + 0.84 * share).toFixed(3)})`;
 
-// Characters that would not be seen, or would move others, become marks.
+// Characters that would not be seen, or would move others, become marks: controls (C0, C1), marks of direction, spaces without
+// width, soft hyphens, the byte order mark. Joiners within emoji stay.
+const UNSEEN = /[\u0080-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 function visible(text) {
-  if (!/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text)) return text;
-  return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421");
+  return text.replace(/[\u0000-\u0009\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0))).replace(/\u007f/g, "\u2421")
+    .replace(UNSEEN, "\u25cc");
 }
 
 // What an agent saw, the agent in the middle: in each place the first letter of what is there, in its colour if one of

@@ -213,6 +213,10 @@ function build() {
     const made = make("div", "", "pane"), text = make("div", "", "text");
     const title = [...(data.other ? [letter(record)] : []), ...(state.layer === "all" ? [`layer ${pane}`] : [])];
     if (title.length) made.append(make("h2", title.join(", ")));
+    text.tabIndex = 0;
+    text.setAttribute("role", "textbox");
+    text.setAttribute("aria-readonly", "true");
+    text.setAttribute("aria-label", ["What was read; arrow keys point, Enter shows memory then", ...title].join(", "));
     fill(text, record);
     made.append(text);
     panes.append(made);
@@ -275,22 +279,36 @@ const cellAt = (event) => {
   return span ? cells[span.dataset.cell] : null;
 };
 let pointed = null;
-element("panes").addEventListener("mousemove", (event) => {
-  const cell = cellAt(event);
-  if (cell) tip(cell, event);
+function point(cell, place) {
+  if (cell) tip(cell, place);
   else element("tip").hidden = true;
   if (cell !== pointed) drawChart((pointed = cell));
-});
-element("panes").addEventListener("mouseleave", () => {
-  element("tip").hidden = true;
-  drawChart((pointed = null));
-});
-element("panes").addEventListener("click", (event) => {
-  const cell = cellAt(event);
+}
+// Memory as it was when the cell was read; once more: as it is at the end.
+function choose(cell) {
   if (!cell || !cell.read) return;
   state.at = state.of === cell.of && state.at === cell.last ? null : cell.last;
   state.of = cell.of;
   paint();
+}
+element("panes").addEventListener("mousemove", (event) => point(cellAt(event), event));
+element("panes").addEventListener("mouseleave", () => {
+  element("tip").hidden = true;
+  drawChart((pointed = null));
+});
+element("panes").addEventListener("click", (event) => choose(cellAt(event)));
+element("panes").addEventListener("keydown", (event) => {
+  const spans = [...event.target.querySelectorAll("span[data-cell]")], from = spans.findIndex((span) => cells[span.dataset.cell] === pointed);
+  if (event.key === "Enter" && pointed) return event.preventDefault(), choose(pointed);
+  const to = { ArrowLeft: from - 1, ArrowRight: from + 1, ArrowUp: from - 20, ArrowDown: from + 20, Home: 0, End: spans.length - 1 }[event.key];
+  if (to === undefined || !spans.length) return;
+  event.preventDefault();
+  const span = spans[Math.min(spans.length - 1, Math.max(0, to))];
+  document.querySelectorAll(".text .pointed").forEach((one) => one.classList.remove("pointed"));
+  span.classList.add("pointed");
+  span.scrollIntoView({ block: "nearest" });
+  const { left, bottom } = span.getBoundingClientRect();
+  point(cells[span.dataset.cell], { clientX: left, clientY: bottom });
 });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && state.at !== null) state.at = null, paint();

@@ -1,5 +1,5 @@
 // What is known of one token: when its rows went and why, and what reads them now.
-const nameOf = (by) => lanesOf()[0]?.names[Number(by.slice(5))] ?? "";
+const nameOf = (by) => (by.startsWith("told:") ? by.slice(5) : null);
 const why = {
   expired: () => "its span had ended",
   evicted: (names, told) => `evicted, over budget${names.length ? `: its ${names[0]} was ${write(told[0])}` : ""}`,
@@ -8,8 +8,9 @@ const why = {
 const percent = (x) => (x > 0 && x < 5e-5 ? "<0.01" : (100 * x).toFixed(2).replace(/\.?0+$/, ""));
 const quoted = (t) => `${t}${at(t) ? ` “${visible(at(t).text).replace(/\n/g, "↵")}”` : ""}`;
 
+let asking = 0;  // which call is the last
 async function showChosen() {
-  const box = element("chosen"), one = at(view.pick);
+  const box = element("chosen"), one = at(view.pick), own = ++asking;
   if (!one) {
     if (!box.querySelector(".hint")) box.replaceChildren(make("p", "Click one, or walk there with the arrow keys. Click the curve to see memory as it was.", "hint"));
     return;
@@ -24,7 +25,7 @@ async function showChosen() {
   buttons.append(back, then);
   box.replaceChildren(head, buttons);
   const said = playing ? null : await ask("GET", `/api/sessions/${session}/row?t=${one.t}`).then((reply) => reply.json()).catch(() => null);
-  if (view.pick !== one.t) return;
+  if (own !== asking) return;
   one.rows.forEach((rows, lane) => {
     const table = make("table"), names = lanesOf()[lane].names;
     row(table, [lanesOf().length > 1 ? `${"AB"[lane]}, layer` : "layer", "went", "why", ...names, "read now with"]);

@@ -17,8 +17,9 @@ function choices(id, entries, key) {
 }
 // `named`: what methods report is known; before the first step it is not.
 function buildChoices(named = false) {
-  const names = lanesOf()[0].names, count = Math.max(...lanesOf().map((lane) => lane.layers));
-  const ways = [["live", "remembered"], ["held", "how long"], ...names.map((name, i) => [`told:${i}`, name]), ...(about.kind === "text" ? [["surprise", "surprise"]] : [])];
+  const names = [...new Set(lanesOf().flatMap((lane) => lane.names))], count = mostLayers();
+  if (/^told:\d+$/.test(view.by) && names.length) view.by = `told:${names[view.by.slice(5)]}`;  // of links of before names
+  const ways = [["live", "remembered"], ["held", "how long"], ...names.map((name) => [`told:${name}`, name]), ...(about.kind === "text" ? [["surprise", "surprise"]] : [])];
   if (!ways.some(([name]) => name === view.by) && (named || !view.by.startsWith("told:"))) view.by = "live";
   if (view.layer !== "mean" && view.layer !== "all" && !(view.layer < count)) view.layer = "mean";
   choices("by", ways, "by");
@@ -69,7 +70,10 @@ function buildLanes() {
     fill();
     return box;
   });
-  element("lanes").replaceChildren(...made);
+  const box = element("lanes"), held = document.activeElement, lane = [...box.children].findIndex((one) => one.contains(held));
+  box.replaceChildren(...made);
+  // Whoever changes a value by its keys goes on with it.
+  made[lane]?.querySelectorAll("select, input").forEach((one) => (one.id || one.name) === (held.id || held.name) && one.focus());
 }
 function lanesWanted() {
   return [...element("lanes").children].flatMap((box) => {
@@ -92,12 +96,13 @@ element("greedy").addEventListener("change", apply);
 const speeds = [["0", "as fast as it can"], ["1", "1 a second"], ["5", "5 a second"], ["20", "20 a second"], ["100", "100 a second"]];
 for (const [speed, text] of speeds) element("speed").append(new Option(text, speed));
 element("speed").value = "20";
-element("speed").addEventListener("change", () => playing && play());
+element("speed").addEventListener("change", () => endless && play());
 
+let temperature = 1;  // as given, which the slider need not be able to show
 const mark = () => marks.at(-1) !== now && marks.push(now);
 async function play() {
   mark();
-  await command("play", { speed: Number(element("speed").value) });
+  if (await command("play", { speed: Number(element("speed").value) })) endless = true;
 }
 const pause = () => command("pause");
 async function goBack(t) {
@@ -111,14 +116,18 @@ async function read() {
 }
 element("play").addEventListener("click", () => (playing ? pause() : play()));
 element("step").addEventListener("click", () => (mark(), command("step")));
-element("undo").addEventListener("click", () => goBack(marks.filter((t) => t < now).at(-1) ?? 0));
+element("undo").addEventListener("click", () => {
+  const to = marks.filter((t) => t < now).at(-1);
+  if (to === undefined) say("There is nothing to undo.", true);
+  else goBack(to);
+});
 element("anew").addEventListener("click", () => command("settings", { anew: true }));
 element("typing").addEventListener("submit", (event) => (event.preventDefault(), read()));
 element("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) event.preventDefault(), read();
 });
 element("temperature").addEventListener("input", () => (element("temperature-shown").textContent = element("temperature").value));
-element("temperature").addEventListener("change", () => command("settings", { temperature: Number(element("temperature").value) }));
+element("temperature").addEventListener("change", () => command("settings", { temperature: (temperature = Number(element("temperature").value)) }));
 
 function pick(t) {
   view.pick = view.pick === t ? null : t;

@@ -33,7 +33,7 @@ function lettersOf(lane) {
 function picture() {
   const style = getComputedStyle(document.body), ink = style.color, shown = panes(), letters = lanesOf().map((_, lane) => lettersOf(lane));
   const H = (Math.max(...letters.map((all) => all.at(-1)?.[3] ?? 0)) + 1) * LINE + 50, canvas = make("canvas"), g = canvas.getContext("2d");
-  (canvas.width = shown.length * (WIDE + 20) + 20), (canvas.height = H + CURVE + 56);
+  (canvas.width = shown.length * (WIDE + 20) + 20), (canvas.height = H + CURVE + 42 + 14 * lanesOf().reduce((rows, lane) => rows + labelRows(lane.layers), 0));
   (g.fillStyle = style.backgroundColor), g.fillRect(0, 0, canvas.width, canvas.height);
   element("panes").querySelectorAll(".pane").forEach((pane, p) => {
     (g.fillStyle = ink), (g.font = "14px sans-serif");
@@ -52,6 +52,8 @@ function picture() {
   drawCurves(g, 60, H, ink);
   return canvas;
 }
+const LABELS = 8;  // in a line
+const labelRows = (layers) => Math.ceil(layers / LABELS);
 function drawCurves(g, left, top, ink) {
   const all = (curves ?? []).map((lane) => lane.map((curve) => curve.points(view.range)));
   const largest = Math.max(1, ...all.flat().flat().map(([, size]) => size));
@@ -59,11 +61,12 @@ function drawCurves(g, left, top, ink) {
   (g.fillStyle = ink), (g.font = "11px sans-serif");
   for (const size of ticks(largest)) g.fillText(size, left - 32, Y(size) + 4);
   for (const t of ticks(range.to, range.from)) g.fillText(t, X(t) - 8, top + CURVE + 16);
+  const above = (k) => (k > 0 ? labelRows(all[0].length) : 0);
   all.forEach((lane, k) => lane.forEach((points, l) => {
     (g.strokeStyle = g.fillStyle = colourOf(l)), g.setLineDash(k > 0 ? [4, 3] : []), g.beginPath();
     for (const [t, size] of points) g.lineTo(X(t), Y(size));
     g.stroke();
-    g.fillText(`${all.length > 1 ? `${"AB"[k]}, ` : ""}layer ${l}`, left + 20 + 80 * l, top + CURVE + 32 + 14 * k);
+    g.fillText(`${all.length > 1 ? `${"AB"[k]}, ` : ""}layer ${l}`, left + 20 + 80 * (l % LABELS), top + CURVE + 32 + 14 * (above(k) + Math.floor(l / LABELS)));
   }));
 }
 // A canvas knows no variables.
@@ -71,13 +74,16 @@ function resolved(colour) {
   const style = getComputedStyle(document.documentElement);
   return colour.replace(/var\((--\w+)\)/, (_, name) => style.getPropertyValue(name));
 }
-element("save-picture").addEventListener("click", () => picture().toBlob((blob) => save(blob, "remembered.png")));
+element("save-picture").addEventListener("click", () => picture().toBlob((blob) => {
+  if (blob) save(blob, "remembered.png");
+  else say("The picture is too large for this browser; choose one layer, or keep the page.", true);
+}));
 
 // What the session has read and how, within an address: whoever opens it sees the same, of a long text the newest tokens.
 const LINKED = 4000;
 const lanesRead = () => lanesOf().map(({ run, asked, options }) => ({ run, ...(asked ? { method: asked } : {}), options }));
 function linkToState() {
-  const all = new URLSearchParams({ by: view.by, layer: view.layer, lanes: JSON.stringify(lanesRead()), temperature: element("temperature").value });
+  const all = new URLSearchParams({ by: view.by, layer: view.layer, lanes: JSON.stringify(lanesRead()), temperature });
   const shared = tokens.slice(tokens[0]?.bos ? 1 : 0).slice(-LINKED), first = shared[0]?.t ?? 0;
   if (about.kind === "text") all.set("ids", shared.map((one) => one.id).join("."));
   else Object.entries({ steps: now, ...episodesWanted() }).forEach(([name, value]) => all.set(name, value));
@@ -99,10 +105,11 @@ async function begin() {
   const asked = new URLSearchParams(location.hash.slice(1));
   if (asked.get("by")) view.by = asked.get("by");
   if (asked.get("layer")) view.layer = isNaN(asked.get("layer")) ? asked.get("layer") : Number(asked.get("layer"));
-  element("temperature").value = asked.get("temperature") ?? info.temperature;
-  element("temperature-shown").textContent = element("temperature").value;
+  temperature = Number(asked.get("temperature") ?? info.temperature);
+  element("temperature").max = Math.max(2, temperature);
+  element("temperature").value = element("temperature-shown").textContent = temperature;
   const body = { lanes: asked.get("lanes") ? JSON.parse(asked.get("lanes")) : info.runs.map((_, run) => ({ run })) };
-  if (info.runs[0].kind === "text") body.temperature = Number(element("temperature").value);
+  if (info.runs[0].kind === "text") body.temperature = temperature;
   else if (asked.get("seed")) (body.seed = Number(asked.get("seed"))), (body.greedy = asked.get("greedy") === "true");
   session = (await (await ask("POST", "/api/sessions", body)).json()).session;
   listen(session).catch((problem) => say(problem.message, true));

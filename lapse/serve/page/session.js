@@ -7,6 +7,7 @@ let info = null, session = null, about = null;  // of the server; its id; what t
 let tokens = [], base = 0, now = 0;             // those of times base ... now - 1
 let old = [];                                   // no longer kept, perhaps still shown
 let playing = false, marks = [];                // times to undo to
+let endless = false;                            // it plays until somebody pauses it
 const view = { by: "live", layer: "mean", at: null, pick: null, range: "recent" };
 const latency = { count: 0, sum: 0, max: 0 };
 const lanesOf = () => about?.lanes ?? [];
@@ -55,8 +56,9 @@ async function listen(id) {
 
 const receivers = {
   begin(said) {
+    if (about) marks = [];  // of a text that is read anew; the first may have been marked already
     about = said;
-    tokens = [], old = [], base = now = 0, marks = [], curves = null;
+    tokens = [], old = [], base = now = 0, curves = null;
     view.at = view.pick = null;
     buildChoices(), buildLanes(), buildPanes(), showChosen();
   },
@@ -87,6 +89,7 @@ const receivers = {
   },
   state(said) {
     playing = said.playing;
+    if (!playing) endless = false;
     element("play").textContent = playing ? "Pause" : "Play";
     element("play").setAttribute("aria-pressed", playing);
     say(said.stuck ? `${said.stuck}; undo, or begin anew` : "");
@@ -147,7 +150,7 @@ function take(step) {
   tokens.push(one);
   now = step.t + 1;
   step.lanes.forEach((layers, lane) => {
-    one.rows.push(layers.map(([size, told], l) => (curves[lane][l].add(step.t, size), { gone: null, ended: null, why: null, told, raised: NOTHING })));
+    one.rows.push(layers.map(([size, told], l) => (curves[lane][l].add(step.t, size), { size, gone: null, ended: null, why: null, told, raised: NOTHING })));
     layers.forEach(([, , ended], l) => {
       for (const [t, last, why, told, raised] of ended) {
         const one = at(t);

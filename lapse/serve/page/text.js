@@ -1,6 +1,7 @@
 // The text of each pane, token by token, and its shades.
 const shownLayers = (pane, lane) => (pane === "mean" ? Array.from({ length: layersOf(lane) }, (_, l) => l) : [pane]);
-const panes = () => (view.layer === "all" ? shownLayers("mean", 0) : [view.layer]).flatMap((pane) => lanesOf().map((_, lane) => [pane, lane]))
+const mostLayers = () => Math.max(...lanesOf().map((lane) => lane.layers));
+const panes = () => (view.layer === "all" ? Array.from({ length: mostLayers() }, (_, l) => l) : [view.layer]).flatMap((pane) => lanesOf().map((_, lane) => [pane, lane]))
   .filter(([pane, lane]) => pane === "mean" || pane < layersOf(lane));
 const moment = () => view.at ?? now;
 const inMemory = (one, lane, l, t) => one.t <= t && (one.rows[lane][l].gone === null || t <= one.rows[lane][l].gone);
@@ -9,10 +10,11 @@ const bitsOf = (one, lane) => one.bits?.[lane] ?? null;
 // The number that a token is shaded by; null: none.
 function value(one, pane, lane) {
   if (view.by === "surprise") return bitsOf(one, lane);
+  const name = lanesOf()[lane].names.indexOf(nameOf(view.by));  // -1: its method does not tell of that
   const all = shownLayers(pane, lane).map((l) => {
     const row = one.rows[lane][l];
     if (view.by === "held") return row.gone === null ? null : row.gone - one.t;
-    return row.told[Number(view.by.slice(5))] ?? null;
+    return row.told[name] ?? null;
   });
   const known = all.filter((x) => x !== null);
   return known.length ? mean(known) : null;
@@ -176,7 +178,8 @@ function legend() {
     box.append(made, make("span", text));
   };
   if (view.at !== null) {
-    const sizes = (curves ?? []).map((lane) => lane.map((curve) => curve.at(view.at) ?? "–").join(", ")).join(" / ");
+    const then = at(view.at);
+    const sizes = (curves ?? []).map((lane, k) => lane.map((curve, l) => then?.rows[k][l].size ?? curve.at(view.at) ?? "–").join(", ")).join(" / ");
     patch(shade("there", 0.75), `in memory at time ${view.at}: ${sizes} rows${layersOf(0) > 1 ? " in the layers" : ""}`);
     if (view.at < base) box.append(make("span", `· the page keeps the text from time ${base} on`));
     const back = make("button", "Back to now");
