@@ -27,6 +27,7 @@ esac
 
 data=$(realpath -m "${LAPSE_DATA:-$(dirname "${BASH_SOURCE[0]}")/../data}")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export LAPSE_DATA=$data # scripts/data.sh is to mean the same folder
 lapse=build/release/lapse
 run=.demo/run
 

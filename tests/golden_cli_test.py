@@ -242,10 +242,14 @@ class Disagreement(ProgramTest):
             "nheads": ("3", "shape"),
             "pre_norm": ("maybe", "'pre_norm' is 'maybe'"),
             "vocab_sz": ("-4", "vocab_sz"),
-            "nlayers": ("0", "nlayers"),
+            "nlayers": ("16777216", "'nlayers' is 16777216, and there are only"),
+            "inner_hid_sz": ("16777216", "'param.layers.0.ff.fc1.weight' does not have the shape"),
+            "batch": ("16777216", "'input.0'"),
             "blocks": ("0", "blocks"),
             "mem_sz": ("99999999999999", ""),
         }
+        path = self.altered("metadata", lambda tensors: None, {"nlayers": "0"})
+        self.refuse("golden", path, says="nlayers", status=1)
         for key, (value, words) in cases.items():
             with self.subTest(key=key):
                 path = self.altered("metadata", lambda tensors: None, {key: value})

@@ -35,14 +35,15 @@ class Hostile(ProgramTest):
         self.server = Server(self.run_folder)
         self.addCleanup(lambda: self.server.process.poll() is None and self.server.process.kill())
 
-    def send(self, data, wait=5.0):
-        """What the server answers to some bytes."""
+    def send(self, data, wait=5.0, ends=True):
+        """What the server answers to some bytes; `ends`: after which the client says that no more will come."""
         with self.server.socket() as one:
             one.settimeout(wait)
             answer = b""
             try:
                 one.sendall(data)
-                one.shutdown(socket.SHUT_WR)
+                if ends:
+                    one.shutdown(socket.SHUT_WR)
                 while more := one.recv(4096):
                     answer += more
             except OSError:
@@ -155,7 +156,10 @@ class Hostile(ProgramTest):
                 self.assertNotIn(b"Access-Control", answer)
         page = self.send(self.request(["GET /nothing HTTP/1.1", f"Host: evil:{self.server.port}", "Accept: text/html"]))
         self.assertIn(b"<h1>Forbidden</h1>", page)
-        self.assertEqual(self.status(self.request([post, host, json_type, "Content-Length: 2"], b"{}")), 200)
+        asked = self.request([post, host, json_type, "Content-Length: 2"], b"{}")
+        self.assertEqual(self.status(asked, ends=False), 200)
+        # A client that is gone looks the same: nothing is written for it.
+        self.assertRegex(self.send(asked), rb"(?s)^HTTP/1.1 503 .*broken off")
         self.finish()
 
     def test_slow_clients_do_not_keep_others_out(self):

@@ -150,6 +150,12 @@ class Api(Runs):
         status, stream = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 5, "stream": True}, raw=True)
         self.assertEqual(status, 200)  # sent before it is known
         self.assertIn(b'"code":500', stream)
+        with Session(server) as session:
+            self.assertEqual(session.post("read", text="abc")[0], 200)
+            session.until("state", lambda state: state["playing"])
+            session.idle()
+            status, page = server.ask("GET", session.path + "/page")
+            self.assertEqual((status, page["error"]["code"]), (500, 500))
 
     def test_two_lanes_and_settings(self):
         server = self.serve("expire", "fixed")
@@ -172,6 +178,16 @@ class Api(Runs):
             status, page = server.ask("GET", session.path + "/page", raw=True)
             self.assertEqual(status, 200)
             self.assertIn(b'"--max-span","3"', page)
+
+    def test_anew_is_without_text(self):
+        with Session(self.serve("expire")) as session:
+            self.assertEqual(session.post("read", text=TEXT * 40)[0], 200)
+            session.until("steps")
+            self.assertEqual(session.post("settings", anew=True)[0], 200)
+            session.until("begin")
+            session.steps.clear()
+            session.read("abc")
+            self.assertEqual("".join(step["text"] for step in session.steps), "abc")
 
     def test_a_run_that_goes_on_is_still_read_in_other_ways(self):
         """Its checkpoint has been removed since: the weights are those of the model that is open."""

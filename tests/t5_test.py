@@ -161,6 +161,24 @@ class Exchange(ProgramTest):
                 self.assertEqual(before[name].dtype, after[name].dtype, name)
                 self.assertTrue(torch.equal(before[name], after[name]), name)
 
+    def test_sizes_are_compared_before_a_model_is_made(self):
+        config = json.loads((self.theirs / "config.json").read_text())
+        arguments = ("import", self.theirs, "--config", self.toml, "--out", self.folder / "run")
+        for key in ("d_model", "d_ff", "d_kv"):
+            (self.theirs / "config.json").write_text(json.dumps(config | {key: 4096}))
+            self.refuse(*arguments, says="does not have the shape that the configuration asks for")
+        (self.theirs / "config.json").write_text(json.dumps(config | {"num_layers": 1000}))
+        self.refuse(*arguments, says="encoder.block")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_what_was_kept_of_the_checkpoint_is_damaged(self):
+        run = self.imported()
+        for text in ("[1]", '{"types": 3}', '{"types": {"shared.weight": 3}}', "{"):
+            (run / "t5.json").write_text(text)
+            self.refuse("export", run, "--out", self.folder / "back", says="t5.json")
+        (run / "t5.json").unlink()
+        self.succeed("export", run, "--out", self.folder / "back")
+
     def test_weights_of_another_format(self):
         arguments = ("import", self.theirs, "--config", self.toml, "--out", self.folder / "run")
         (self.theirs / "model.safetensors").rename(self.theirs / "model.safetensors.index.json")

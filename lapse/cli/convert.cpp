@@ -1,6 +1,7 @@
 // `lapse import` and `lapse export`: checkpoints of other programs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "lapse/cli/verbs.h"
@@ -37,6 +38,7 @@ int import_run(const Command& verb, const Arguments& arguments) {
   if (!config.train.from.empty())
     fail(fmt::format("train.from = \"{}\": the weights are the checkpoint's; leave it out", config.train.from));
   config.model = t5.model;
+  require_sizes(weights, t5);
   begin_run(config, arguments.out, [&](Transformer& model) {
     const int64_t ours = model.parameters().front().second->size(0), more = t5.vocabulary - ours;
     if (more != 0)
@@ -53,6 +55,21 @@ int import_run(const Command& verb, const Arguments& arguments) {
   return 0;
 }
 
+/// What the run in this folder was made of; {} if it is no imported one.
+Json origin_of(const fs::path& folder) {
+  const fs::path file = folder / kTheirs;
+  if (!is_file(file)) return Json::object();
+  Json known = parse_json(read_file(file), file.string());
+  const bool right = known.is_object() && known.contains("types") && known["types"].is_object() &&
+                     std::ranges::all_of(known["types"], [](const Json& type) { return type.is_string(); });
+  if (!right)
+    fail(
+        fmt::format("{}: it does not say the types of tensors as `lapse import` wrote them; without the file all are "
+                    "written as float32",
+                    file.string()));
+  return known;
+}
+
 int export_run(const Arguments& arguments) {
   const fs::path folder = arguments.out;
   for (const char* file : {"config.json", "model.safetensors"})
@@ -63,12 +80,10 @@ int export_run(const Arguments& arguments) {
                      checkpoint.config().environment() ? ", and this run acts in an environment"
                                                        : "; in Python lapse.load reads the others"));
   const auto model = checkpoint.model();
-  const fs::path theirs = run_folder(arguments.from) / kTheirs;
-  const Json known = is_file(theirs) ? parse_json(read_file(theirs), theirs.string()) : Json::object();
-  const Json types = known.value("types", Json::object());
+  const Json known = origin_of(run_folder(arguments.from));
   write_t5(*model,
            t5_config_json({checkpoint.vocabulary().size(), checkpoint.config().model}, known.value("config", Json())),
-           types, folder);
+           known.value("types", Json::object()), folder);
   std::cout << folder.string() << '\n';
   return 0;
 }

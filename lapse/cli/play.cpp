@@ -27,7 +27,7 @@ int watch(const PlayArguments& arguments) {
                     reader.checkpoint.path().string(), reader.task ? "task" : "text"));
   if (config.task_name != arguments.environment)
     fail(fmt::format("{0}: the run acts in the environment \"{1}\"; to watch it: lapse play {1} {2}",
-                     reader.checkpoint.path().string(), config.task_name, arguments.reading.run));
+                     reader.checkpoint.path().string(), config.task_name, for_shell(arguments.reading.run)));
   const auto model = reader.model();
   return watch_agent(*model, *elsewhere(config, arguments.episodes.set).environment(), arguments);
 }

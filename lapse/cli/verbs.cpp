@@ -109,7 +109,9 @@ void check_out(const fs::path& path, const std::string& flag) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (!is_folder(folder)) fail(fmt::format("{}: there is no folder {}", flag, folder.string()));
   if (is_folder(path)) fail(fmt::format("{}: {} is a folder; name a file", flag, path.string()));
-  if (::access(folder.c_str(), W_OK) != 0)  // now rather than when the work is done
+  std::error_code unknown;
+  if (fs::is_other(fs::status(path, unknown))) return;  // a device or a pipe: written to as it is
+  if (::access(folder.c_str(), W_OK) != 0)              // now rather than when the work is done
     fail(fmt::format("{}: cannot write to the folder {}: {}", flag, folder.string(), std::strerror(errno)));
 }
 

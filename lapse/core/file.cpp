@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -181,15 +182,25 @@ std::string read_whole(const fs::path& path, size_t most, int part) {
   return content;
 }
 
-// Renaming onto a link would replace the link, not the file that it stands for.
-fs::path behind_links(const fs::path& path) {
+// Renaming onto a link would replace the link, not the file that it stands for, which need not be there yet.
+fs::path behind_links(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it: beyond, they lead in a circle
   std::error_code error;
-  if (!fs::is_symlink(path, error)) return path;
-  fs::path target = fs::canonical(path, error);
-  return error ? path : target;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i)
+    path = path.parent_path() / fs::read_symlink(path, error);  // an absolute target takes the place of all
+  return path;
 }
 
 }  // namespace
+
+std::string for_shell(const fs::path& path) {
+  const std::string text = path.string();
+  const auto harmless = [](unsigned char c) { return std::isalnum(c) || std::strchr("/._-+=,:@%", c) || c >= 0x80; };
+  if (!text.empty() && std::ranges::all_of(text, harmless)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string read_file(const fs::path& path, size_t most) { return read_whole(path, most, 1); }
 

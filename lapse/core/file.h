@@ -58,6 +58,9 @@ bool is_folder(const fs::path& path);
 bool is_file(const fs::path& path);
 bool is_there(const fs::path& path);
 
+/// The path as a word of a command that a message proposes: in quotes where a shell would take it for more.
+std::string for_shell(const fs::path& path);
+
 /// Creates a folder and its parents; Error where it cannot, or where a file is in the way.
 void make_folder(const fs::path& path);
 

@@ -157,6 +157,21 @@ TEST_F(File, LinksKeepPointingWhereTheyDid) {
   write_file(folder_ / "link", "new");
   EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
   EXPECT_EQ(read_file(folder_ / "deep/target"), "new");
+  fs::create_symlink("deep/later", folder_ / "first");
+  fs::create_symlink(folder_ / "first", folder_ / "second");
+  write_file(folder_ / "second", "what was not there");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "first") && fs::is_symlink(folder_ / "second"));
+  EXPECT_EQ(read_file(folder_ / "deep/later"), "what was not there");
+  fs::create_symlink("none/later", folder_ / "third");
+  EXPECT_THAT(error_of([&] { write_file(folder_ / "third", "x"); }), HasSubstr("there is no folder"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "third"));
+}
+
+TEST(ForShell, QuotesWhatAShellWouldTakeApart) {
+  EXPECT_EQ(for_shell("runs/my-run_2.0"), "runs/my-run_2.0");
+  EXPECT_EQ(for_shell("b run"), "'b run'");
+  EXPECT_EQ(for_shell("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(for_shell(""), "''");
 }
 
 TEST_F(File, PathsThatCannotBeWrittenAreErrorsThatSayWhy) {

@@ -27,8 +27,8 @@ void hold_standard_streams();
 /// process.
 void outlive_file_limit();
 
-/// After this, the first Ctrl-C (SIGINT), SIGTERM or SIGHUP (a terminal that is gone) only makes `interrupted` true;
-/// the second ends the process.
+/// After this, the first Ctrl-C (SIGINT), the first SIGTERM and the first SIGHUP (a terminal that is gone) only make
+/// `interrupted` true; the second of a kind ends the process.
 void catch_interrupts();
 bool interrupted();
 

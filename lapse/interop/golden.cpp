@@ -84,6 +84,21 @@ Tensor in_our_shape(const Tensor& theirs, const std::string& name, const Tensor&
   return (position ? theirs[0].t().flip(0) : theirs.view(ours.sizes())).to(ours.scalar_type());
 }
 
+/// Metadata are only text: a model of their sizes may not fit into memory, so they are compared before it is made.
+void require_sizes(const SafetensorsFile& file, const ModelConfig& model, int64_t vocabulary, int64_t positions) {
+  const std::pair<const char*, std::vector<int64_t>> shapes[] = {
+      {"param.in_emb.weight", {vocabulary, model.width}},
+      {"param.layers.0.attn.proj_query.weight", {model.heads * model.head_dim, model.width}},
+      {"param.layers.0.ff.fc1.weight", {model.feed_forward, model.width}},
+      {"param.layers.0.attn.attn.key_pe", {1, model.head_dim, positions}}};
+  for (const auto& [name, shape] : shapes)
+    if (file.tensor(name).shape != shape)
+      fail(fmt::format("the golden file's tensor '{}' does not have the shape that its metadata ask for", name));
+  if (model.layers > std::ssize(file.tensors()))
+    fail(fmt::format("the golden file's metadata: 'nlayers' is {}, and there are only {} tensors", model.layers,
+                     file.tensors().size()));
+}
+
 class GoldenRun {
  public:
   GoldenRun(const SafetensorsFile& file, at::ScalarType type)
@@ -91,8 +106,10 @@ class GoldenRun {
         entry_(golden_entry(file.meta("method"))),
         vocabulary_(size_of(file.metadata(), "vocab_sz")),
         block_(size_of(file.metadata(), "mem_sz")) {
-    model_ = std::make_unique<Transformer>(model_config(file.metadata()), *method_options(entry_, file.metadata()),
-                                           vocabulary_, block_, Random(0, "golden"));
+    const ModelConfig config = model_config(file.metadata());
+    const auto options = method_options(entry_, file.metadata());
+    require_sizes(file, config, vocabulary_, options->positions(shape_of(config, block_)));
+    model_ = std::make_unique<Transformer>(config, *options, vocabulary_, block_, Random(0, "golden"));
     model_->to(type);
     for (auto& [name, tensor] : model_->parameters())
       tensor->detach().copy_(in_our_shape(load("param." + golden_name(name, entry_)), name, *tensor));
@@ -101,6 +118,7 @@ class GoldenRun {
   std::vector<GoldenError> run() {
     const auto blocks = size_of(file_.metadata(), "blocks");
     batch_ = size_of(file_.metadata(), "batch");
+    load_tokens("input.0");  // of this batch, before there is a memory of as many streams
     auto memory = model_->begin(batch_, Stored::inputs);
     for (int64_t k = 0; k < blocks; ++k) run_block(k, k + 1 == blocks, memory);
     return comparison_.errors();

@@ -61,6 +61,10 @@ bool is_shared_copy(const std::string& name) {
 /// In the published checkpoints of T5 1.0, and read by nobody: cross-attention has no positions.
 constexpr const char* kUnused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 
+[[noreturn]] void fail_of_shape(const SafetensorsFile& file, const std::string& name) {
+  fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", file.path().string(), name));
+}
+
 }  // namespace
 
 std::string t5_name(const std::string& name) {
@@ -156,22 +160,33 @@ fs::path t5_weights(const fs::path& folder) {
   fail(folder.string() + ": there is no model.safetensors");
 }
 
+void require_sizes(const SafetensorsFile& file, const T5Config& config) {
+  const ModelConfig& model = config.model;
+  const auto require = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    if (file.tensor(t5_name(name)).shape != shape) fail_of_shape(file, t5_name(name));
+  };
+  require("embedding", {config.vocabulary, model.width});
+  for (const auto& [stack, layers] : {std::pair{"encoder.", model.encoder_layers}, {"", model.layers}})
+    for (int64_t l = 0; l < layers; ++l) {
+      require(fmt::format("{}layers.{}.query", stack, l), {model.heads * model.head_width(), model.width});
+      require(fmt::format("{}layers.{}.ff1.weight", stack, l), {model.inner_width(), model.width});
+    }
+}
+
 void load_t5(Transformer& model, const SafetensorsFile& file) {
-  const std::string path = file.path().string();
   std::set<std::string> known;
   for (auto& [name, tensor] : model.parameters()) {
     const std::string theirs = t5_name(name);
     if (theirs.empty()) continue;
     known.insert(theirs);
     const Tensor loaded = to_tensor(file.tensor(theirs));
-    if (loaded.sizes() != tensor->sizes() || !loaded.is_floating_point())
-      fail(fmt::format("{}: '{}' does not have the shape that the configuration asks for", path, theirs));
+    if (loaded.sizes() != tensor->sizes() || !loaded.is_floating_point()) fail_of_shape(file, theirs);
     tensor->detach().copy_(loaded);
   }
   for (const auto& [name, entry] : file.tensors())
     if (!known.contains(name) && name != kUnused &&
         !(is_shared_copy(name) && entry.bytes == file.tensor("shared.weight").bytes))
-      fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path, name));
+      fail(fmt::format("{}: there is no place in the model for its tensor '{}'", file.path().string(), name));
 }
 
 Json t5_types(const SafetensorsFile& file) {

@@ -25,6 +25,9 @@ T5Config read_t5_config(const std::string& json, const std::string& origin);
 /// sizes stays. Error, naming the option, if the model is of another form than T5's.
 Json t5_config_json(const T5Config& config, const Json& theirs = {});
 
+/// Error if a tensor that tells a size is missing or of another one: a configuration is only text, and a model of its
+/// sizes may not fit into memory.
+void require_sizes(const SafetensorsFile& file, const T5Config& config);
 /// Copies a checkpoint's weights into a model of its shape; what T5 does not have (a forgetting method's) stays as it
 /// is. Error if a tensor is missing, of another shape, or has no place.
 void load_t5(Transformer& model, const SafetensorsFile& file);

@@ -252,6 +252,7 @@ HttpReply Api::page_of(const std::string& id) {
   });
   return {.type = "text/html; charset=utf-8",
           .stream = [made](std::string& text) { return made->take(text); },
+          .status_at_end = [made] { return made->status(); },
           .closed = [made] { made->cancel(); }};
 }
 

@@ -61,7 +61,10 @@ bool Completion::advance() {
   }
   if (written_ < options_.tokens && !stops_.met()) {
     std::string piece = stops_.add(decoder_.add(opened_->reader.vocabulary().decode(generator_.next())));
-    if (++written_ == options_.tokens && !stops_.met()) piece += stops_.add(decoder_.end()) + stops_.rest();
+    if (++written_ == options_.tokens && !stops_.met()) {
+      piece += stops_.add(decoder_.end());
+      piece += stops_.rest();
+    }
     if (options_.stream && !piece.empty()) say(answer(piece, false));
     if (!options_.stream) text_ += piece;
     return true;

@@ -7,6 +7,7 @@
 
 #include "lapse/observe/report.h"
 #include "lapse/serve/failure.h"
+#include "lapse/serve/http.h"
 #include "lapse/serve/play.h"
 #include "lapse/serve/text.h"
 
@@ -109,7 +110,8 @@ bool Export::turn() {
   try {
     if (!cancelled_) page = advance();
   } catch (const std::exception& error) {
-    page = message_of(error) + "\n";
+    status_ = 500;
+    page = http_error(500, message_of(error)).body;
   }
   if (page.empty() && !cancelled_) return true;
   page_.put(page);

@@ -13,6 +13,7 @@ class Export : public Job {
  public:
   /// As HttpReply::stream: the page, all at once when it is made.
   bool take(std::string& text) { return page_.take(text); }
+  int status() const { return status_; }  ///< of the whole
   void cancel() { cancelled_ = true; }
   bool turn() override;
 
@@ -23,6 +24,7 @@ class Export : public Job {
  private:
   TextBox page_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<int> status_ = 200;
 };
 
 constexpr int64_t kExported = 5000;  ///< the newest tokens, or the first steps, at most

@@ -7,8 +7,10 @@
 // the first.
 #include "lapse/serve/http.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <httplib.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -80,11 +82,16 @@ thread_local const std::string* received = nullptr;  // the body of the request 
 thread_local const Connection* connected = nullptr;  // who sent it
 
 /// A thread for each connection; those above the limit are turned away by the thread that accepts.
-class Threads : public httplib::TaskQueue {
+class Threads {
  public:
   Threads(int64_t most, std::atomic<int64_t>& open) : most_(most), open_(open) {}
+  /// Waits for all.
+  ~Threads() {
+    std::unique_lock lock(mutex_);
+    none_.wait(lock, [this] { return open_ == 0; });
+  }
 
-  void enqueue(std::function<void()> work) override {
+  void start(const std::function<void()>& work) {
     if (open_ >= most_) return refuse(work);
     ++open_;
     const auto one = [this, work] {  // a copy: where no thread starts, it is still needed
@@ -99,10 +106,6 @@ class Threads : public httplib::TaskQueue {
       --open_;
       refuse(work);
     }
-  }
-  void shutdown() override {
-    std::unique_lock lock(mutex_);
-    none_.wait(lock, [this] { return open_ == 0; });
   }
 
  private:
@@ -171,7 +174,6 @@ class HttpServer::Server : public httplib::Server {
  public:
   Server(const HttpOptions& options, HttpServer::Handler handler)
       : options_(options), handler_(std::move(handler)), rate_(options.limits.requests, options.limits.burst) {
-    new_task_queue = [this] { return new Threads(options_.limits.connections, open_); };
     // Not the library's own, which would let another program listen on our port too.
     set_socket_options([](socket_t socket) {
       const int yes = 1;
@@ -199,20 +201,40 @@ class HttpServer::Server : public httplib::Server {
                       : fmt::format("cannot listen on {} port {}: {}; give another --port, or 0 for any that is free",
                                     options.host, options.port, std::strerror(errno)));
     ::listen(svr_sock_, 256);  // the library's 5 would let connections that come together wait for seconds
+    ::fcntl(svr_sock_, F_SETFL, ::fcntl(svr_sock_, F_GETFL) | O_NONBLOCK);  // what was there may be gone
   }
 
   void start() {
-    listener_ = std::thread([this] { listen_after_bind(); });
+    listener_ = std::thread([this] { accept_all(); });
   }
   void end() {
     stopping_ = true;
-    httplib::Server::stop();
     if (listener_.joinable()) listener_.join();
+    close_listener();
   }
   int64_t port() const { return port_; }
   int64_t open() const { return open_; }
 
  private:
+  // Not the library's loop, which ends for good where one connection cannot be had: without descriptors or memory, or
+  // because the network took it back. The next one may do.
+  void accept_all() {
+    Threads threads(options_.limits.connections, open_);
+    while (!stopping_) {
+      pollfd comes{svr_sock_, POLLIN, 0};
+      if (::poll(&comes, 1, /*milliseconds=*/50) <= 0) continue;
+      const int socket = ::accept4(svr_sock_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket >= 0)
+        threads.start([this, socket] { process_and_close_socket(socket); });
+      else
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    close_listener();
+  }
+  void close_listener() {
+    if (const int socket = svr_sock_.exchange(INVALID_SOCKET); socket != INVALID_SOCKET) ::close(socket);
+  }
+
   // In the library private, but virtual: its own TLS server does the same.
   bool process_and_close_socket(socket_t socket) override {
     Connection connection(socket, stopping_);
@@ -317,15 +339,16 @@ void HttpServer::Server::answer(const httplib::Request& request, httplib::Respon
 void HttpServer::Server::send_whole(const HttpReply& reply, httplib::Response& response) {
   const auto until = Connection::after(options_.limits.stream_seconds);
   std::string all, text;
-  const auto broken_off = [&] { return stopping_ || Clock::now() >= until; };
-  for (bool more = true; more && !broken_off() && !connected->left(); all += text)
-    text.clear(), more = reply.stream(text);
+  bool whole = false;
+  for (; !whole && !stopping_ && Clock::now() < until && !connected->left(); all += text)
+    text.clear(), whole = !reply.stream(text);
   --streams_;
   if (reply.closed) reply.closed();
-  const HttpReply end = broken_off() ? http_error(503, "the answer was broken off; try again")
-                                     : HttpReply{reply.status_at_end(), reply.type, all};
+  const HttpReply end =
+      whole ? HttpReply{reply.status_at_end(), reply.type, all}
+            : http_error(503, "the answer was broken off; try again, and keep the connection open until it has come");
   response.status = end.status;
-  response.set_content(end.body, end.type);
+  response.set_content(end.body, end.status == 200 ? end.type : "application/json");
 }
 
 void HttpServer::Server::stream(HttpReply reply, httplib::Response& response) {

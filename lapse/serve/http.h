@@ -41,7 +41,8 @@ struct HttpReply {
   std::string type = "application/json", body = {};
   /// If set, what follows instead of `body`: waits at most 100 ms for more text; false: that was all.
   std::function<bool(std::string& text)> stream = {};
-  /// If set too, the stream is one answer: sent whole when it has ended, with this status.
+  /// If set too, the stream is one answer: sent whole when it has ended, with this status. If that is not 200, it is
+  /// the body of an http_error.
   std::function<int()> status_at_end = {};
   /// Called once when the stream has ended, whoever ended it.
   std::function<void()> closed = {};

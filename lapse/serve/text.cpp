@@ -132,6 +132,7 @@ std::unique_ptr<WatchedText> WatchedText::with(const std::vector<std::shared_ptr
                                                std::vector<LaneSettings> settings, int64_t most) const {
   auto other = std::make_unique<WatchedText>(opened, std::move(settings), sampling_, 0);
   other->random_ = random_;
+  if (most == 0) return other;
   const auto read = newest(most);
   other->tokens_.assign(read.begin(), read.end());
   other->tokens_.insert(other->tokens_.end(), tokens_.begin() + (time_ - begin_), tokens_.end());

@@ -22,7 +22,8 @@ class WatchedText : public Subject {
   void add(const std::vector<int32_t>& tokens);
   void set_sampling(const SamplingOptions& sampling) { sampling_ = sampling; }
   const SamplingOptions& sampling() const { return sampling_; }
-  /// The same text, read by other lanes from the start, or from as many tokens back as are kept, at most `most`.
+  /// The same text, read by other lanes from the start, or from as many tokens back as are kept, at most `most`; 0: no
+  /// text, nor what was given and is not read yet.
   std::unique_ptr<WatchedText> with(const std::vector<std::shared_ptr<const Opened>>& opened,
                                     std::vector<LaneSettings> settings, int64_t most) const;
   /// The newest tokens that were read, at most so many.

@@ -71,7 +71,7 @@ Json newest_of_training(const fs::path& run, int64_t update) {
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);)
     if (is_kept(line, update, {}))
-      if (Json values = parse_json(line, "a line"); values.value("split", "") == "train") newest = std::move(values);
+      if (Json values = parse_json(line, "a line"); values["split"] == "train") newest = std::move(values);
   return newest;
 }
 

@@ -25,6 +25,13 @@ TEST(Metrics, LinesAfterTheCheckpointAreCut) {
   EXPECT_EQ(read_file(folder / "metrics.jsonl"), "");
 }
 
+TEST(Metrics, LinesThatAreNoneOfOursAreNotTheNewest) {
+  TestFolder folder;
+  { Metrics(folder.path(), 0).record(10, "train", {{"loss", 0.5}}); }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"update\":20,\"split\":5}\n{\"update\":20}\n[1]\n";
+  EXPECT_EQ(newest_of_training(folder.path(), 30)["loss"], 0.5);
+}
+
 TEST(Metrics, PartsOfABatchAreSummarised) {
   LayerReport a, b;
   a.memory_sum = 40, a.queries = 4, a.memory_max = 12, a.readable = 8, a.deleted = 4,

@@ -149,8 +149,8 @@ class Run {
                   clipped)
             : fmt::format(
                   "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or {1}: "
-                  "--set train.from={0}",
-                  files[0].string(), clipped);
+                  "--set train.from={2}",
+                  files[0].string(), clipped, for_shell(files[0]));
     const double shown = std::isnan(value) ? std::abs(value) : value;  // no "-nan"
     fail(fmt::format("update {}: the {} is {}; {}", update, what, shown, advice));
   }
@@ -205,7 +205,7 @@ class Run {
   Outcome leave() {
     const auto path = save();
     progress_->print(fmt::format("interrupted: saved update {} to {}; to go on: lapse train {} --out {} --resume",
-                                 update(), path.string(), config_path(folder_).string(), folder_.string()));
+                                 update(), path.string(), for_shell(config_path(folder_)), for_shell(folder_)));
     progress_->finish();
     return Outcome::kInterrupted;
   }
@@ -229,7 +229,9 @@ void begin_run(const Config& config, const fs::path& folder, const std::function
   const RunLock lock(folder);
   if (!checkpoints_of(folder).empty()) fail(folder.string() + ": there is a run in this folder; give another");
   require_no_history(folder);
-  Run(config, solo(), open_problem(config, nullptr), nullptr, nullptr).begin(folder, load_weights);
+  auto problem = open_problem(config, nullptr);
+  require_memory(estimate_memory(config, *problem), usable_memory(find_device(config.train.device)));
+  Run(config, solo(), std::move(problem), nullptr, nullptr).begin(folder, load_weights);
 }
 
 Outcome train(const Config& given, const fs::path& folder, const TrainerOptions& options) {
