@@ -3,7 +3,7 @@
 #
 #   bench/run.sh                      all, with the settings that the results in README.md come from
 #   bench/run.sh NAME [OPTION...]     one of attention, selective, step, generation, acting, methods, memory, rl, choices,
-#                                     with these options
+#                                     with these options, or those of the results
 #
 # LAPSE_BUILD: the build folder, by default build/release. On a busy machine the numbers mean nothing.
 set -euo pipefail
@@ -13,9 +13,20 @@ names=(attention selective step generation acting methods memory rl choices)
 
 usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
+# The settings that the results in README.md come from.
+usual() {
+  case $1 in
+    attention) echo --repeat 75 ;;
+    selective) echo --repeat 15 ;;
+    generation) echo --tokens 200000 ;;
+  esac
+}
+
 run() {
   local name=$1
   shift
+  # shellcheck disable=SC2046
+  (($# > 0)) || set -- $(usual "$name")
   "$build/bench/$name" --json "bench/results/$name.json" "$@"
   echo
 }
@@ -50,14 +61,14 @@ mkdir -p bench/results
 if (($# > 0)); then
   run "$@"
 else
-  run attention --repeat 25
-  run selective --repeat 15
+  run attention
+  run selective
   run step
   "$build/bench/step" --json bench/results/step_bf16.json --precision bf16 --no-eager
   "$build/bench/step" --json bench/results/step_instruction.json --case 4 --updates 6 --eager-updates 1
   "$build/bench/step" --json bench/results/step_words.json --case 5 --updates 3 --warm 1
   "$build/bench/step" --json bench/results/step_words_dense.json --case 5 --dense --updates 1 --warm 1
-  run generation --tokens 200000
+  run generation
   run acting
   run methods
   run memory

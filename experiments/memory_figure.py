@@ -4,6 +4,7 @@ An experiment's figure.py calls `draw`.
 """
 
 import json
+import re
 
 import matplotlib
 
@@ -23,9 +24,15 @@ METHODS = {
 SEEDS = ({}, {"linestyle": "", "markerfacecolor": "none"}, {"linestyle": "", "alpha": 0.5})
 
 
-def points(results, files, key):
-    """(mean memory size, loss) of these runs, by memory size."""
-    read = [json.loads(file.read_text())["evaluation"]["test"] for file in results.glob(files)]
+def seed_of(name):
+    """Of names that say it only if it is not 1: "eq_8", "eq_8-2"."""
+    found = re.search(r"-(\d)$", name)
+    return int(found[1]) if found else 1
+
+
+def points(results, runs, key, seed):
+    """(mean memory size, loss) of these runs of one seed, by memory size."""
+    read = [json.loads(file.read_text())["evaluation"]["test"] for file in results.glob(f"{runs}.json") if seed_of(file.stem) == seed]
     return sorted((one["memory_mean"], one[key]) for one in read)
 
 
@@ -33,8 +40,8 @@ def draw(results, key, name, runs="{method}*_buckets-{seed}"):
     """results/memory.svg: `key` of an evaluation, which the axis calls `name`. `runs`: what they are called."""
     figure, axes = plt.subplots(figsize=(6.8, 3.4))
     for method, (label, colour, marker) in METHODS.items():
-        for seed, style in enumerate(SEEDS if "{seed}" in runs else SEEDS[:1], 1):
-            if found := points(results, f"{runs.format(method=method, seed=seed)}.json", key):
+        for seed, style in enumerate(SEEDS, 1):
+            if found := points(results, runs.format(method=method, seed=seed), key, seed):
                 axes.plot([x for x, _ in found], [y for _, y in found], marker=marker, color=colour, label=f"{label}, seed {seed}", **style)
     axes.set_xscale("log")
     axes.set_xticks((16, 32, 64, 128, 256, 512), ("16", "32", "64", "128", "256", "512"))

@@ -47,10 +47,10 @@ def rounded(values, digits=1):
 
 
 def parity(run, folder):
-    """Mean F of each layer on the last two tokens, and on older ones, over 100 sequences. Rows: BOS is never masked."""
+    """Mean F of each layer on older tokens than the last two, which cannot be masked, over 100 sequences. Rows: BOS is never masked."""
     _, layers = matrices(run, folder / "parity.json", "--documents=100")
     mean = lambda F, ages: statistics.mean(F[n, n - age] for n in range(16, len(F)) for age in ages)
-    return {"last two": rounded(mean(F, (0, 1)) for F in layers), "2 to 15 tokens ago": rounded(mean(F, range(2, 16)) for F in layers)}
+    return {"2 to 15 tokens ago": rounded(mean(F, range(2, 16)) for F in layers)}
 
 
 def end_of_string(tokens):
