@@ -34,7 +34,6 @@ class Compressive : public Method {
   // Query t needs the slot that begins at t - L, so that slots come c timesteps before the last of their members goes.
   PooledRows pool(const MemoryTable& table, const Tensor& start, int64_t length) const override {
     std::vector<int64_t> samples, times, rows, latest;  // of the slots that the block is the first to need
-    bool own = false;  // whether one averages rows of the block: only if c does not divide the block
     for (int64_t b = 0; b < table.samples(); ++b) {
       const int64_t now = start.const_data_ptr<int64_t>()[b], row_now = table.last_row(b) + 1 - length;
       for (int64_t tau = slot_from(now - s_.max_span); tau < now + length - s_.max_span; tau += s_.rate) {
@@ -42,13 +41,10 @@ class Compressive : public Method {
         if (row < table.first_row(b)) continue;
         samples.push_back(b), times.push_back(tau), rows.push_back(row);
         latest.push_back(std::max(row + s_.rate - 1, row_now));
-        own |= row + s_.rate > row_now;
       }
     }
     if (samples.empty()) return {};
-    Tensor hidden = table.column("hidden");
-    if (!own) hidden = hidden.detach();  // nothing to learn from: earlier blocks' rows are
-    const Tensor sample = at::tensor(samples, at::kLong);
+    const Tensor hidden = table.column("hidden").detach(), sample = at::tensor(samples, at::kLong);
     const auto there = [&](const std::vector<int64_t>& x) { return sent(at::tensor(x, at::kLong), hidden.device()); };
     const Tensor tau = there(times), row = there(rows), complete = this->complete(table, tau, row, there(latest));
     const Tensor members = row.unsqueeze(1) + at::arange(s_.rate, row.options());

@@ -369,7 +369,9 @@ TEST(Baselines, ZerosAtTheStartCountInTheBudget) {
       for (int64_t t = 0; t < tokens.size(1); ++t) {
         const auto y = model.forward(tokens.narrow(1, t, 1).to(device), memory, {.observe = true});
         all.push_back(y.logits.to(at::kCPU));
-        for (const auto& report : y.reports) EXPECT_LE(report.memory_max, 7) << name << ", query " << t;
+        // Each of H2O's heads holds rows of its own.
+        const double most = name == "h2o" && t > 0 ? 7 * static_cast<double>(config.heads) : 7;
+        for (const auto& report : y.reports) EXPECT_LE(report.memory_max, most) << name << ", query " << t;
       }
       logits.push_back(lapse::cat(all, 1));
     }

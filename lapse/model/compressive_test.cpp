@@ -104,26 +104,6 @@ TEST(Compressive, AveragesStartRowsWithTokens) {
   EXPECT_EQ(method->initial_slots(), (std::vector<int64_t>{-18, -14}));
 }
 
-// Where c does not divide the block, an average may have timesteps of the block itself, which learn by it.
-TEST(Compressive, LearnsByAveragesOfTheBlocksOwnRows) {
-  Random random(5, "compressive");
-  for (const int64_t rate : {3, 4}) {
-    const ModelShape shape{1, kWidth, kHeads, kDim, /*block=*/8};
-    const auto method =
-        method_options("compressive", {{"max_span", "9"}, {"rate", std::to_string(rate)}})->make(shape, 0, random);
-    const Tensor x = random_normal({1, 16, kWidth}, random).requires_grad_();
-    MemoryTable table(1);
-    append_at(table, at::zeros({1}, at::kLong), {{"hidden", x}});
-    const auto pooled = method->pool(table, at::full({1}, 8, at::kLong), 8);
-    ASSERT_TRUE(pooled.hidden.defined());
-    ASSERT_EQ(pooled.hidden.requires_grad(), rate == 3);  // of 6, 7, 8; of 3 ... 6
-    if (rate == 3) {
-      pooled.hidden.sum().backward();
-      EXPECT_NEAR(x.grad()[0][8][0].item<double>(), 1. / 3, 1e-12);
-    }
-  }
-}
-
 // Weights that stay are scaled up: over many draws the newest timesteps and the averages both come to what they are
 // without dropout.
 TEST(Compressive, IsTheSameOnAverageWithDropout) {

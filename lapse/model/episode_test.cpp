@@ -23,9 +23,9 @@ Tensor begins() {
 
 class Episodes : public testing::TestWithParam<std::string> {
  protected:
-  std::unique_ptr<Transformer> model(uint64_t seed = 1) const {
+  std::unique_ptr<Transformer> model(uint64_t seed = 1, const std::string& budget = "5") const {
     const auto options = method_options(GetParam(), {{"max_span", "9"}, {"size", "6"}, {"rate", "2"}, {"budget", "5"}});
-    set_fields(options->reading_fields(), {{"budget", "5"}});
+    set_fields(options->reading_fields(), {{"budget", budget}});
     ModelConfig config = tiny_config("pre");
     config.attend_self = true;
     return tiny_model(config, *options, at::kDouble, seed);
@@ -109,7 +109,7 @@ TEST(SinkWindow, EpisodesHaveSinksOfTheirOwn) {
 
 // Token by token with projections what a block of inputs gives, gradients' way; also after the weights moved.
 TEST_P(Episodes, ActAsTheBlockThatLearns) {
-  const auto m = model(2);
+  const auto m = model(2, /*budget=*/"0");
   const Tensor tokens = random_tokens(kStreams, kLength, 2), marks = begins();
   ModelMemory memory = m->begin(kStreams, Stored::inputs);
   if (m->layers()[0].attention().method().one_by_one()) GTEST_SKIP() << "budgets hold where rows are projected only";
