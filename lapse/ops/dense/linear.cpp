@@ -275,6 +275,7 @@ Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) 
   for (const auto& weight : weights) contiguous.push_back(weight.contiguous());
   const Tensor flat = reshaped(x, {m, k}).contiguous();
   LinearOptions options = o;
+  if (few) options.bfloat16 = false;  // as the options say
   if (o.bias.defined()) options.bias = o.bias.contiguous();
   if (at::GradMode::is_enabled())  // few rows too: libtorch's own products round otherwise on more threads
     y = products_with_gradient(flat, contiguous, options);
