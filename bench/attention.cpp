@@ -5,9 +5,7 @@
 
 #include <iostream>
 #include <memory>
-#include <optional>
 
-#include "bench/buffers.h"
 #include "bench/eager.h"
 #include "bench/peak.h"
 #include "bench/program.h"
@@ -24,7 +22,6 @@ struct Case {
   bool libtorch = false;                  ///< eager and libtorch's fused attention at the same shapes
   std::string rival = {};                 ///< another call of the operator: its name,
   std::function<Call()> rival_call = {};  ///< and itself
-  bool reuse = false;                     ///< memory that tensors release serves the next repeat
 };
 
 /// The cases; `scale` divides rows and queries.
@@ -41,7 +38,7 @@ std::vector<Case> cases(int64_t scale) {
       {"full", shape + ", no row expired", full, true},
       {"half", shape + ", half the rows expired; full: none", half, false, "full", [=] { return make_call(full); }},
       {"expired90", "B 2, H 8, K 512, 8192 rows, D 64, 90 % expired; survivors: the other rows alone", expired90, false,
-       "survivors", [=] { return survivors(make_call(expired90)); }, true},
+       "survivors", [=] { return survivors(make_call(expired90)); }},
       {"ragged", "B 8, H 4, K 256, D 64, 267 rows and 4275 in one sample; uniform: 768 in each", ragged, false,
        "uniform", [=] { return make_call(full); }},
       {"bf16", shape + ", no row expired, bfloat16", bfloat16, true},
@@ -108,8 +105,6 @@ Outcome measure(const Case& c, const Common& common, int64_t repeats) {
     outcome.paths.push_back(measured);
     paths.push_back(path);
   }
-  std::optional<ReusedBuffers> reused;
-  if (c.reuse) reused.emplace();
   const auto times = take_turns(paths);
   for (size_t i = 0; i < paths.size(); ++i) outcome.paths[i].seconds = times[i];
   return outcome;

@@ -51,6 +51,7 @@ Json header(const Program& program, const Common& common) {
 
 int run_parsed(const Program& program, const Common& common) {
   if (common.threads > 0) at::set_num_threads(common.threads);
+  keep_freed_memory();  // as lapse train does
   if (!common.child.empty()) {
     program.child(common);
     std::cout << own_memory().dump() << std::endl;

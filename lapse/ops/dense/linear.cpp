@@ -80,22 +80,18 @@ Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& needed,
   for (const auto& each : dy) columns += each.size(1);
   const auto* from = x.const_data_ptr<float>();
   std::optional<Left<T>> turned;
-  std::optional<Panels<T>> right;
-  if (k < columns)
-    turned.emplace(Left<T>::transposed(from, m, k));
-  else
-    right.emplace(from, k, m, k, false);
-  auto product = [&](const Left<T>& left, int64_t rows, const Panels<T>& panels) {
-    Tensor y = at::empty({rows, panels.columns()}, x.options());
-    multiply(left, {{0, rows}}, panels, y.mutable_data_ptr<float>(), false);
+  if (k < columns) turned.emplace(Left<T>::transposed(from, m, k));
+  auto product = [&](const Left<T>& left, int64_t rows, const float* right, int64_t n) {
+    Tensor y = at::empty({rows, n}, x.options());
+    multiply_long(left, rows, right, m, n, y.mutable_data_ptr<float>());
     return y;
   };
   for (size_t i = 0; i < dy.size(); ++i) {
     if (!needed[i]) continue;
     const auto* grad = dy[i].const_data_ptr<float>();
     const int64_t n = dy[i].size(1);
-    dw[i] = turned ? product(*turned, k, Panels<T>(grad, n, m, n, false)).t().contiguous()
-                   : product(Left<T>::transposed(grad, m, n), n, *right);
+    dw[i] =
+        turned ? product(*turned, k, grad, n).t().contiguous() : product(Left<T>::transposed(grad, m, n), n, from, k);
   }
   return dw;
 }

@@ -70,11 +70,17 @@ Case case_of(Random& random, std::vector<int64_t> shape, const std::vector<int64
 /// Of some shape; every fourth case has two weights.
 Case random_case(uint64_t seed, bool bfloat16 = false) {
   Random random(seed, "linear case");
-  const auto m = pick<int64_t>(random, {17, 64, 65, 200, 700}), in = pick<int64_t>(random, {1, 3, 32, 64, 205, 300});
+  const auto m = pick<int64_t>(random, {17, 64, 65, 200, 700}), in = pick<int64_t>(random, {1, 3, 32, 64, 205, 530});
   std::vector<int64_t> shape = {m, in}, out;
   if (m % 2 == 0 && random.below(2)) shape = {2, m / 2, in};
   for (size_t i = 0; i <= seed % 4 / 3; ++i) out.push_back(pick<int64_t>(random, {1, 5, 64, 130, 205}));
   return case_of(random, shape, out, bfloat16);
+}
+
+/// Of weights that are larger than a core's cache is taken to be, so that they are read for several tiles at a time.
+Case large_case(bool bfloat16) {
+  Random random(0, "large case");
+  return case_of(random, {bfloat16 ? 300 : 530, 1030}, {bfloat16 ? 1100 : 530}, bfloat16);
 }
 
 /// Of small weights and many rows, whose gradients are those of narrow_gradients; every third has two weights.
@@ -157,6 +163,23 @@ void expect_exact_on_every_instruction_set(bool bfloat16) {
 }
 
 TEST(Linear, AgreesWithFloat64) { expect_exact_on_every_instruction_set(false); }
+
+TEST(Linear, AgreesWithFloat64WhereWeightsAreLarge) {
+  for (const bool bfloat16 : {false, true}) {
+    if (bfloat16 && !has_bfloat16_products()) continue;
+    const Case c = large_case(bfloat16);
+    SCOPED_TRACE(c.text);
+    Case exact = converted(bfloat16 ? converted(c, at::kBFloat16) : c, at::kDouble);
+    if (c.options.bias.defined()) exact.options.bias = c.options.bias.to(at::kDouble);
+    const auto on = [&](int n) {
+      const Threads threads(n);
+      return values_of(c, lapse::linear);
+    };
+    const auto one = on(1);
+    expect_agreement(one, values_of(exact, plain_linear), bfloat16);
+    EXPECT_TRUE(same_bits(one, on(2)));
+  }
+}
 
 TEST(Linear, NarrowGradientsAgreeWithFloat64OnAnyNumberOfThreads) {
   for (int64_t target : InstructionSet::all())

@@ -1,5 +1,7 @@
 #include "lapse/ops/dense/matmul.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <cstring>
 
 #include "lapse/ops/aten.h"
@@ -17,6 +19,8 @@ int64_t filled(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 // A tile of fewer rows has a multiple of so many, so that brgemm makes few kernels.
 constexpr int64_t kRowStep = 16;
 int64_t height_of(int64_t rows) { return (rows + kRowStep - 1) / kRowStep * kRowStep; }
+
+constexpr int64_t kCached = 1 << 20;  // bytes of a right operand that a core's cache holds
 
 at::Tensor buffer(float, int64_t n) { return empty_rows({n}); }
 at::Tensor buffer(at::BFloat16, int64_t n) { return empty_rows({n}, at::kBFloat16); }
@@ -48,18 +52,50 @@ void store_left_turned(const float* block, int64_t from_stride, at::BFloat16* to
   store_left(room, to, stride);
 }
 
-/// A block [64][64] as a right operand's, and transposed.
-void store_right(const float* block, float* to) { std::memcpy(to, block, kPanel * kPanel * sizeof(float)); }
-void store_right(const float* block, at::BFloat16* to) {
-  to_pairs(block, reinterpret_cast<uint16_t*>(to), kPanel, kPanel);
+/// 64 x 64 of x as a right operand's, zeros beyond `lines` and `columns`; `room`: a block.
+void pack_right(const float* x, int64_t stride, int64_t lines, int64_t columns, float* to, float*) {
+  pack<float>(x, stride, nullptr, lines, columns, to, kPanel, kPanel);
 }
+void pack_right(const float* x, int64_t stride, int64_t lines, int64_t columns, at::BFloat16* to, float* room) {
+  pack<float>(x, stride, nullptr, lines, columns, room, kPanel, kPanel);
+  to_pairs(room, reinterpret_cast<uint16_t*>(to), kPanel, kPanel);
+}
+
+/// The same of a whole block transposed.
 void store_right_turned(const float* block, int64_t from_stride, float* to, float*) {
   transpose(block, from_stride, to, kPanel, kPanel, kPanel);
 }
 void store_right_turned(const float* block, int64_t from_stride, at::BFloat16* to, float* room) {
   transpose(block, from_stride, room, kPanel, kPanel, kPanel);
-  store_right(room, to);
+  to_pairs(room, reinterpret_cast<uint16_t*>(to), kPanel, kPanel);
 }
+
+/// Tile [rows][columns] of a result, complete or one piece of its sum, goes from `tile`, 64 columns wide, to `out`.
+void store_tile(const float* tile, int64_t rows, int64_t columns, bool add, float* out, int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    if (add)
+      add_to(out + i * stride, tile + i * kPanel, columns);
+    else
+      std::memcpy(out + i * stride, tile + i * kPanel, columns * sizeof(float));
+  }
+}
+
+/// Up to 64 rows of a left operand, and room for a tile of their results that cannot be computed in its place.
+template <class T>
+struct RowTile {
+  int64_t row, count;
+  typename Left<T>::Tile operand;
+  float* result;
+  bool direct(int64_t width) const { return count == height_of(count) && width == kPanel; }
+};
+
+template <class T>
+void multiply_tile(int64_t rows, int64_t depth, const T* left, int64_t stride, const T* right, float* c, int64_t ldc,
+                   bool add) {
+  at::native::cpublas::brgemm(rows, kPanel, depth, stride, kPanel, ldc, add, left, right, c,
+                              std::is_same_v<T, at::BFloat16>);
+}
+
 struct Blocks {
   float *block, *turned;
 };
@@ -70,38 +106,23 @@ Blocks blocks_of(Scratch& scratch) {
 }  // namespace
 
 template <class T>
-Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed)
-    : k_(filled(k)), n_(n), x_(x), stride_(stride) {
-  // Lines far apart fall on the same sets of the cache; then a copy pays.
-  if (std::is_same_v<T, float> && !transposed && n % kPanel == 0 && stride <= 512) in_place_ = k / kPanel * kPanel;
-  const int64_t copied = k_ - in_place_, depth = copied / kPanel;
-  data_ = buffer(T(), copied * filled(n));
+Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed) : k_(filled(k)), n_(n) {
+  const int64_t depth = k_ / kPanel;
+  data_ = buffer(T(), k_ * filled(n));
   T* to = data_.template mutable_data_ptr<T>();
   for_each_task(count() * depth, [&](int64_t task) {
-    const int64_t j = task / depth, r = in_place_ / kPanel + task % depth;
+    const int64_t j = task / depth, r = task % depth;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
     const auto [block, turned] = blocks_of(scratch);
     const int64_t columns = std::min(kPanel, n - j * kPanel), lines = std::min(kPanel, k - r * kPanel);
+    T* panel = to + (j * k_ + r * kPanel) * kPanel;
+    if (!transposed) return pack_right(x + r * kPanel * stride + j * kPanel, stride, lines, columns, panel, block);
     const bool whole = columns == kPanel && lines == kPanel;
-    T* panel = to + (j * copied + r * kPanel - in_place_) * kPanel;
-    if (transposed) {
-      const float* from = x + j * kPanel * stride + r * kPanel;
-      if (!whole) copy_block(from, stride, columns, lines, turned);
-      store_right_turned(whole ? from : turned, whole ? stride : kPanel, panel, block);
-    } else {
-      copy_block(x + r * kPanel * stride + j * kPanel, stride, lines, columns, block);
-      store_right(block, panel);
-    }
+    const float* from = x + j * kPanel * stride + r * kPanel;
+    if (!whole) copy_block(from, stride, columns, lines, turned);
+    store_right_turned(whole ? from : turned, whole ? stride : kPanel, panel, block);
   });
-}
-
-template <class T>
-typename Panels<T>::Piece Panels<T>::at(int64_t j, int64_t r) const {
-  if constexpr (std::is_same_v<T, float>)
-    if (r < in_place_) return {x_ + r * stride_ + j * kPanel, stride_, std::min(kDepth, in_place_ - r)};
-  const int64_t copied = k_ - in_place_;
-  return {data_.template const_data_ptr<T>() + (j * copied + r - in_place_) * kPanel, kPanel, std::min(kDepth, k_ - r)};
 }
 
 template <class T>
@@ -147,44 +168,72 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
   std::vector<Piece> pieces;
   for (const auto& range : rows)
     for (int64_t i = range.begin; i < range.end; i += kPanel) pieces.push_back({i, std::min(kPanel, range.end - i)});
-  // Enough tasks for all cores also where there are few rows.
   const auto n = static_cast<int64_t>(pieces.size());
-  const int64_t parts = n == 0 ? 1 : std::clamp<int64_t>(16 / n, 1, right.count());
   const int64_t depth = right.depth(), columns = right.columns();
-  for_each_task(n * parts, [&](int64_t task) {
-    const auto [row, count] = pieces[task / parts];
-    const int64_t height = height_of(count);
-    const int64_t part = task % parts;
+  // Panels that leave the cache before they are needed again are used for several pieces at a time. No sum depends on
+  // how threads share out the work.
+  const bool large = depth * columns * static_cast<int64_t>(sizeof(T)) > kCached;
+  const int64_t most = large ? std::clamp<int64_t>(n / (2 * at::get_num_threads()), 1, 4) : 1;
+  const int64_t groups = (n + most - 1) / most;
+  // Enough tasks for all cores also where there are few rows.
+  const int64_t parts = n == 0 ? 1 : std::clamp<int64_t>(16 / groups, 1, right.count());
+  for_each_task(groups * parts, [&](int64_t task) {
+    const int64_t part = task % parts, begin = n * (task / parts) / groups, end = n * (task / parts + 1) / groups;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    T* room = scratch.take<T>(kPanel * depth);
     float* block = scratch.take<float>(kPanel * kPanel);
-    float* result = scratch.take<float>(kPanel * kPanel);
-    const auto tile = left.tile(row, count, depth, room, block);
+    c10::SmallVector<RowTile<T>, 4> tiles;
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [row, count] = pieces[i];
+      const auto operand = left.tile(row, count, depth, scratch.take<T>(kPanel * depth), block);
+      tiles.push_back({row, count, operand, scratch.take<float>(kPanel * kPanel)});
+    }
     for (int64_t j = right.count() * part / parts; j < right.count() * (part + 1) / parts; ++j) {
       const int64_t width = std::min(kPanel, columns - j * kPanel);
-      float* at = out + row * columns + j * kPanel;
-      const bool direct = count == height && width == kPanel;
-      float* c = direct ? at : result;
-      const int64_t ldc = direct ? columns : kPanel;
-      for (int64_t r = 0; r < depth;) {
-        const auto piece = right.at(j, r);
-        const int64_t lines = std::min(piece.lines, kDepth - r % kDepth);
-        at::native::cpublas::brgemm(height, kPanel, lines, tile.stride, piece.stride, ldc, r > 0 || (add && direct),
-                                    tile.data + r / kDepth * tile.block + r % kDepth, piece.data, c,
-                                    std::is_same_v<T, at::BFloat16>);
-        r += lines;
-      }
-      if (!direct)
-        for (int64_t i = 0; i < count; ++i) {
-          if (add)
-            add_to(at + i * columns, result + i * kPanel, width);
-          else
-            std::memcpy(at + i * columns, result + i * kPanel, width * sizeof(float));
+      const auto to = [&](const RowTile<T>& tile) { return out + tile.row * columns + j * kPanel; };
+      for (int64_t r = 0; r < depth; r += kDepth)
+        for (const auto& tile : tiles) {
+          const bool direct = tile.direct(width);
+          multiply_tile(height_of(tile.count), std::min(kDepth, depth - r),
+                        tile.operand.data + r / kDepth * tile.operand.block, tile.operand.stride, right.at(j, r),
+                        direct ? to(tile) : tile.result, direct ? columns : kPanel, r > 0 || (add && direct));
         }
-      if (bias != nullptr || relu)
-        add_bias(at, columns, count, width, bias == nullptr ? bias : bias + j * kPanel, relu);
+      for (const auto& tile : tiles) {
+        if (!tile.direct(width)) store_tile(tile.result, tile.count, width, add, to(tile), columns);
+        if (bias != nullptr || relu)
+          add_bias(to(tile), columns, tile.count, width, bias == nullptr ? bias : bias + j * kPanel, relu);
+      }
     }
+  });
+}
+
+// Threads share out the panels, and where there are few of them the rows: no sum depends on it.
+template <class T>
+void multiply_long(const Left<T>& left, int64_t m, const float* x, int64_t k, int64_t n, float* out) {
+  const int64_t threads = at::get_num_threads(), panels = (n + kPanel - 1) / kPanel, tiles = (m + kPanel - 1) / kPanel;
+  const int64_t groups = std::min(panels, threads == 1 ? 1 : 2 * threads);
+  const int64_t parts = std::clamp<int64_t>(threads / groups, 1, tiles);
+  for_each_task(groups * parts, [&](int64_t task) {
+    const int64_t group = task / parts, part = task % parts;
+    Scratch& scratch = Scratch::of_thread();
+    scratch.release();
+    T* piece = scratch.take<T>(kDepth * kPanel);
+    const auto [block, result] = blocks_of(scratch);
+    for (int64_t r = 0; r < k; r += kDepth)
+      for (int64_t j = panels * group / groups; j < panels * (group + 1) / groups; ++j) {
+        const int64_t depth = std::min(kDepth, filled(k) - r), width = std::min(kPanel, n - j * kPanel);
+        for (int64_t l = 0; l < depth; l += kPanel)
+          pack_right(x + (r + l) * n + j * kPanel, n, std::min(kPanel, k - r - l), width, piece + l * kPanel, block);
+        for (int64_t i = tiles * part / parts; i < tiles * (part + 1) / parts; ++i) {
+          const int64_t rows = std::min(kPanel, m - i * kPanel);
+          const auto tile = left.tile(i * kPanel, rows, filled(k), nullptr, nullptr);
+          float* at = out + i * kPanel * n + j * kPanel;
+          const bool direct = rows == kPanel && width == kPanel;
+          multiply_tile(kPanel, depth, tile.data + r / kDepth * tile.block, tile.stride, piece, direct ? at : result,
+                        direct ? n : kPanel, direct && r > 0);
+          if (!direct) store_tile(result, rows, width, r > 0, at, n);
+        }
+      }
   });
 }
 
@@ -206,5 +255,7 @@ template void multiply(const Left<float>&, const std::vector<RowRange>&, const P
                        const float*, bool);
 template void multiply(const Left<at::BFloat16>&, const std::vector<RowRange>&, const Panels<at::BFloat16>&, float*,
                        bool, const float*, bool);
+template void multiply_long(const Left<float>&, int64_t, const float*, int64_t, int64_t, float*);
+template void multiply_long(const Left<at::BFloat16>&, int64_t, const float*, int64_t, int64_t, float*);
 
 }  // namespace lapse

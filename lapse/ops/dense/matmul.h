@@ -9,32 +9,25 @@
 namespace lapse {
 
 constexpr int64_t kPanel = 64;   ///< rows and columns of a tile of a result
-constexpr int64_t kDepth = 256;  ///< how much of the inner dimension a tile takes at once
+constexpr int64_t kDepth = 512;  ///< how much of the inner dimension a tile takes at once
 
-/// A right operand [k][n] in panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros. Copied, or
-/// where it lies in memory as brgemm reads it, the whole blocks of 64 lines are read there.
+/// A right operand [k][n], copied into panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros.
+/// It is small beside the left one: to copy it takes 1 % of the product, and lines far apart fall on the same sets of
+/// the cache.
 template <class T>
 class Panels {
  public:
-  /// x [k][n], or with `transposed` x [n][k]; lines are `stride` apart. x must outlive this.
+  /// x [k][n], or with `transposed` x [n][k]; lines are `stride` apart.
   Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed);
   int64_t depth() const { return k_; }
   int64_t columns() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
-
-  /// Panel j from line r on: the first element, the stride of lines, and how many there are up to at most kDepth.
-  struct Piece {
-    const T* data;
-    int64_t stride, lines;
-  };
-  Piece at(int64_t j, int64_t r) const;
+  /// Panel j from line r on, lines of 64 elements.
+  const T* at(int64_t j, int64_t r) const { return data_.template const_data_ptr<T>() + (j * k_ + r) * kPanel; }
 
  private:
-  int64_t k_, n_;         // k_: filled up
-  int64_t in_place_ = 0;  // lines that are read from x_
-  const float* x_;
-  int64_t stride_;
-  at::Tensor data_;  // the others: [count()][k_ - in_place_][64]
+  int64_t k_, n_;    // k_: filled up
+  at::Tensor data_;  // [count()][k_][64]
 };
 
 /// A left operand: x [m][k] as it lies in memory, or the transposed x [k][m]. In blocks of kDepth columns where it is
@@ -69,6 +62,11 @@ struct RowRange {
 template <class T>
 void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Panels<T>& right, float* out, bool add,
               const float* bias = nullptr, bool relu = false);
+
+/// out [m][n] = left right, for a transposed left operand and a right one x [k][n] of many lines: a piece of a panel is
+/// packed just before it is used, so that it is in the cache, for only m rows need it.
+template <class T>
+void multiply_long(const Left<T>& left, int64_t m, const float* x, int64_t k, int64_t n, float* out);
 
 /// sums [n] of x [m][n] over m.
 void column_sums(const float* x, int64_t m, int64_t n, float* sums);
