@@ -95,7 +95,6 @@ int run(const Command& verb, const Arguments& arguments) {
     tell_replaced(arguments.set, {"data.path", "data.train", "data.valid", "data.test"}, "--data");
   if (group.first() && !arguments.device.empty()) tell_replaced(arguments.set, {"train.device"}, "--device");
   if (group.first() && arguments.threads >= 0) tell_replaced(arguments.set, {"train.threads"}, "--threads");
-  keep_freed_memory();
   catch_interrupts();  // while ranks still look for each other Ctrl-C ends them
   if (arguments.dry_run) {
     tell_other_run(arguments.out);

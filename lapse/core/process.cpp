@@ -90,11 +90,6 @@ void save_addresses() {
   if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) mallopt(M_ARENA_MAX, 1);
 }
 
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);         // every block lies in the heap,
-  mallopt(M_TRIM_THRESHOLD, -1);  // whose end is never given back
-}
-
 void hold_standard_streams() {
   for (int number = 0; number <= 2; ++number)
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", number == 2 ? O_WRONLY : O_RDONLY) < 0) return;

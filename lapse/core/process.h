@@ -16,11 +16,6 @@ int64_t available_memory();
 /// would reserve 64 MB of them.
 void save_addresses();
 
-/// What is freed stays with this process, for the next allocation. By default malloc gives blocks of 32 MB and more
-/// back at once, and a training step asks for as many again: fresh pages can take a third of its time. The largest
-/// resident size may grow, by what lies between blocks in use.
-void keep_freed_memory();
-
 /// Opens what the caller closed of standard input, output and error (0, 1, 2): else a file of ours would get such a
 /// number, and lines for the terminal would be written into it. Writing to an output that was closed stays an error.
 void hold_standard_streams();
