@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,12 @@
 
 namespace lapse::bench {
 namespace {
+
+/// What is freed stays for the next repeat, on every path: `lapse` too keeps it (cli/early.cpp).
+void keep_freed_memory() {
+  mallopt(M_MMAP_MAX, 0);         // every block lies in the heap,
+  mallopt(M_TRIM_THRESHOLD, -1);  // whose end is not given back
+}
 
 /// The value after "name:" in a file of such lines; empty if there is none.
 std::string value_of(const char* file, const std::string& name) {
@@ -89,6 +96,7 @@ double seconds(const std::function<void()>& work) {
 }
 
 std::vector<std::vector<double>> take_turns(const std::vector<Path>& paths) {
+  keep_freed_memory();
   std::vector<std::function<void()>> work;
   int64_t rounds = 0;
   for (const auto& path : paths) {

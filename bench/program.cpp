@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <malloc.h>
 #include <torch/headeronly/version.h>
 #include <CLI/CLI.hpp>
 
@@ -15,17 +14,9 @@
 #include "bench/models.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
-#include "lapse/core/process.h"
 
 namespace lapse::bench {
 namespace {
-
-/// As `lapse` itself has it (cli/early.cpp): what is freed stays for the next repeat, for fresh pages can take a third
-/// of a step's time. For all paths alike.
-void keep_freed_memory() {
-  mallopt(M_MMAP_MAX, 0);         // every block lies in the heap,
-  mallopt(M_TRIM_THRESHOLD, -1);  // whose end is not given back
-}
 
 std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
 
@@ -59,7 +50,6 @@ Json header(const Program& program, const Common& common) {
 
 int run_parsed(const Program& program, const Common& common) {
   if (common.threads > 0) at::set_num_threads(common.threads);
-  keep_freed_memory();
   if (!common.child.empty()) {
     program.child(common);
     std::cout << own_memory().dump() << std::endl;

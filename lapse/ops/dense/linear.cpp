@@ -44,7 +44,7 @@ Tensors few_rows_of(const Tensor& x, const Tensors& weights, const LinearOptions
 template <class T>
 Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
   const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
-  const Panels<T> panels(weight.const_data_ptr<float>(), k, k, n, true);
+  const Panels<T> panels(weight.const_data_ptr<float>(), k, n, true);
   Tensor y = empty_rows({m, n});
   multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false, bias,
            relu);
@@ -63,7 +63,7 @@ Tensor gradient_of_x(const Tensors& dy, const Tensors& weights, int64_t k, const
   clear(m);
   for (size_t i = 0; i < dy.size(); ++i) {
     const int64_t n = weights[i].size(0);
-    const Panels<T> panels(weights[i].const_data_ptr<float>(), k, n, k, false);
+    const Panels<T> panels(weights[i].const_data_ptr<float>(), n, k, false);
     multiply(Left<T>::plain(dy[i].const_data_ptr<float>(), m, n), rows, panels, dx.mutable_data_ptr<float>(), i > 0);
   }
   return dx;

@@ -78,9 +78,10 @@ Case random_case(uint64_t seed, bool bfloat16 = false) {
 }
 
 /// Of weights that are larger than a core's cache is taken to be, so that they are read for several tiles at a time.
-Case large_case(bool bfloat16) {
+Case large_case(bool bfloat16, bool two) {
   Random random(0, "large case");
-  return case_of(random, {bfloat16 ? 300 : 530, 1030}, {bfloat16 ? 1100 : 530}, bfloat16);
+  const int64_t out = bfloat16 ? 1100 : 530;
+  return case_of(random, {bfloat16 ? 300 : 530, 1030}, two ? std::vector{out, out - 10} : std::vector{out}, bfloat16);
 }
 
 /// Of small weights and many rows, whose gradients are those of narrow_gradients; every third has two weights.
@@ -165,9 +166,9 @@ void expect_exact_on_every_instruction_set(bool bfloat16) {
 TEST(Linear, AgreesWithFloat64) { expect_exact_on_every_instruction_set(false); }
 
 TEST(Linear, AgreesWithFloat64WhereWeightsAreLarge) {
-  for (const bool bfloat16 : {false, true}) {
+  for (const auto& [bfloat16, two] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}}) {
     if (bfloat16 && !has_bfloat16_products()) continue;
-    const Case c = large_case(bfloat16);
+    const Case c = large_case(bfloat16, two);
     SCOPED_TRACE(c.text);
     Case exact = converted(bfloat16 ? converted(c, at::kBFloat16) : c, at::kDouble);
     if (c.options.bias.defined()) exact.options.bias = c.options.bias.to(at::kDouble);
@@ -177,7 +178,7 @@ TEST(Linear, AgreesWithFloat64WhereWeightsAreLarge) {
     };
     const auto one = on(1);
     expect_agreement(one, values_of(exact, plain_linear), bfloat16);
-    EXPECT_TRUE(same_bits(one, on(2)));
+    for (const int threads : {2, 5}) EXPECT_TRUE(same_bits(one, on(threads))) << threads;
   }
 }
 
@@ -238,7 +239,8 @@ TEST(Linear, GivesTheSameBitsOnAnyNumberOfThreads) {
       const Threads threads(n);
       return values_of(c, lapse::linear);
     };
-    EXPECT_TRUE(same_bits(on(1), on(2))) << c.text;
+    const auto one = on(1);
+    for (const int threads : {2, 5}) EXPECT_TRUE(same_bits(one, on(threads))) << c.text << ", threads " << threads;
   }
   const Tensor w = at::sin(at::arange(20000 * 96, at::kFloat)).view({20000, 96});  // long sums, as over a vocabulary
   for (const int64_t m : {1, 5, 16}) {

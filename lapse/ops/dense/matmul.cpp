@@ -20,18 +20,15 @@ int64_t filled(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 constexpr int64_t kRowStep = 16;
 int64_t height_of(int64_t rows) { return (rows + kRowStep - 1) / kRowStep * kRowStep; }
 
-constexpr int64_t kCached = 1 << 20;  // bytes of a right operand that a core's cache holds
+constexpr int64_t kCached = 1 << 20;   // bytes of a right operand that a core's cache holds
+constexpr int64_t kDeepest = 1 << 14;  // of an inner dimension: the left operand's tiles must be in the cache too
 
 at::Tensor buffer(float, int64_t n) { return empty_rows({n}); }
 at::Tensor buffer(at::BFloat16, int64_t n) { return empty_rows({n}, at::kBFloat16); }
 
 /// 64 x 64 of x, zeros beyond `rows` and `columns`.
 void copy_block(const float* x, int64_t stride, int64_t rows, int64_t columns, float* to) {
-  for (int64_t i = 0; i < kPanel; ++i, to += kPanel) {
-    const int64_t n = i < rows ? columns : 0;
-    if (n > 0) std::memcpy(to, x + i * stride, n * sizeof(float));
-    std::fill(to + n, to + kPanel, 0.f);
-  }
+  pack<float>(x, stride, nullptr, rows, columns, to, kPanel, kPanel);
 }
 
 /// A block [64][64] as a left operand's, lines `stride` apart.
@@ -54,10 +51,10 @@ void store_left_turned(const float* block, int64_t from_stride, at::BFloat16* to
 
 /// 64 x 64 of x as a right operand's, zeros beyond `lines` and `columns`; `room`: a block.
 void pack_right(const float* x, int64_t stride, int64_t lines, int64_t columns, float* to, float*) {
-  pack<float>(x, stride, nullptr, lines, columns, to, kPanel, kPanel);
+  copy_block(x, stride, lines, columns, to);
 }
 void pack_right(const float* x, int64_t stride, int64_t lines, int64_t columns, at::BFloat16* to, float* room) {
-  pack<float>(x, stride, nullptr, lines, columns, room, kPanel, kPanel);
+  copy_block(x, stride, lines, columns, room);
   to_pairs(room, reinterpret_cast<uint16_t*>(to), kPanel, kPanel);
 }
 
@@ -70,7 +67,7 @@ void store_right_turned(const float* block, int64_t from_stride, at::BFloat16* t
   to_pairs(room, reinterpret_cast<uint16_t*>(to), kPanel, kPanel);
 }
 
-/// Tile [rows][columns] of a result, complete or one piece of its sum, goes from `tile`, 64 columns wide, to `out`.
+/// Tile [rows][columns] from `tile`, 64 columns wide, is copied, or with `add` added, to `out`.
 void store_tile(const float* tile, int64_t rows, int64_t columns, bool add, float* out, int64_t stride) {
   for (int64_t i = 0; i < rows; ++i) {
     if (add)
@@ -80,13 +77,15 @@ void store_tile(const float* tile, int64_t rows, int64_t columns, bool add, floa
   }
 }
 
-/// Up to 64 rows of a left operand, and room for a tile of their results that cannot be computed in its place.
+/// Whether brgemm writes a tile of so many rows and columns where it belongs, instead of a whole one elsewhere.
+bool direct(int64_t rows, int64_t columns) { return rows == height_of(rows) && columns == kPanel; }
+
+/// Up to 64 rows of a left operand, and room for a tile of the result that cannot be computed in its place.
 template <class T>
 struct RowTile {
   int64_t row, count;
   typename Left<T>::Tile operand;
   float* result;
-  bool direct(int64_t width) const { return count == height_of(count) && width == kPanel; }
 };
 
 template <class T>
@@ -96,25 +95,20 @@ void multiply_tile(int64_t rows, int64_t depth, const T* left, int64_t stride, c
                               std::is_same_v<T, at::BFloat16>);
 }
 
-struct Blocks {
-  float *block, *turned;
-};
-Blocks blocks_of(Scratch& scratch) {
-  return {scratch.take<float>(kPanel * kPanel), scratch.take<float>(kPanel * kPanel)};
-}
+float* block_of(Scratch& scratch) { return scratch.take<float>(kPanel * kPanel); }
 
 }  // namespace
 
 template <class T>
-Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed) : k_(filled(k)), n_(n) {
-  const int64_t depth = k_ / kPanel;
+Panels<T>::Panels(const float* x, int64_t k, int64_t n, bool transposed) : k_(filled(k)), n_(n) {
+  const int64_t depth = k_ / kPanel, stride = transposed ? k : n;
   data_ = buffer(T(), k_ * filled(n));
   T* to = data_.template mutable_data_ptr<T>();
   for_each_task(count() * depth, [&](int64_t task) {
     const int64_t j = task / depth, r = task % depth;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    const auto [block, turned] = blocks_of(scratch);
+    float *block = block_of(scratch), *turned = block_of(scratch);
     const int64_t columns = std::min(kPanel, n - j * kPanel), lines = std::min(kPanel, k - r * kPanel);
     T* panel = to + (j * k_ + r * kPanel) * kPanel;
     if (!transposed) return pack_right(x + r * kPanel * stride + j * kPanel, stride, lines, columns, panel, block);
@@ -127,31 +121,38 @@ Panels<T>::Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool tra
 
 template <class T>
 Left<T> Left<T>::transposed(const float* x, int64_t k, int64_t m) {
-  const int64_t lines_m = filled(m), depth = filled(k) / kPanel;
-  const at::Tensor packed = buffer(T(), lines_m * ((filled(k) + kDepth - 1) / kDepth * kDepth));
+  const int64_t lines_m = filled(m), depth = filled(k), columns_of_block = std::min(kDepth, depth);
+  const at::Tensor packed = buffer(T(), lines_m * ((depth + kDepth - 1) / kDepth * columns_of_block));
   T* to = packed.template mutable_data_ptr<T>();
-  for_each_task(depth, [&](int64_t r) {
+  for_each_task(depth / kPanel, [&](int64_t r) {
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    const auto [block, turned] = blocks_of(scratch);
+    float *block = block_of(scratch), *turned = block_of(scratch);
     const int64_t at = r * kPanel;
     for (int64_t i = 0; i < m; i += kPanel) {
       const float* from = x + at * m + i;
       const int64_t lines = std::min(kPanel, k - at), columns = std::min(kPanel, m - i);
-      const bool direct = lines == kPanel && columns == kPanel;
-      if (!direct) copy_block(from, m, lines, columns, block);
-      store_left_turned(direct ? from : block, direct ? m : kPanel,
-                        to + at / kDepth * lines_m * kDepth + i * kDepth + at % kDepth, kDepth, turned);
+      const bool whole = lines == kPanel && columns == kPanel;
+      if (!whole) copy_block(from, m, lines, columns, block);
+      store_left_turned(whole ? from : block, whole ? m : kPanel,
+                        to + at / kDepth * lines_m * kDepth + i * columns_of_block + at % kDepth, columns_of_block,
+                        turned);
     }
   });
   return {x, m, k, packed};
 }
 
 template <class T>
-typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, int64_t depth, T* room, float* block) const {
-  if (packed_.defined()) return {packed_.template const_data_ptr<T>() + i * kDepth, kDepth, filled(m_) * kDepth};
+typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, Scratch& scratch) const {
+  const int64_t depth = filled(k_);
+  if (packed_.defined()) {
+    const int64_t stride = std::min(kDepth, depth);
+    return {packed_.template const_data_ptr<T>() + i * stride, stride, filled(m_) * kDepth};
+  }
   if constexpr (std::is_same_v<T, float>)
     if (count == height_of(count) && k_ == depth) return {x_ + i * k_, k_, kDepth};
+  T* room = scratch.take<T>(kPanel * depth);
+  float* block = block_of(scratch);
   for (int64_t r = 0; r < depth; r += kPanel) {
     copy_block(x_ + i * k_ + r, k_, count, std::min(kPanel, k_ - r), block);
     store_left(block, room + r, depth);
@@ -160,19 +161,18 @@ typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, int64_t depth, T*
 }
 
 template <class T>
-void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Panels<T>& right, float* out, bool add,
+void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Panels<T>& right, float* out, bool add,
               const float* bias, bool relu) {
-  struct Piece {
-    int64_t row, count;
+  struct Rows {
+    int64_t begin, count;
   };
-  std::vector<Piece> pieces;
-  for (const auto& range : rows)
-    for (int64_t i = range.begin; i < range.end; i += kPanel) pieces.push_back({i, std::min(kPanel, range.end - i)});
-  const auto n = static_cast<int64_t>(pieces.size());
+  std::vector<Rows> rows;
+  for (const auto& range : ranges)
+    for (int64_t i = range.begin; i < range.end; i += kPanel) rows.push_back({i, std::min(kPanel, range.end - i)});
+  const auto n = static_cast<int64_t>(rows.size());
   const int64_t depth = right.depth(), columns = right.columns();
-  // Panels that leave the cache before they are needed again are used for several pieces at a time. No sum depends on
-  // how threads share out the work.
-  const bool large = depth * columns * static_cast<int64_t>(sizeof(T)) > kCached;
+  // Panels that leave the cache before they are needed again are used for several tiles of rows at a time.
+  const bool large = depth * columns * static_cast<int64_t>(sizeof(T)) > kCached && depth <= kDeepest;
   const int64_t most = large ? std::clamp<int64_t>(n / (2 * at::get_num_threads()), 1, 4) : 1;
   const int64_t groups = (n + most - 1) / most;
   // Enough tasks for all cores also where there are few rows.
@@ -181,25 +181,22 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
     const int64_t part = task % parts, begin = n * (task / parts) / groups, end = n * (task / parts + 1) / groups;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    float* block = scratch.take<float>(kPanel * kPanel);
     c10::SmallVector<RowTile<T>, 4> tiles;
-    for (int64_t i = begin; i < end; ++i) {
-      const auto [row, count] = pieces[i];
-      const auto operand = left.tile(row, count, depth, scratch.take<T>(kPanel * depth), block);
-      tiles.push_back({row, count, operand, scratch.take<float>(kPanel * kPanel)});
-    }
+    for (int64_t i = begin; i < end; ++i)
+      tiles.push_back(
+          {rows[i].begin, rows[i].count, left.tile(rows[i].begin, rows[i].count, scratch), block_of(scratch)});
     for (int64_t j = right.count() * part / parts; j < right.count() * (part + 1) / parts; ++j) {
       const int64_t width = std::min(kPanel, columns - j * kPanel);
       const auto to = [&](const RowTile<T>& tile) { return out + tile.row * columns + j * kPanel; };
       for (int64_t r = 0; r < depth; r += kDepth)
         for (const auto& tile : tiles) {
-          const bool direct = tile.direct(width);
-          multiply_tile(height_of(tile.count), std::min(kDepth, depth - r),
-                        tile.operand.data + r / kDepth * tile.operand.block, tile.operand.stride, right.at(j, r),
-                        direct ? to(tile) : tile.result, direct ? columns : kPanel, r > 0 || (add && direct));
+          const bool in_place = direct(tile.count, width);
+          multiply_tile(height_of(tile.count), std::min(kDepth, depth - r), tile.operand.at(r), tile.operand.stride,
+                        right.at(j, r), in_place ? to(tile) : tile.result, in_place ? columns : kPanel,
+                        r > 0 || (add && in_place));
         }
       for (const auto& tile : tiles) {
-        if (!tile.direct(width)) store_tile(tile.result, tile.count, width, add, to(tile), columns);
+        if (!direct(tile.count, width)) store_tile(tile.result, tile.count, width, add, to(tile), columns);
         if (bias != nullptr || relu)
           add_bias(to(tile), columns, tile.count, width, bias == nullptr ? bias : bias + j * kPanel, relu);
       }
@@ -207,31 +204,32 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Pane
   });
 }
 
-// Threads share out the panels, and where there are few of them the rows: no sum depends on it.
+// Threads share out the panels, and where these are few the rows too, whose threads pack the same panels.
 template <class T>
 void multiply_long(const Left<T>& left, int64_t m, const float* x, int64_t k, int64_t n, float* out) {
   const int64_t threads = at::get_num_threads(), panels = (n + kPanel - 1) / kPanel, tiles = (m + kPanel - 1) / kPanel;
-  const int64_t groups = std::min(panels, threads == 1 ? 1 : 2 * threads);
-  const int64_t parts = std::clamp<int64_t>(threads / groups, 1, tiles);
+  const int64_t groups = threads == 1 ? 1 : std::min(panels, 4 * threads);
+  const int64_t parts =
+      threads == 1 ? 1 : std::clamp<int64_t>((2 * threads + groups - 1) / groups, 1, std::max<int64_t>(1, tiles / 2));
   for_each_task(groups * parts, [&](int64_t task) {
     const int64_t group = task / parts, part = task % parts;
     Scratch& scratch = Scratch::of_thread();
     scratch.release();
-    T* piece = scratch.take<T>(kDepth * kPanel);
-    const auto [block, result] = blocks_of(scratch);
+    T* packed = scratch.take<T>(kDepth * kPanel);
+    float *block = block_of(scratch), *result = block_of(scratch);
     for (int64_t r = 0; r < k; r += kDepth)
       for (int64_t j = panels * group / groups; j < panels * (group + 1) / groups; ++j) {
         const int64_t depth = std::min(kDepth, filled(k) - r), width = std::min(kPanel, n - j * kPanel);
         for (int64_t l = 0; l < depth; l += kPanel)
-          pack_right(x + (r + l) * n + j * kPanel, n, std::min(kPanel, k - r - l), width, piece + l * kPanel, block);
+          pack_right(x + (r + l) * n + j * kPanel, n, std::min(kPanel, k - r - l), width, packed + l * kPanel, block);
         for (int64_t i = tiles * part / parts; i < tiles * (part + 1) / parts; ++i) {
           const int64_t rows = std::min(kPanel, m - i * kPanel);
-          const auto tile = left.tile(i * kPanel, rows, filled(k), nullptr, nullptr);
+          const auto tile = left.tile(i * kPanel, rows, scratch);
           float* at = out + i * kPanel * n + j * kPanel;
-          const bool direct = rows == kPanel && width == kPanel;
-          multiply_tile(kPanel, depth, tile.data + r / kDepth * tile.block, tile.stride, piece, direct ? at : result,
-                        direct ? n : kPanel, direct && r > 0);
-          if (!direct) store_tile(result, rows, width, r > 0, at, n);
+          const bool in_place = direct(rows, width);
+          multiply_tile(height_of(rows), depth, tile.at(r), tile.stride, packed, in_place ? at : result,
+                        in_place ? n : kPanel, in_place && r > 0);
+          if (!in_place) store_tile(result, rows, width, r > 0, at, n);
         }
       }
   });

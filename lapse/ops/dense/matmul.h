@@ -1,24 +1,25 @@
 // Products of tall matrices in memory, by libtorch's brgemm on every core. float32 in and out; computed in T: float, or
-// at::BFloat16 with float32 sums.
+// at::BFloat16 with float32 sums. No dimension is 0. No sum depends on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
+#include "lapse/ops/parallel/scratch.h"
+
 namespace lapse {
 
 constexpr int64_t kPanel = 64;   ///< rows and columns of a tile of a result
 constexpr int64_t kDepth = 512;  ///< how much of the inner dimension a tile takes at once
 
-/// A right operand [k][n], copied into panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros.
-/// It is small beside the left one: to copy it takes 1 % of the product, and lines far apart fall on the same sets of
-/// the cache.
+/// A right operand [k][n] in panels of 64 columns; k is filled up to a multiple of 64, n of 64, with zeros. Copied,
+/// since lines far apart fall on the same sets of the cache.
 template <class T>
 class Panels {
  public:
-  /// x [k][n], or with `transposed` x [n][k]; lines are `stride` apart.
-  Panels(const float* x, int64_t stride, int64_t k, int64_t n, bool transposed);
+  /// x [k][n], or with `transposed` x [n][k].
+  Panels(const float* x, int64_t k, int64_t n, bool transposed);
   int64_t depth() const { return k_; }
   int64_t columns() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
@@ -38,19 +39,20 @@ class Left {
   static Left plain(const float* x, int64_t m, int64_t k) { return {x, m, k, {}}; }
   static Left transposed(const float* x, int64_t k, int64_t m);
 
-  /// 64 lines from row i on, those after `count` zero, for the inner dimension filled up to `depth`: the first element,
-  /// the stride of lines and that of blocks. `room`: 64 x depth elements.
+  /// 64 lines from row i on, those after `count` zero, for the inner dimension filled up to a multiple of 64: the first
+  /// element, the stride of lines and that of blocks. `scratch` gives the room for what cannot be read as it lies.
   struct Tile {
     const T* data;
     int64_t stride, block;
+    const T* at(int64_t r) const { return data + r / kDepth * block; }  ///< r: a multiple of kDepth
   };
-  Tile tile(int64_t i, int64_t count, int64_t depth, T* room, float* block) const;
+  Tile tile(int64_t i, int64_t count, Scratch& scratch) const;
 
  private:
   Left(const float* x, int64_t m, int64_t k, at::Tensor packed) : x_(x), m_(m), k_(k), packed_(std::move(packed)) {}
   const float* x_;
   int64_t m_, k_;
-  at::Tensor packed_;  // [blocks][m, filled up][kDepth]
+  at::Tensor packed_;  // [blocks][m, filled up][columns of a block]
 };
 
 /// Some rows of a matrix.
@@ -63,8 +65,9 @@ template <class T>
 void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Panels<T>& right, float* out, bool add,
               const float* bias = nullptr, bool relu = false);
 
-/// out [m][n] = left right, for a transposed left operand and a right one x [k][n] of many lines: a piece of a panel is
-/// packed just before it is used, so that it is in the cache, for only m rows need it.
+/// out [m][n] = left right, for a transposed left operand and a right one x [k][n] of many lines: each part of a panel
+/// is packed just before its use, and so still in the cache. To copy all of x first would not pay, with only m rows to
+/// multiply.
 template <class T>
 void multiply_long(const Left<T>& left, int64_t m, const float* x, int64_t k, int64_t n, float* out);
 

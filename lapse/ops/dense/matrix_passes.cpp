@@ -116,7 +116,7 @@ HWY_INLINE void StoreLine(const float* x, V factor, int64_t n, uint16_t* to) {
 template <class T>
 HWY_INLINE void Store(const float* x, int64_t width, int64_t count, int64_t n, const float* factor, int64_t each,
                       const Lines<T>& lines) {
-  constexpr int64_t kAhead = 8;  // lines come from memory before they are written, too short for its prefetcher
+  constexpr int64_t kAhead = 8;  // lines are fetched before they are written, too short for the hardware prefetcher
   const auto line_of = [&](int64_t i) { return i >= count ? -1 : lines.index == nullptr ? i : lines.index[i]; };
   for (int64_t i = 0; i < count; ++i, x += width, factor += each) {
     if (const int64_t next = line_of(i + kAhead); next >= 0)

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
@@ -114,6 +115,19 @@ TEST(MatrixPasses, StoresScaledLinesOfAnyLengthWhereTheyBelong) {
       EXPECT_TRUE(z.equal(expected.to(at::kBFloat16))) << n << ", " << target;
     }
   }
+}
+
+TEST(MatrixPasses, StoresLinesThatItFetchesAhead) {
+  std::vector<int64_t> index(37);
+  for (int64_t i = 0; i < 37; ++i) index[i] = i % 5 == 2 ? -1 : 36 - i;
+  const float factor = 0.5F;
+  const Tensor x = at::randn({37, 80});
+  Tensor y = at::full({37, 80}, 7.f), expected = y.clone();
+  for (int64_t i = 0; i < 37; ++i)
+    if (index[i] >= 0) expected[index[i]] = x[i] * factor;
+  store_lines(x.const_data_ptr<float>(), 80, 37, 80, &factor, 0,
+              Lines<float>{y.mutable_data_ptr<float>(), 80, index.data()});
+  EXPECT_TRUE(y.equal(expected));
 }
 
 }  // namespace
