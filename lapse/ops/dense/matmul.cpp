@@ -16,9 +16,8 @@ namespace {
 
 int64_t filled(int64_t n) { return (n + kPanel - 1) / kPanel * kPanel; }
 
-// A tile of fewer rows has a multiple of so many, so that brgemm makes few kernels.
-constexpr int64_t kRowStep = 16;
-int64_t height_of(int64_t rows) { return (rows + kRowStep - 1) / kRowStep * kRowStep; }
+/// A tile of fewer than 64 rows or columns has a multiple of 16, so that brgemm makes few kernels.
+int64_t side_of(int64_t n) { return (n + 15) / 16 * 16; }
 
 constexpr int64_t kCached = 1 << 20;   // bytes of a right operand that a core's cache holds
 constexpr int64_t kDeepest = 1 << 14;  // of an inner dimension: the left operand's tiles must be in the cache too
@@ -78,7 +77,7 @@ void store_tile(const float* tile, int64_t rows, int64_t columns, bool add, floa
 }
 
 /// Whether brgemm writes a tile of so many rows and columns where it belongs, instead of a whole one elsewhere.
-bool direct(int64_t rows, int64_t columns) { return rows == height_of(rows) && columns == kPanel; }
+bool direct(int64_t rows, int64_t columns) { return rows == side_of(rows) && columns == side_of(columns); }
 
 /// Up to 64 rows of a left operand, and room for a tile of the result that cannot be computed in its place.
 template <class T>
@@ -89,9 +88,9 @@ struct RowTile {
 };
 
 template <class T>
-void multiply_tile(int64_t rows, int64_t depth, const T* left, int64_t stride, const T* right, float* c, int64_t ldc,
-                   bool add) {
-  at::native::cpublas::brgemm(rows, kPanel, depth, stride, kPanel, ldc, add, left, right, c,
+void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, int64_t stride, const T* right,
+                   float* c, int64_t ldc, bool add) {
+  at::native::cpublas::brgemm(side_of(rows), side_of(columns), depth, stride, kPanel, ldc, add, left, right, c,
                               std::is_same_v<T, at::BFloat16>);
 }
 
@@ -100,9 +99,9 @@ float* block_of(Scratch& scratch) { return scratch.take<float>(kPanel * kPanel);
 }  // namespace
 
 template <class T>
-Panels<T>::Panels(const float* x, int64_t k, int64_t n, bool transposed) : k_(filled(k)), n_(n) {
-  const int64_t depth = k_ / kPanel, stride = transposed ? k : n;
-  data_ = buffer(T(), k_ * filled(n));
+Panels<T>::Panels(const float* x, int64_t k, int64_t n, bool transposed) : k_(k), n_(n) {
+  const int64_t depth = filled(k) / kPanel, stride = transposed ? k : n;
+  data_ = buffer(T(), filled(k) * filled(n));
   T* to = data_.template mutable_data_ptr<T>();
   for_each_task(count() * depth, [&](int64_t task) {
     const int64_t j = task / depth, r = task % depth;
@@ -110,7 +109,7 @@ Panels<T>::Panels(const float* x, int64_t k, int64_t n, bool transposed) : k_(fi
     scratch.release();
     float *block = block_of(scratch), *turned = block_of(scratch);
     const int64_t columns = std::min(kPanel, n - j * kPanel), lines = std::min(kPanel, k - r * kPanel);
-    T* panel = to + (j * k_ + r * kPanel) * kPanel;
+    T* panel = to + (j * depth + r) * kPanel * kPanel;
     if (!transposed) return pack_right(x + r * kPanel * stride + j * kPanel, stride, lines, columns, panel, block);
     const bool whole = columns == kPanel && lines == kPanel;
     const float* from = x + j * kPanel * stride + r * kPanel;
@@ -150,7 +149,7 @@ typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, Scratch& scratch)
     return {packed_.template const_data_ptr<T>() + i * stride, stride, filled(m_) * kDepth};
   }
   if constexpr (std::is_same_v<T, float>)
-    if (count == height_of(count) && k_ == depth) return {x_ + i * k_, k_, kDepth};
+    if (count == side_of(count)) return {x_ + i * k_, k_, kDepth};
   T* room = scratch.take<T>(kPanel * depth);
   float* block = block_of(scratch);
   for (int64_t r = 0; r < depth; r += kPanel) {
@@ -170,7 +169,9 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Pa
   for (const auto& range : ranges)
     for (int64_t i = range.begin; i < range.end; i += kPanel) rows.push_back({i, std::min(kPanel, range.end - i)});
   const auto n = static_cast<int64_t>(rows.size());
-  const int64_t depth = right.depth(), columns = right.columns();
+  const int64_t columns = right.columns();
+  // bfloat16 lies in pairs of lines. float32 is read as far as it goes; these depths are few, other than of long sums.
+  const int64_t depth = std::is_same_v<T, float> ? right.depth() : filled(right.depth());
   // Panels that leave the cache before they are needed again are used for several tiles of rows at a time.
   const bool large = depth * columns * static_cast<int64_t>(sizeof(T)) > kCached && depth <= kDeepest;
   const int64_t most = large ? std::clamp<int64_t>(n / (2 * at::get_num_threads()), 1, 4) : 1;
@@ -191,7 +192,7 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Pa
       for (int64_t r = 0; r < depth; r += kDepth)
         for (const auto& tile : tiles) {
           const bool in_place = direct(tile.count, width);
-          multiply_tile(height_of(tile.count), std::min(kDepth, depth - r), tile.operand.at(r), tile.operand.stride,
+          multiply_tile(tile.count, width, std::min(kDepth, depth - r), tile.operand.at(r), tile.operand.stride,
                         right.at(j, r), in_place ? to(tile) : tile.result, in_place ? columns : kPanel,
                         r > 0 || (add && in_place));
         }
@@ -227,7 +228,7 @@ void multiply_long(const Left<T>& left, int64_t m, const float* x, int64_t k, in
           const auto tile = left.tile(i * kPanel, rows, scratch);
           float* at = out + i * kPanel * n + j * kPanel;
           const bool in_place = direct(rows, width);
-          multiply_tile(height_of(rows), depth, tile.at(r), tile.stride, packed, in_place ? at : result,
+          multiply_tile(rows, width, depth, tile.at(r), tile.stride, packed, in_place ? at : result,
                         in_place ? n : kPanel, in_place && r > 0);
           if (!in_place) store_tile(result, rows, width, r > 0, at, n);
         }

@@ -24,11 +24,14 @@ class Panels {
   int64_t columns() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
   /// Panel j from line r on, lines of 64 elements.
-  const T* at(int64_t j, int64_t r) const { return data_.template const_data_ptr<T>() + (j * k_ + r) * kPanel; }
+  const T* at(int64_t j, int64_t r) const {
+    const int64_t lines = (k_ + kPanel - 1) / kPanel * kPanel;
+    return data_.template const_data_ptr<T>() + (j * lines + r) * kPanel;
+  }
 
  private:
-  int64_t k_, n_;    // k_: filled up
-  at::Tensor data_;  // [count()][k_][64]
+  int64_t k_, n_;
+  at::Tensor data_;  // [count()][k, filled up][64]
 };
 
 /// A left operand: x [m][k] as it lies in memory, or the transposed x [k][m]. In blocks of kDepth columns where it is
