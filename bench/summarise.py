@@ -242,7 +242,13 @@ def gpu_expired(data: dict) -> str:
     return zeros + "\n" + beside(data["buckets"], ["call with", "D", "fading"], lambda x: [f"`{x['kind']}`", str(x["D"]), share(x["fading"])])
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_expired": gpu_expired, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
+def step_linear(data: dict) -> str:
+    """Two commits side by side, a core each, in pairs of runs."""
+    rows = [[case, f"{p['before']:.0f}", f"{p['after']:.0f}", f"{p['after'] / p['before']:.2f}"] for case, pairs in data["median_ms"].items() for p in pairs]
+    return table(["case", f"ms, {data['before']}", f"ms, {data['after']}", "ratio"], rows)
+
+
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "step_linear": step_linear, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_expired": gpu_expired, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
 
 
 def main() -> int:
