@@ -170,7 +170,9 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Pa
     for (int64_t i = range.begin; i < range.end; i += kPanel) rows.push_back({i, std::min(kPanel, range.end - i)});
   const auto n = static_cast<int64_t>(rows.size());
   const int64_t columns = right.columns();
-  // bfloat16 lies in pairs of lines. float32 is read as far as it goes; these depths are few, other than of long sums.
+  // bfloat16 lies in pairs of lines. float32 has no zeros beyond k where it is read as it lies (Left::tile). brgemm
+  // makes a kernel for each k, which here is a layer's width; multiply_long, whose k is a number of tokens, fills it
+  // up.
   const int64_t depth = std::is_same_v<T, float> ? right.depth() : filled(right.depth());
   // Panels that leave the cache before they are needed again are used for several tiles of rows at a time.
   const bool large = depth * columns * static_cast<int64_t>(sizeof(T)) > kCached && depth <= kDeepest;

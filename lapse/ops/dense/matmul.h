@@ -20,7 +20,7 @@ class Panels {
  public:
   /// x [k][n], or with `transposed` x [n][k].
   Panels(const float* x, int64_t k, int64_t n, bool transposed);
-  int64_t depth() const { return k_; }
+  int64_t depth() const { return k_; }  ///< not filled up
   int64_t columns() const { return n_; }
   int64_t count() const { return (n_ + kPanel - 1) / kPanel; }
   /// Panel j from line r on, lines of 64 elements.
@@ -42,8 +42,9 @@ class Left {
   static Left plain(const float* x, int64_t m, int64_t k) { return {x, m, k, {}}; }
   static Left transposed(const float* x, int64_t k, int64_t m);
 
-  /// 64 lines from row i on, those after `count` zero, for the inner dimension filled up to a multiple of 64: the first
-  /// element, the stride of lines and that of blocks. `scratch` gives the room for what cannot be read as it lies.
+  /// Lines from row i on, `count` and after them zeros up to a multiple of 16: the first element, the stride of lines
+  /// and that of blocks. Zeros fill the inner dimension up to a multiple of 64, but not where float32 is read as it
+  /// lies; there only k elements may be read. `scratch` gives the room for the rest.
   struct Tile {
     const T* data;
     int64_t stride, block;
