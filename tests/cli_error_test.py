@@ -39,6 +39,7 @@ class Arguments(ProgramTest):
         self.refuse("eval", run, "--max-spam=2", says=["unknown flag --max-spam", "did you mean '--max-span'"])
         self.refuse("generate", run, "--tempreature", "2", says="did you mean '--temperature'")
         self.refuse("info", run, "more", says="unexpected argument 'more'", status=2)
+        self.refuse("info", "--", "--strems", says="--strems: no such run", status=1)  # -- ends the options
         self.refuse("info", says="RUN is required")
         self.refuse("train", shared / "config.toml", says="--out is required")
 

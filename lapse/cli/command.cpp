@@ -71,7 +71,8 @@ void Command::callback(std::function<void()> call) const { app_->callback(std::m
 size_t Command::count(const std::string& name) const { return app_->count(name); }
 
 void Command::refuse_extras() const {
-  const auto extras = app_->remaining();
+  auto extras = app_->remaining();
+  std::erase(extras, "--");  // it ends the options; CLI11 counts it as left over
   if (!extras.empty()) refuse(*app_, extras[0].substr(0, extras[0].find('=')));
   for (auto* inner : app_->get_subcommands()) Command(*inner).refuse_extras();
 }

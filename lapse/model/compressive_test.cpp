@@ -145,7 +145,11 @@ TEST(Compressive, RefusesWhatDoesNotFit) {
   EXPECT_NE(message({{"size", "10"}, {"rate", "4"}}).find("not a multiple"), std::string::npos);
   EXPECT_NE(message({{"max_span", "7"}}).find("must hold a block"), std::string::npos);
   EXPECT_NE(message({{"max_span", "9"}, {"rate", "12"}, {"size", "12"}}).find("must hold"), std::string::npos);
-  EXPECT_EQ(message({{"max_span", "9"}}), "no error");
+  EXPECT_EQ(message({{"max_span", "8"}, {"rate", "4"}, {"size", "8"}}), "no error");
+  // A rate that does not divide the block: an average could hold timesteps of the block, and lose their gradients.
+  EXPECT_NE(message({{"max_span", "9"}, {"rate", "3"}, {"size", "6"}}).find("does not divide train.block = 8"),
+            std::string::npos);
+  EXPECT_EQ(message({{"max_span", "10"}, {"rate", "3"}, {"size", "6"}}), "no error");
 }
 
 }  // namespace
