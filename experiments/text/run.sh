@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bits per byte against memory on Wikipedia: fixed spans of four lengths, Expire-Span with four alpha, its ramp alone, Adaptive-Span,
+# Bits per byte against memory on Wikipedia: fixed spans of four lengths, Expire-Span with three alpha, its ramp alone, Adaptive-Span,
 # and three kinds of dropping.
 #
 #   experiments/text/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are

@@ -18,7 +18,7 @@ void add_episodes(const Command& verb, EpisodeArguments& arguments) {
       .check(whole_number(0, int64_t{1} << 53))
       .shows_default();
   verb.add_option("--set", arguments.set,
-                  "in an environment: an option of the world, other than the run has it; may be repeated")
+                  "in an environment: an option of the world, in place of the run's value; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
 }

@@ -277,10 +277,10 @@ void add_eval(const Command& program, Action& action) {
   add_method_options(verb, arguments->reading);
   add_task_options(verb, arguments->reading);
   verb.footer(
-      "Printed of each layer: memory, the rows that a query reads; and what the method tells of the rows that a block\n"
-      "makes, at the end of the block. A span stays the same; masking grows while more tokens are read, and so with\n"
-      "--block. Of methods that choose token by token which rows go nothing is told, and with a budget only of the\n"
-      "rows that are still held.\n\n"
+      "Printed for each layer: memory, the rows that a query reads; and what the method reports of the rows that a\n"
+      "block makes, at the end of the block. A span stays the same. Masking grows as more tokens are read, and so is\n"
+      "larger with a larger --block. Methods that choose token by token which rows to drop report nothing. With a\n"
+      "budget, only rows that are still held are reported.\n\n"
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"

@@ -219,7 +219,8 @@ void add_generate(const Command& program, Action& action) {
   verb.add_option("--top-k", arguments->sampling.top_k, "draw from the K likeliest tokens; 0: from all")
       .check(whole_number(0, int64_t{1} << 40))
       .shows_default();
-  verb.add_option("--top-p", arguments->sampling.top_p, "draw from the likeliest tokens of together this probability")
+  verb.add_option("--top-p", arguments->sampling.top_p,
+                  "draw from the likeliest tokens that together have this probability")
       .check(number(0.0, 1.0))
       .shows_default();
   verb.add_option("--seed", arguments->seed, "the same seed gives the same text")

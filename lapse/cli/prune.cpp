@@ -312,7 +312,8 @@ void add_prune(const Command& program, Action& action) {
   verb.add_option("--tokens", arguments->tokens, "so many tokens of it")
       .check(whole_number(1, int64_t{1} << 40))
       .shows_default();
-  verb.add_option("--measure", arguments->measure, "where the result is measured, all of it but what fills no block")
+  verb.add_option("--measure", arguments->measure,
+                  "where the result is measured: all of it, except a last incomplete block")
       .check(splits)
       .shows_default();
   verb.add_option("--standard", arguments->standard,

@@ -110,7 +110,7 @@ int run(const Command& verb, const Arguments& arguments) {
 void add_train(const Command& program, Action& action) {
   const Command verb = program.add_verb("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
-  verb.set_help_flag("-h,--help", "print this help, or of a section below its keys: --help SECTION");
+  verb.set_help_flag("-h,--help", "print this help; --help SECTION: the keys of a section below");
   verb.add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
       .required()
       .type_name("CONFIG.toml");

@@ -118,8 +118,9 @@ class ExpireSpanOptions : public MethodOptions {
               "which the paper tried and found worse (4.2)")
             .one_of({"ramp", "creation"}),
         field("divisor", s_.divisor,
-              "c: spans are L sigmoid(w x / c + b), or as divide says; with 1 as in Eq. 3. With more, such as R, they "
-              "change more slowly: they may else fall to 0 before the model has learned to use what it remembers")
+              "c: spans are L sigmoid(w x / c + b), or as divide says; 1 is Eq. 3. With more, such as R, they change "
+              "more "
+              "slowly; with 1 they may fall to 0 before the model has learned to use what it remembers")
             .in(1e-3, 1 << 20),
         field("divide", s_.divide,
               "what c divides: w x only, as in the paper's code, or w x + b, as in its Eq. 8: then b moves slowly too, "
