@@ -1,7 +1,9 @@
 #include "lapse/ops/dense/few_rows.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/reshape.h>
 #include <ATen/ops/to.h>
@@ -89,8 +91,12 @@ void multiply_few_rows(const float* x, int64_t m, int64_t k, c10::ArrayRef<FewRo
 }
 
 at::Tensor empty_rows(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::detail::empty_generic(sizes, small_blocks(), c10::DispatchKeySet(c10::DispatchKey::CPU), type,
-                                   std::nullopt);
+  at::Tensor y =
+      at::detail::empty_generic(sizes, small_blocks(), c10::DispatchKeySet(c10::DispatchKey::CPU), type, std::nullopt);
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())
+    at::native::fill_empty_deterministic_(y);  // NaN, as at::empty then
+  return y;
 }
 
 at::Tensor reshaped(const at::Tensor& x, at::IntArrayRef sizes) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/poison_testing.h"
 
 namespace lapse {
 namespace {
@@ -47,6 +48,12 @@ TEST(As, KeepsGradients) {
   const Tensor x = at::randn({4}).set_requires_grad(true);
   as(x, at::kBFloat16).sum().backward();
   EXPECT_TRUE(at::equal(x.grad(), at::ones({4})));
+}
+
+TEST(EmptyRows, ArePoisonedAsAtEmptyIs) {
+  const Poison poison;
+  EXPECT_TRUE(empty_rows({3, 5}).isnan().all().item<bool>());
+  EXPECT_TRUE(at::equal(empty_rows({4}, at::kLong), at::empty({4}, at::kLong)));
 }
 
 }  // namespace

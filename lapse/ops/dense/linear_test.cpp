@@ -1,7 +1,6 @@
 // linear against at::linear in float64, forward and backward, at sizes that no tile divides.
 #include "lapse/ops/dense/linear.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -12,6 +11,7 @@
 #include "lapse/ops/dense/matrix_passes.h"
 #include "lapse/ops/dense/narrow.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
+#include "lapse/ops/poison_testing.h"
 #include "lapse/ops/second_device_testing.h"
 
 namespace lapse {
@@ -93,14 +93,6 @@ Case narrow_case(uint64_t seed) {
   EXPECT_TRUE(narrow(m, in, out));
   return case_of(random, {m, in}, out, false);
 }
-
-/// While it lives, at::empty gives NaN: what a kernel leaves unwritten, or reads beyond its inputs, shows.
-class Poison {
- public:
-  Poison() { at::globalContext().setDeterministicAlgorithms(true, true); }
-  Poison(const Poison&) = delete;
-  ~Poison() { at::globalContext().setDeterministicAlgorithms(false, false); }
-};
 
 struct Value {
   std::string name;

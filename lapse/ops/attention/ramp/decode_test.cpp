@@ -6,6 +6,7 @@
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
+#include "lapse/ops/poison_testing.h"
 
 namespace lapse {
 namespace {
@@ -15,6 +16,7 @@ using at::Tensor;
 // The widths whose loops are unrolled, and others; heads in fours and single ones, with keys of their own or shared.
 TEST(RampAttentionDecode, AgreesAtEveryWidth) {
   const Threads one(1);
+  const Poison poison;
   Random random(11, "widths");
   const int64_t K = 2, n = 150;
   for (int64_t target : InstructionSet::all())

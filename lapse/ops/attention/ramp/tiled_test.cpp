@@ -9,6 +9,7 @@
 #include "lapse/ops/attention/tile.h"
 #include "lapse/ops/attention/work.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
+#include "lapse/ops/poison_testing.h"
 
 namespace lapse {
 namespace {
@@ -97,6 +98,7 @@ double worst_error(const RampCase& fast, const RampCase& exact) {
 }
 
 TEST(RampAttentionTiled, AgreesWithTheReferenceOnEveryInstructionSet) {
+  const Poison poison;
   const auto targets = InstructionSet::all();
   ASSERT_FALSE(targets.empty());
   for (int64_t target : targets) {
@@ -125,6 +127,7 @@ TEST(RampAttentionTiled, AgreesInBfloat16) {
 }
 
 TEST(RampAttentionDecode, SumsBfloat16RowsInFloat32) {
+  const Poison poison;
   int decoded = 0;
   for (int64_t target : InstructionSet::all())
     for (uint64_t seed = 0; seed < 40; ++seed) {

@@ -4,6 +4,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_testing.h"
 #include "lapse/ops/parallel/instruction_set_testing.h"
+#include "lapse/ops/poison_testing.h"
 
 namespace lapse {
 namespace {
@@ -58,6 +59,7 @@ void expect_close(const SelectiveCase& fast, double tolerance, const std::string
 }
 
 TEST(SelectiveAttentionTiled, AgreesWithTheReferenceOnEveryInstructionSet) {
+  const Poison poison;
   const auto targets = InstructionSet::all();
   ASSERT_FALSE(targets.empty());
   for (int64_t target : targets) {
@@ -81,6 +83,7 @@ TEST(SelectiveAttentionTiled, AgreesInBfloat16) {
 }
 
 TEST(SelectiveAttentionDecode, SumsBfloat16RowsInFloat32) {
+  const Poison poison;
   for (int64_t target : InstructionSet::all())
     for (uint64_t seed = 0; seed < 20; ++seed) {
       const InstructionSet scope(target);
