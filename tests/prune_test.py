@@ -111,6 +111,9 @@ class Prune(ProgramTest):
         self.assertIn(f'{self.folder / "p.json"} is of a search with another "step"; it is kept as {self.folder / "p.old.json"}', done.stderr)
         self.assertEqual((self.folder / "p.old.json").read_text(), before)
         self.assertEqual(json.loads((self.folder / "p.json").read_text())["settings"]["step"], 16)
+        done = self.succeed(*search, "--step", 24, cwd=shared)
+        self.assertIn(str(self.folder / "p.old2.json"), done.stderr)
+        self.assertEqual((self.folder / "p.old.json").read_text(), before)
 
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]

@@ -66,6 +66,16 @@ class Resume(KilledRun):
                 self.end(self.start(), 0)
                 self.assert_same_run()
 
+    def test_interrupted_in_the_last_update(self):
+        """With nothing left to do the run is complete, and nothing says that it should go on."""
+        slow = {"model": {"width": 96}, "train": {"updates": 1, "batch": 32, "block": 256, "validate_every": 0}}
+        self.configure({"text": english(20000)}, FIXED, slow)
+        process = self.start()
+        self.wait_for_progress(process)
+        process.send_signal(signal.SIGINT)
+        self.end(process, 0)
+        self.assert_same_run()
+
     def test_interrupted_before_the_last_validation(self):
         self.configure(LONG, FIXED)
         self.end(self.start(), 0)

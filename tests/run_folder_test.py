@@ -143,6 +143,10 @@ class History(RunFolder):
         self.succeed("train", self.config_file, *files)
         more = ("--resume", "--set", "train.updates=30", "--set", f"data.valid={other}")
         self.refuse("train", self.config_file, *files, *more, says="the run was validated on another text than this one")
+        tested = (*files[:-1], self.folder / "tested", "--set", f"data.test={text}")
+        self.succeed("train", self.config_file, *tested)
+        again = ("--resume", "--set", "train.updates=30", "--set", f"data.test={other}")
+        self.refuse("train", self.config_file, *tested, *again, says="the run is to be tested on another text than this one")
         self.succeed("train", self.config_file, *files, *more[:3])
 
     def test_a_configuration_of_ones_own_stays(self):

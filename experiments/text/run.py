@@ -29,7 +29,8 @@ def runs():
     yield run("eq_8_1e-05", {"expire_span.divide": "all", "expire_span.loss": 1e-5})
     form = {"local_global.max_span": 314, "local_global.window": 83, "local_global.every": 4}  # as many rows as eq_8 holds
     yield run("local_global_141", {"forgetting.method": "local_global"} | form)
-    yield run("eq_8-2", {"expire_span.divide": "all", "train.seed": 2})
+    for seed in (2, 3):
+        yield run(f"eq_8-{seed}", {"expire_span.divide": "all", "train.seed": seed})
     yield run("local_global_141-2", {"forgetting.method": "local_global", "train.seed": 2} | form)
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})

@@ -39,8 +39,10 @@ bool use_colour(const std::string& choice) {
 int64_t tokens_to_write(const Command& verb, const Arguments& arguments, int64_t prompt, int64_t context) {
   if (context == 0) return arguments.tokens;
   if (prompt > context)
-    fail(fmt::format("the prompt has {} tokens, but this model reads windows of {} in all; give a shorter one", prompt,
-                     context));
+    fail(
+        fmt::format("the prompt has {} tokens, the first of the window (BOS) among them, but this model reads windows "
+                    "of {} in all; give a shorter one",
+                    prompt, context));
   const int64_t room = context - prompt + 1;
   if (verb.count("--tokens") == 0) return std::min(arguments.tokens, room);
   if (arguments.tokens == 0 || arguments.tokens > room)

@@ -80,19 +80,21 @@ std::string read_by(const Json& info) {
                      fmt::join(e["actions"].get<std::vector<std::string>>(), ", "), e["score"].get<std::string>());
 }
 
-void print(const Json& info, const std::string& config) {
+void print(const Json& info, const Config& config) {
   std::cout << fmt::format("{}\n{} parameters; {}; {}; {} updates\n", info["checkpoint"].get<std::string>(),
                            info["parameters"].get<int64_t>(), info["method"].get<std::string>(), read_by(info),
                            info["update"].get<int64_t>())
             << fmt::format("memory carried by the streams: {}\n", byte_size(info["memory_bytes"].get<double>()));
   if (info["memory_bytes"] == 0)
-    std::cout << "nothing is carried between blocks; `lapse eval` says how much is held while they are read\n";
+    std::cout << (config.windows() ? "nothing is carried between blocks" : "the streams begin anew at this update")
+              << "; `lapse eval` says how much is held while they are read\n";
   else
     print_layers(info);
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
   for (const auto& entry : info["history"]) std::cout << numbers_of(entry) << '\n';
   if (!info["training"].is_null()) std::cout << "\ntraining, last line\n" << numbers_of(info["training"]) << '\n';
-  std::cout << "\nconfiguration, without sections that the run does not use (config.toml has all)\n" << config;
+  std::cout << "\nconfiguration, without sections that the run does not use (config.toml has all)\n"
+            << config.used_toml();
 }
 
 int run(const std::string& path, bool json) {
@@ -124,7 +126,7 @@ int run(const std::string& path, bool json) {
   if (json)
     std::cout << to_text(info, 2) << '\n';
   else
-    print(info, checkpoint.config().used_toml());
+    print(info, checkpoint.config());
   return 0;
 }
 

@@ -131,7 +131,6 @@ Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, 
   return alignment;
 }
 
-/// The page, or for a name that ends in .json what it shows.
 /// What writes a file of this name. Error where the name has the ending of something else.
 auto writer_of(const std::string& out) {
   std::string ending = fs::path(out).extension().string();

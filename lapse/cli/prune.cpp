@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <optional>
 
@@ -58,10 +59,12 @@ struct Part {
   int64_t batch, block;
   int64_t blocks = 0;  ///< at most; 0: all
 
-  Part(const Arguments& arguments, const Reader& reader, const std::string& split, int64_t limit)
-      : block(reader.config().train.block) {
+  /// `name`: the option that chose `split`.
+  Part(const Arguments& arguments, const Reader& reader, const std::string& name, const std::string& split,
+       int64_t limit)
+      : block(reader.config().train.block), name_(name + ' ' + split) {
     const Config& config = reader.config();
-    tokens = reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents});
+    named([&] { tokens = reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents}); });
     if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
       batch = std::min(documents, config.train.batch);
       if (limit > 0) blocks = (documents + batch - 1) / batch;
@@ -73,13 +76,27 @@ struct Part {
     if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
   }
   std::unique_ptr<EvaluationBlocks> open(const Reader& reader) const {
-    return evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true);
+    std::unique_ptr<EvaluationBlocks> blocks;
+    named([&] { blocks = evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true); });
+    return blocks;
   }
   EvaluationResult read(Transformer& model, const Reader& reader) const {
     const auto result = evaluate(model, *open(reader), {.max_blocks = blocks});
     if (result.stopped) throw Interrupted();
     return result;
   }
+
+ private:
+  /// Errors of f begin with the option that chose the part.
+  void named(const std::function<void()>& f) const {
+    try {
+      f();
+    } catch (const Error& error) {
+      fail(fmt::format("{}: {}", name_, error.what()));
+    }
+  }
+
+  std::string name_;
 };
 
 /// The loss of another run on the same part: what the pruned model may have.
@@ -203,8 +220,8 @@ PruneOptions options_of(const Arguments& arguments, const Part& part, const Read
                      arguments.context, most));
   if (arguments.context == 0) options.context = most;
   if (options.context < 2 * options.step)
-    fail(fmt::format("layers hold at most {} rows; there is nothing to find in steps of {}", options.context,
-                     options.step));
+    fail(fmt::format("{} at most {} rows; there is nothing to find in steps of {} (--step)",
+                     arguments.context > 0 ? "the search begins with" : "layers hold", options.context, options.step));
   options.threshold = !arguments.standard.empty() ? loss_of(arguments, part, reader)
                       : arguments.threshold >= 0  ? arguments.threshold
                                                   : full.nats;
@@ -270,8 +287,8 @@ int run(const Command& verb, const Arguments& arguments) {
   const auto model = reader.model();
   require_budgets(*model);
   set_budgets(*model, {});
-  const Part part(arguments, reader, arguments.split, arguments.tokens);
-  const Part other(arguments, reader, arguments.measure, 0);
+  const Part part(arguments, reader, "--split", arguments.split, arguments.tokens);
+  const Part other(arguments, reader, "--measure", arguments.measure, 0);
   other.open(reader);  // an error now rather than after the search
   const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? pruned_path(folder) : fs::path(arguments.out);

@@ -62,7 +62,8 @@ std::string difference(const Json& before, const Json& now) {
 
 // Its rounds may have taken hours.
 void RoundsFile::put_aside(const std::string& other) const {
-  const fs::path aside = fs::path(path_).replace_extension(".old.json");
+  fs::path aside = fs::path(path_).replace_extension(".old.json");
+  for (int i = 2; is_there(aside); ++i) aside = fs::path(path_).replace_extension(fmt::format(".old{}.json", i));
   fs::rename(path_, aside);
   fmt::print(stderr, "lapse: note: {} is of a search with another \"{}\"; it is kept as {}\n", path_.string(), other,
              aside.string());

@@ -68,8 +68,8 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs);
 /// was asked for may be read.
 void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags);
 
-/// What a run of this configuration would take, printed and not written: parameters, memory, time per update. Error,
-/// after that, if it would not fit into memory.
+/// What a run of this configuration would take, printed and not written: parameters, memory, time per update. A
+/// warning says so if training would refuse it, or if it would not fit into memory.
 int dry_run(const Config& config, double seconds, bool json);
 
 /// A verb's action for which memory may not suffice: a failed allocation becomes an Error that says how large it was

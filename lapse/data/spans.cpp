@@ -46,10 +46,8 @@ TokenBlock block_of(const Tokens& tokens, const std::vector<int64_t>& starts, co
 void require_stretch(const Tokens& tokens, int64_t least) {
   if (tokens.size() == 0) fail("this part of the text is empty");
   if (tokens.size() < least)
-    fail(
-        fmt::format("the text has {} tokens, but a stretch to corrupt needs {}; use a smaller block (train.block), or "
-                    "more text",
-                    tokens.size(), least));
+    fail(fmt::format("the text has {} tokens, but a stretch to corrupt needs {}; use {}more text", tokens.size(), least,
+                     least > kFewestTokens ? "a smaller block (train.block), or " : ""));
 }
 
 constexpr std::string_view kGapBegin = "<extra_id_";

@@ -38,8 +38,7 @@ struct TextBytes {
 ///   word       separated by ASCII white space; each line end is the word "<eos>" (WikiText's convention). Id 0 is
 ///              "<unk>", id 1 "<eos>" (those words in the text are these ids too), then by count and by bytes.
 ///   subword    pieces of a SentencePiece model (data.tokenizer), which the vocabulary holds; every text has an
-///   encoding
-///              that gives it back, byte by byte.
+///              encoding that gives it back, byte by byte.
 ///   token      what a generated task names (lapse/tasks): words between white space, and no others.
 /// Characters and words are cut by min_count and by max_vocabulary, which keeps the most frequent and counts the
 /// special ids. Their text must be UTF-8: Error naming the byte offset. With data.windows or data.documents there is

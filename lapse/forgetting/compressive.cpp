@@ -167,6 +167,9 @@ class CompressiveOptions : public MethodOptions {
       fail(fmt::format(
           "compressive.max_span = {} is less than {}: it must hold a block of training and what is averaged",
           s_.max_span, std::max(shape.block, s_.rate)));
+  }
+
+  void check_new(const ModelShape& shape) const override {
     // An average is taken without gradients, so its timesteps have to be older than the block that first reads it. The
     // newest begins L before a query and ends c - 1 later; if c divides the block, all end with a block.
     if (shape.block % s_.rate != 0 && s_.max_span < shape.block + s_.rate - 1)

@@ -149,6 +149,8 @@ class MethodOptions {
   virtual Fields fields() = 0;
   /// Error if the options contradict each other or the model.
   virtual void check(const ModelShape&) const {}
+  /// Error if a run should not begin with these options: what runs of earlier versions may have, and `check` lets pass.
+  virtual void check_new(const ModelShape&) const {}
 
   // --- what a model needs
   /// The greatest age at which a row can be read.

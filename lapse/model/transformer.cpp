@@ -235,7 +235,7 @@ void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
   if (memory.latest > context() - tokens)
     fail(
         fmt::format("this model has learned positions for windows of {0} tokens (model.positions = \"{1}\"), and "
-                    "cannot read on in a longer one; windows of --block {0}, or fewer tokens, fit",
+                    "cannot read on in a longer one; read at most {0} tokens at a time",
                     context(), config_.positions));
 }
 

@@ -129,7 +129,7 @@ TEST(Matrix, MaskingIsThatOfSingleSteps) {
 
 TEST(Matrix, KeptRowsAddUpToMemorySizes) {
   for (const auto& name : methods_of_blocks()) {
-    const auto model = model_of(name, {{"budgets", "[5, 9]"}, {"max_span", "10"}});
+    const auto model = model_of(name, {{"budgets", "[5, 9]"}, {"max_span", "9"}});
     Samples samples(2);
     at::NoGradGuard no_grad;
     ModelMemory memory = model->begin(2, Stored::projections);
@@ -146,7 +146,7 @@ TEST(Matrix, KeptRowsAddUpToMemorySizes) {
 }
 
 TEST(Matrix, AveragesOfOlderRowsAreNoTokens) {
-  const auto model = model_of("compressive", {{"max_span", "10"}});
+  const auto model = model_of("compressive", {{"max_span", "8"}});
   const auto kept = means(*model, "kept", 2);
   for (const auto& [layer, mean] : {std::pair(0, kept[0]), std::pair(1, kept[1])}) {
     EXPECT_EQ(mean.size(1), kLength) << layer;

@@ -151,7 +151,7 @@ Tokens Reader::own_text(const std::string& split) const {
       {"train", own.train_path}, {"valid", own.valid_path}, {"test", own.test_path}};
   const auto file = files.find(split);
   if (file == files.end() || file->second.empty())
-    fail("the run has no file for split '" + split + "'; give one: --data FILE --split all");
+    fail("the run has no file for split '" + split + "'; name another, or give a text: --data FILE --split all");
   return load_tokens(file->second, "all", own, vocabulary());
 }
 

@@ -311,6 +311,7 @@ void require_utf8(const Config& config) {
 
 void require_new_run(const Config& config) {
   require_trainable_here(config);
+  config.method().check_new(shape_of(config.model, config.train.block));
   if (!config.data.tokenizer.empty() && !unit_named(config.data.unit).pieces)
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));

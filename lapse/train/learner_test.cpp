@@ -77,7 +77,7 @@ TEST(Learner, UpdatesByTheClippedGradientOfLossAndCost) {
 
 TEST(Learner, PartsMakeTheSameUpdate) {
   for (const auto& [objective, unscored] :
-       {std::pair(&scored_task, 0.0), {&scored_task, 0.6}, {&language_modelling, 0.6}}) {
+       {std::pair(&scored_task, 0.0), {&scored_task, 0.6}, {&language_modelling, 0.6}, {&language_modelling, 0.97}}) {
     Learner whole(small_model("fixed_span"), objective(), options()),
         parts(small_model("fixed_span"), objective(), options(2));
     for (int n = 1; n <= 3; ++n) {

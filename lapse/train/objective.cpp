@@ -1,7 +1,5 @@
 #include "lapse/train/objective.h"
 
-#include <algorithm>
-
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -30,7 +28,7 @@ class Prediction : public Objective {
 };
 
 class LanguageModelling : public Prediction {
-  double divisor(double scored) const override { return std::max(scored, 1.0); }  // a block may ask nothing
+  double divisor(double scored) const override { return scored > 0 ? scored : 1; }  // a block may ask nothing
 };
 
 class ScoredTask : public Prediction {

@@ -39,8 +39,9 @@ class BlockFeed : public Feed {
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
     if (state.counter(text_key("train")) != checksum("train"))
       fail("the run was trained on another text than this one; was the file changed?");
-    if (checksum("valid") != 0 && is_another_text(state, "valid", checksum("valid")))
-      fail("the run was validated on another text than this one; was the file changed?");
+    for (const auto& [part, what] : {std::pair("valid", "was validated on"), {"test", "is to be tested on"}})
+      if (checksum(part) != 0 && is_another_text(state, part, checksum(part)))
+        fail(fmt::format("the run {} another text than this one; was the file changed?", what));
     blocks_->set_state(
         {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});
   }

@@ -68,7 +68,7 @@ class Run {
       validation_due_ = validates() && (update() % every == 0 || update() == total);
       bool stop = group_.any(interrupted());
       if (validation_due_ && !stop) stop = !validate();
-      if (stop) return leave();
+      if (stop && (update() < total || validation_due_)) return leave();
       const int64_t save_every = config_.train.checkpoint_every;
       if (update() == total || (save_every > 0 && update() % save_every == 0)) save();
       progress_->update(update(), record_.note());
