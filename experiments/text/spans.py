@@ -2,7 +2,7 @@
 """Which characters the last layer of a run remembers for how long: mean spans by what a character is, and where in its word it stands;
 and each layer's mean span during training.
 
-    .venv/bin/python experiments/text/spans.py RUN...       # runs of this experiment; writes experiments/text/spans.json
+    .venv/bin/python experiments/text/spans.py RUN...       # runs of this experiment; adds them to experiments/text/spans.json
 
 Reads the first 6,000 bytes of the test part, less than a minute for a run.
 """
@@ -56,7 +56,8 @@ def main():
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
     said = {pathlib.Path(run).name: spans_of(pathlib.Path(run)) for run in sys.argv[1:]}
-    (HERE / "spans.json").write_text(json.dumps(said, indent=1) + "\n")
+    file = HERE / "spans.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | said, indent=1) + "\n")
     for run, found in said.items():
         print(run, *(f"  {kind:10} {each['count']:5} characters, mean span {each['mean']:.0f}" for kind, each in found["last_layer"].items()), sep="\n")
 

@@ -54,7 +54,7 @@ class AdaptiveSpan : public Method {
     return stored == Stored::inputs ? until + trimmed().clamp_max(s_.trim_step) : until;
   }
   // m = 0 for the longest head, too.
-  Tensor weightless(const Rows& rows) const override {
+  Tensor weightless_from(const Rows& rows) const override {
     const Tensor last = (longest().to(at::kDouble) + 1 + s_.ramp).ceil().to(at::kLong);
     return at::minimum(rows.until, rows.table.time() + last);
   }

@@ -56,6 +56,8 @@ void Eviction::evict_there(const Rows& rows, const Tensor& now, Reading& reading
   const Tensor row = (first.unsqueeze(1) + place).masked_fill(absent, 0).flatten();
   const auto padded = [&](const Tensor& x) { return x.index_select(0, row).view({B, longest, -1}); };
   const Tensor next = (now + 1).view({B, 1, 1}), ends = padded(rows.until.unsqueeze(1));
+  // there: some later query may read the row, [B, R, 1]. gone: its chooser has dropped it; held: it has not, [B, R,
+  // choosers]. A row leaves the table when all its choosers have dropped it.
   const Tensor there = at::logical_and(ends > next, at::logical_not(absent).unsqueeze(2));
   Tensor gone = by_head_ ? padded(rows.described.at("logit")) != 0 : at::zeros_like(there);
   const Tensor held = at::logical_and(there, at::logical_not(gone)), held_until = held.cumsum(1);

@@ -103,8 +103,8 @@ class Method {
   /// When rows may leave the table, given their `until` [n]: later, where an update of the weights may still put that
   /// off.
   virtual at::Tensor released(const at::Tensor& until, Stored stored) const { return (void)stored, until; }
-  /// For memory sizes |C_t|: as `until`, but where a row has no weight any more for any head.
-  virtual at::Tensor weightless(const Rows& rows) const { return rows.until; }
+  /// For memory sizes |C_t|: as `until`, but the time from which a row has no weight any more for any head.
+  virtual at::Tensor weightless_from(const Rows& rows) const { return rows.until; }
 
   /// Columns [shape] of the method's own, as new rows have them; `read` gives them new values. They carry no gradients
   /// and are stored whatever else is. `real`: the model's dtype.

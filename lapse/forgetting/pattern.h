@@ -29,7 +29,8 @@ class Pattern : public Method {
   int64_t window_age(int64_t rows) const { return lapse::window_age(shape_, rows); }
 
  protected:
-  /// The greatest age at which rows of these times are read: [N] int64.
+  /// The greatest age at which rows of these times are read: [N] int64. Where that follows from a row's place among the
+  /// others (`until_among`), the greatest that is possible.
   virtual at::Tensor last_age(const at::Tensor& time) const = 0;
 
   int64_t max_span_;  ///< L

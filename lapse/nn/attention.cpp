@@ -138,7 +138,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
 Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
   if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
   at::NoGradGuard no_grad;
-  return method_->weightless(rows(table, stored_in(table))) > next.index_select(0, table.sample());
+  return method_->weightless_from(rows(table, stored_in(table))) > next.index_select(0, table.sample());
 }
 
 Columns Attention::tell(const MemoryTable& table) const {
@@ -196,19 +196,10 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
 }
 
 Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
-  const int64_t K = h.size(1);
-  const bool stored = pass.stored == Stored::projections;
-  MemoryTable& table = pass.table;
-  const BlockTimes& times = pass.times;
-  const Projected own = stored ? project(h, /*query=*/true) : Projected();
-  table.reset(times.begun);
-  if (stored && K == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.samples() > 1 &&
-      table.room() == 0)
-    table.reserve(kRoom);
-  table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
-  pool(pass, K);
-  Rows rows = this->rows(table, pass.stored, K, pass.options.bfloat16);
-  const Tensor ended = times.ended(table);
+  const Projected own = pass.stored == Stored::projections ? project(h, /*query=*/true) : Projected();
+  remember(h, own, pass);
+  Rows rows = this->rows(pass.table, pass.stored, h.size(1), pass.options.bfloat16);
+  const Tensor ended = pass.times.ended(pass.table);
   if (ended.defined()) rows.until = at::minimum(rows.until, ended);
   Reading reading;
   // A dropped layer remembers all the same; what the method writes into its columns follows from reading.
@@ -216,8 +207,37 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
     at::AutoGradMode gradients(at::GradMode::is_enabled() && !pass.draws.dropped);
     reading = read(h, own, pass, rows);
   }
+  Tensor cut = settle(reading, pass, rows, ended.defined());
+  Tensor result;
+  if (!pass.draws.dropped) {
+    pass.cost = reading.cost;
+    const Tensor attended = pass.options.at_places(
+        reshaped(as(reading.out, h.scalar_type()), {h.size(0), h.size(1), w_.out.weight.size(1)}));
+    result = w_.out(attended, pass.options.bfloat16);
+  }
+  if (pass.options.rows)
+    pass.report.rows = {
+        pass.table.time(), pass.table.kind(),  method_->first(rows.view()), method_->weightless_from(rows),
+        std::move(cut),    method_->tell(rows)};
+  forget(pass, rows, ended, h.size(1));
+  return result;
+}
+
+void Attention::remember(const Tensor& h, const Projected& own, LayerPass& pass) const {
+  const bool stored = pass.stored == Stored::projections;
+  MemoryTable& table = pass.table;
+  const BlockTimes& times = pass.times;
+  table.reset(times.begun);
+  if (stored && h.size(1) == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.samples() > 1 &&
+      table.room() == 0)
+    table.reserve(kRoom);
+  table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
+  pool(pass, h.size(1));
+}
+
+Tensor Attention::settle(const Reading& reading, LayerPass& pass, Rows& rows, bool ended) const {
   for (const auto& [name, values] : reading.state) {
-    table.replace(name, values);
+    pass.table.replace(name, values);
     rows.described[name] = values;
   }
   Tensor cut;
@@ -225,19 +245,8 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
     if (pass.options.rows) cut = reading.until < rows.until;
     rows.until = reading.until;
   }
-  if (stored && (reading.until.defined() || ended.defined())) table.replace("until", rows.until);
-  Tensor result;
-  if (!pass.draws.dropped) {
-    pass.cost = reading.cost;
-    const Tensor attended =
-        pass.options.at_places(reshaped(as(reading.out, h.scalar_type()), {h.size(0), K, w_.out.weight.size(1)}));
-    result = w_.out(attended, pass.options.bfloat16);
-  }
-  if (pass.options.rows)
-    pass.report.rows = {table.time(),   table.kind(),       method_->first(rows.view()), method_->weightless(rows),
-                        std::move(cut), method_->tell(rows)};
-  forget(pass, rows, ended, K);
-  return result;
+  if (pass.stored == Stored::projections && (reading.until.defined() || ended)) pass.table.replace("until", rows.until);
+  return cut;
 }
 
 bool Attention::forgets_at_once(const LayerPass& pass) const {
@@ -259,7 +268,7 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
 void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, int64_t K) const {
   const MemoryTable& table = pass.table;
   LayerReport& report = pass.report;
-  report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless(rows);
+  report.time = table.time(), report.kind = table.kind(), report.until = method_->weightless_from(rows);
   report.sizes = memory_sizes(table, method_->first(rows.view()), report.until, pass.times.start, K);
   const Tensor& lengths = pass.options.lengths;
   const Tensor padding = lengths.defined() ? at::arange(K, lengths.options()) >= lengths.unsqueeze(1) : Tensor();

@@ -48,7 +48,12 @@ class Attention : public Sublayer {
   void pool(LayerPass& pass, int64_t length) const;
   /// `fresh`: how many of each sample's newest rows have gradients.
   Rows rows(const MemoryTable& table, Stored stored, int64_t fresh = 0, bool bfloat16 = false) const;
+  /// The block's rows, and what is pooled from older ones, come into the table.
+  void remember(const at::Tensor& h, const Projected& own, LayerPass& pass) const;
   Reading read(const at::Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const;
+  /// Takes over what reading has changed: the method's columns, and when rows end. `ended`: episodes have shortened
+  /// that already. Returns where it is sooner than before, [N] bool, if rows are reported and it was changed.
+  at::Tensor settle(const Reading& reading, LayerPass& pass, Rows& rows, bool ended) const;
   bool forgets_at_once(const LayerPass& pass) const;  // whether no row may stay that no later query reads
   void forget(LayerPass& pass, const Rows& rows, const at::Tensor& ended, int64_t length) const;
   void report(LayerPass& pass, const Rows& rows, const at::Tensor& kept, int64_t length) const;

@@ -77,7 +77,7 @@ struct LayerDraws {
 /// them makes the table's next rows cost a copy.
 struct SeenRows {
   at::Tensor time, kind;    ///< [N] int64 and uint8
-  at::Tensor first, until;  ///< [N] int64: queries at first <= t < until can read the row; until: Method::weightless
+  at::Tensor first, until;  ///< [N] int64: queries at first <= t < until can read the row; until: Method::weightless_from
   at::Tensor cut;           ///< [N] bool: this query's reading made the row go before its time; undefined: none
   Columns told;             ///< Method::tell: name -> [N]
 };
@@ -90,7 +90,7 @@ struct LayerReport {
   int64_t readable = 0, deleted = 0;      ///< rows that the block could read, and of them those deleted after it
   at::Tensor sizes;                       ///< |C_t| of each query, padding's too: [B, K] int64
   Columns told;                  ///< what the method tells of the block's own rows: name -> [B, K], NaN for padding
-  at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless
+  at::Tensor time, kind, until;  ///< of all rows at the last query [N]; until: Method::weightless_from
   Columns pairs;                 ///< of queries and rows that are tokens of the block; see Pairs
   SeenRows rows;                 ///< with BlockOptions::rows
 

@@ -77,7 +77,7 @@ class Method:
         named = {"until": until, "min_age": reading.min_age, **reading.options()}
         return torch.ops.lapse.ramp_attention(q, columns["key"], columns["value"], offsets, start, time, **named)[0]
 
-    def weightless(self, time: Tensor, until: Tensor) -> Tensor:
+    def weightless_from(self, time: Tensor, until: Tensor) -> Tensor:
         """As `until`, but where a row has no weight any more for any head: for memory sizes."""
         return until
 
@@ -137,7 +137,7 @@ class HeadSpans(Method):
         """z L of the head with most."""
         return float(self.span.detach().max()) - 1
 
-    def weightless(self, time: Tensor, until: Tensor) -> Tensor:
+    def weightless_from(self, time: Tensor, until: Tensor) -> Tensor:
         return torch.minimum(until, time + math.ceil(self.longest() + 1 + self.ramp))
 
     def read(self, table: Rows, q: Tensor, start: Tensor, reading: Reading) -> Tensor:

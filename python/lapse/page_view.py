@@ -71,7 +71,7 @@ class LayerRecord:
     def _rows(memory: Memory) -> tuple[Tensor, Tensor]:
         table = memory.table
         time = table.time[0, : table.used]
-        return time, memory.method.weightless(time, table.until[0, : table.used])
+        return time, memory.method.weightless_from(time, table.until[0, : table.used])
 
     @staticmethod
     def _told(memory: Memory, name: str, time: Tensor) -> Tensor | None:
