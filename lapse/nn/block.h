@@ -77,7 +77,7 @@ struct LayerDraws {
 /// them makes the table's next rows cost a copy.
 struct SeenRows {
   at::Tensor time, kind;    ///< [N] int64 and uint8
-  at::Tensor first, until;  ///< [N] int64: queries at first <= t < until can read the row; until: Method::weightless_from
+  at::Tensor first, until;  ///< [N] int64: queries at first <= t < until can read the row (weightless_from)
   at::Tensor cut;           ///< [N] bool: this query's reading made the row go before its time; undefined: none
   Columns told;             ///< Method::tell: name -> [N]
 };
