@@ -119,7 +119,6 @@ class ExpireSpanOptions : public MethodOptions {
             .one_of({"ramp", "creation"}),
         field("divisor", s_.divisor,
               "c: spans are L sigmoid(w x / c + b), or as divide says; 1 is Eq. 3. With more, such as R, they change "
-              "more "
               "slowly; with 1 they may fall to 0 before the model has learned to use what it remembers")
             .in(1e-3, 1 << 20),
         field("divide", s_.divide,
