@@ -26,6 +26,7 @@ def runs():
     yield run("divisor_1", {"expire_span.divisor": 1.0})  # Eq. 3
     # The bias too is divided, and so changes slowly: are spans still there when memory pays?
     yield run("eq_8", {"expire_span.divide": "all"})
+    yield run("eq_8_again", {"expire_span.divide": "all"})  # by later code: what does rounding change?
     yield run("eq_8_1e-05", {"expire_span.divide": "all", "expire_span.loss": 1e-5})
     form = {"local_global.max_span": 314, "local_global.window": 83, "local_global.every": 4}  # as many rows as eq_8 holds
     yield run("local_global_141", {"forgetting.method": "local_global"} | form)
