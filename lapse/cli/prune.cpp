@@ -2,9 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <iostream>
 #include <optional>
+#include <type_traits>
 
 #include "lapse/cli/prune_rounds.h"
 #include "lapse/cli/verbs.h"
@@ -64,7 +64,9 @@ struct Part {
        int64_t limit)
       : block(reader.config().train.block), name_(name + ' ' + split) {
     const Config& config = reader.config();
-    named([&] { tokens = reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents}); });
+    tokens = named([&] {
+      return reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents});
+    });
     if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
       batch = std::min(documents, config.train.batch);
       if (limit > 0) blocks = (documents + batch - 1) / batch;
@@ -76,9 +78,8 @@ struct Part {
     if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
   }
   std::unique_ptr<EvaluationBlocks> open(const Reader& reader) const {
-    std::unique_ptr<EvaluationBlocks> blocks;
-    named([&] { blocks = evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true); });
-    return blocks;
+    return named(
+        [&] { return evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true); });
   }
   EvaluationResult read(Transformer& model, const Reader& reader) const {
     const auto result = evaluate(model, *open(reader), {.max_blocks = blocks});
@@ -87,10 +88,11 @@ struct Part {
   }
 
  private:
-  /// Errors of f begin with the option that chose the part.
-  void named(const std::function<void()>& f) const {
+  /// f(), whose errors then begin with the option that chose the part.
+  template <class F>
+  std::invoke_result_t<F> named(const F& f) const {
     try {
-      f();
+      return f();
     } catch (const Error& error) {
       fail(fmt::format("{}: {}", name_, error.what()));
     }
