@@ -33,6 +33,11 @@ def runs():
     for seed in (2, 3):
         yield run(f"eq_8-{seed}", {"expire_span.divide": "all", "train.seed": seed})
     yield run("local_global_141-2", {"forgetting.method": "local_global", "train.seed": 2} | form)
+    # Spans fall before memory pays. Do they survive if they begin longer, or if a longer ramp shows what farther rows would be worth?
+    yield run("eq_8_p_0.5", {"expire_span.divide": "all", "expire_span.initial_fraction": 0.5})
+    yield run("eq_8_r_128", {"expire_span.divide": "all", "expire_span.ramp": 128})
+    for alpha in (1e-6, 1e-7):
+        yield run(f"expire_span_{alpha:g}-2", {"expire_span.loss": alpha, "train.seed": 2})
     # What is the ramp's, what the spans'? A cost that leaves no span.
     yield run("only_ramp", {"expire_span.loss": 1e-2, "expire_span.initial_fraction": 0.01})
     # The paper's regularisation, each alone beside eq_8 (A.2: without LayerDrop its large model has 1.00 bits per byte instead of 0.98).
