@@ -304,6 +304,8 @@ class Cache(cache_utils.Cache):
             raise ValueError(f"lapse: layers of the type {', '.join(unknown)} are not read by lapse.hf.Cache")
         if getattr(config, "kv_lora_rank", None) is not None:
             raise ValueError("lapse: this model caches compressed keys (MLA), which lapse.hf.Cache does not read")
+        if isinstance(budget, str):
+            raise ValueError(f"lapse: budget must be a whole number, or one for each layer, got {budget!r}")
         budgets = list(budget) if isinstance(budget, Sequence) else [budget] * len(kinds)
         if len(budgets) != len(kinds):
             raise ValueError(f"lapse: {len(budgets)} budgets, but the model has {len(kinds)} layers")

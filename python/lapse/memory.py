@@ -22,6 +22,11 @@ class Memory:
         self._log: list[dict[str, Tensor]] | None = None  # states after each token, while recording
         self._recorded = 0  # tokens since then
 
+    @property
+    def kind(self) -> type:
+        """Of the rule that it was begun with."""
+        return type(self.method)
+
     # --- reading -----------------------------------------------------------------------------------------------------
     def read(
         self, q: Tensor, k: Tensor, v: Tensor, reading: Reading, valid: Tensor | None = None, **described: Tensor
@@ -93,16 +98,20 @@ class Memory:
     def rows(self) -> Tensor:
         """How many rows of each stream the next query can read, beside its own: [B] int64. Selective attention with a budget
         holds one more, until its newest token has chosen."""
-        if not self.table.columns:
-            return torch.zeros_like(self.next)
-        return self.table.held(self.next).sum(1)
+        return self._readable().sum(1)
 
     def times(self) -> list[list[int]]:
         """The times of these rows, stream by stream: 0 is a stream's first token."""
         if not self.table.columns:
             return [[] for _ in self.next]
-        time, held = self.table.time[:, : self.table.used], self.table.held(self.next)
-        return [t[h].tolist() for t, h in zip(time, held)]
+        return [t[r].tolist() for t, r in zip(self.table.time[:, : self.table.used], self._readable())]
+
+    def _readable(self) -> Tensor:
+        """Which rows have a weight for the next query: bool [B, used]."""
+        if not self.table.columns:
+            return torch.zeros((len(self.next), 0), dtype=torch.bool, device=self.next.device)
+        time, until = (x[:, : self.table.used] for x in (self.table.time, self.table.until))
+        return self.method.weightless_from(time, until) > self.next[:, None]
 
     def nbytes(self) -> int:
         """Bytes of storage."""

@@ -30,9 +30,10 @@ class Reading:
     dropout: float = 0.0
     ramp_sum: Tensor | None = None  # [B], of rules with spans
     memory: Tensor | None = None  # [B, T], of selective attention
+    age_bias: Tensor | None = None  # [H, A]
 
     def options(self) -> dict[str, Any]:
-        named: dict[str, Any] = {"scale": self.scale, "position": self.position}
+        named: dict[str, Any] = {"scale": self.scale, "position": self.position, "age_bias": self.age_bias}
         if self.dropout > 0:
             named |= {"dropout": self.dropout, "seed": torch.randint(2**62, (1,))}
         return named
@@ -301,7 +302,7 @@ class Settings:
         value = self.options.get(name, otherwise)
         if value is None:
             needed = name if name in ("budget", "ramp") else f"budget= or {name}"
-            raise ValueError(f"lapse: {self.method} needs {needed}=")
+            raise ValueError(f"lapse: {self.method} needs {needed}=" + (", at least 1" if name == "budget" else ""))
         return value
 
 

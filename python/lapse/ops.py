@@ -1,9 +1,10 @@
-"""The fused operators with keyword arguments and defaults. All are differentiable and work under torch.compile.
+"""The fused operators with keyword arguments and defaults. All work under torch.compile; gradients flow into all floating
+inputs but `masking`.
 
 Rows come in one of two forms:
 
-* dense: q [B, T, H, D], k and v [B, N, G, D]. By default the rows have the times 0 ... N - 1 and the queries are the last
-  T of them, so that N > T is memory and a block.
+* dense: q [B, T, H, D], k and v [B, N, G, D]. The queries are those of the last T rows unless `start` says otherwise, so
+  that N > T is memory and a block. Rows have the times 0 ... N - 1 unless `time` says otherwise.
 * packed, with `cu_seqlens`: q [S, H, D] and k, v [N, G, D], sample b's at cu_seqlens[b] ... cu_seqlens[b + 1] - 1;
   `cu_seqlens_k` where a sample has more rows than queries. `max_seqlen`, at least the queries of the longest sample, saves
   a look at the device. What cu_seqlens and max_seqlen must be is checked; of what is on a GPU alone, and under
@@ -24,6 +25,7 @@ from torch import Tensor
 import lapse._library  # noqa: F401  registers torch.ops.lapse
 
 NEVER = 2**63 - 1  # as a time or an age: no limit
+_WHOSE = "the newest rows are the queries' own; give start"
 
 
 class RampOutput(NamedTuple):
@@ -64,17 +66,14 @@ class _Call:
                 f"{op}: with cu_seqlens q must be [S, H, D] and k, v [N, G, D]; got {tuple(q.shape)}, {tuple(k.shape)} and "
                 f"{tuple(v.shape)}"
             )
-        self.until = until
+        for name, x in (("start", start), ("time", time), ("until", until)):
+            _require_tensor(op, name, x)
         if self.packed:
-            q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen)
+            q = self._pack(op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen, newest=start is None)
         self.shape = (k.shape[0],) if self.packed else (self.samples, self.rows_each)
         q, k, v = autocast(q, self.rows(k, "k", (k.shape[-2], q.shape[-1])), self.rows(v, "v", k.shape[-2:]))
         B, T, N = q.shape[0], q.shape[1], k.shape[0]
-        if start is None and time is None and not self.packed and 0 < self.rows_each < T:
-            raise ValueError(f"{op}: {T} queries and {self.rows_each} rows: the newest rows are the queries' own; give start or time")
-        if start is None:
-            start = torch.full((B,), self.rows_each - T, device=q.device) if not self.packed else self.before
-        elif start.dtype != torch.int64 or start.shape != (B,):
+        if start is not None and (start.dtype != torch.int64 or start.shape != (B,)):
             raise ValueError(f"{op}: start must be int64 [{B}], got {start.dtype} {list(start.shape)}")
         if time is None:
             if self.packed:
@@ -83,6 +82,8 @@ class _Call:
                 time = torch.arange(self.rows_each, device=q.device).repeat(B)
         else:
             time = self.rows(time, "time", (), torch.int64)
+        if start is None:
+            start = self._start(time, T)
         until = self.rows(until, "until", (), torch.int64)
         if self.packed:  # the queries that pad short samples see nothing, and count nowhere
             self.end = (start + self.lengths)[self.sample]
@@ -90,7 +91,18 @@ class _Call:
         self.arguments = (q, k, v, self.offsets, start, time)
         self.bounds = until
 
-    def _pack(self, op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen):
+    def _start(self, time, T):
+        """So that the last query of each sample has the time of its last row; without rows the query after it has time 0."""
+        if not self.packed:
+            if 0 < self.rows_each < T:
+                raise ValueError(f"{self.op}: {T} queries and {self.rows_each} rows: {_WHOSE}")
+            return time.unflatten(0, self.shape)[:, -1] - (T - 1) if time.shape[0] else time.new_full((self.samples,), -T)
+        if time.shape[0] == 0:
+            return -self.lengths
+        return torch.where(self.empty, 0, time[self.last] + 1) - self.lengths
+
+    def _pack(self, op, q, k, cu_seqlens, cu_seqlens_k, max_seqlen, newest):
+        """newest: whether the queries are those of each sample's last rows."""
         cu_q = cu_k = _offsets(op, "cu_seqlens", cu_seqlens)
         if cu_seqlens_k is not None:
             cu_k = _offsets(op, "cu_seqlens_k", cu_seqlens_k)
@@ -105,9 +117,13 @@ class _Call:
         _require_ascent(op, "cu_seqlens", seen_q, q.shape[0])
         if cu_seqlens_k is not None or k.shape[0] != q.shape[0]:
             _require_ascent(op, "cu_seqlens_k", seen_k, k.shape[0])
+        if newest and cu_seqlens_k is not None:
+            rows, queries = seen_k[1:] - seen_k[:-1], (seen_q[1:] - seen_q[:-1]).to(seen_k.device)
+            _require(((rows == 0) | (rows >= queries)).all(), f"{op}: a sample has more queries than rows: {_WHOSE}")
         self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
         longest = _longest(op, max_seqlen, seen_q[1:] - seen_q[:-1]) if q.shape[0] > 0 else 0
-        self.before = (cu_k[1:] - cu_k[:-1]).to(q.device) - self.lengths
+        self.last = (cu_k[1:] - 1).clamp(min=0).to(q.device)  # rows
+        self.empty = (cu_k[1:] == cu_k[:-1]).to(q.device)
         steps = torch.arange(longest, device=q.device)
         self.real = steps < self.lengths[:, None]
         at = cu_q[:-1].to(q.device)[:, None] + steps
@@ -126,12 +142,15 @@ class _Call:
 
     def rows(self, x, name, rest=None, dtype=None):
         """A column of the rows, packed: [B, N, *rest] or [N, *rest]; None: whatever the operator takes."""
+        _require_tensor(self.op, name, x)
         if x is None:
             return x
         there = len(self.shape)
         if x.shape[:there] != self.shape or (rest is not None and x.shape[there:] != tuple(rest)):
             sizes = ", ".join(map(str, [*self.shape, *(["..."] if rest is None else rest)]))
             raise ValueError(f"{self.op}: {name} must be [{sizes}], got {list(x.shape)}")
+        if name == "row_span" and not x.is_floating_point():
+            raise ValueError(f"{self.op}: {name} must be floating, got {x.dtype}")
         if dtype is not None and x.dtype != dtype:
             raise ValueError(f"{self.op}: {name} must be {dtype}, got {x.dtype}")
         return x if self.packed else x.flatten(0, 1)
@@ -163,6 +182,19 @@ def _sample_of(cu, places):
     return (torch.searchsorted(cu.to(places.device), places, right=True) - 1).clamp(0, cu.shape[0] - 2)
 
 
+def _require_tensor(op, name, x):
+    if x is not None and not isinstance(x, Tensor):
+        raise ValueError(f"{op}: {name} must be a tensor, got {x!r}")
+
+
+def _require(sound, message):
+    """ValueError unless the tensor `sound` is true; of what is on a GPU, or traced, an assertion there."""
+    if sound.is_cuda or torch.compiler.is_compiling():
+        torch._assert_async(sound, message)
+    elif not sound:
+        raise ValueError(message)
+
+
 def _require_ascent(op, name, cu, rows):
     """Offsets into so many rows; of what is on a GPU, where a look would wait, or traced, an assertion requires it there."""
     sound = (cu[0] == 0) & (cu[-1] == rows) & (cu[1:] >= cu[:-1]).all()
@@ -187,9 +219,10 @@ def _longest(op, given, lengths):
 
 
 def autocast(*tensors):
-    """In the type of the autocast that they are within, if any, but for float64 and whole numbers, which it leaves alone."""
+    """In the type of the autocast that they are within, if any, but for float64 and whole numbers, which it leaves alone. For meta
+    tensors there is none."""
     device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
+    if device == "meta" or not torch.is_autocast_enabled(device):
         return tensors
     kind = torch.get_autocast_dtype(device)
     return tuple(x.to(kind) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
@@ -231,10 +264,10 @@ def ramp_attention(
         out_t = sum_i m a v_i / (sum_i m a + 1e-8), 0 where nothing is visible
 
     A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows
-    are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]; `start` [B] int64 is the time
-    of each sample's first query; `head_span` [H], `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D)
-    unless given. With the default min_age = 1 a query does not read its own row, with 0 it
-    does; below 0 it reads later rows too. A row whose span is NaN is seen by nobody. `dropout` draws from `seed` [1] int64.
+    are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]. `start` [B] int64 is the time
+    of each sample's first query, by default so that its last query has the time of its last row; `head_span` [H], `position`
+    [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D) unless given. With the default min_age = 1 a query does
+    not read its own row, with 0 it does; below 0 it reads later rows too. A row whose span is NaN is seen by nobody. `dropout` draws from `seed` [1] int64.
     RuntimeError or ValueError names what is ill-shaped.
     """
     call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
@@ -301,9 +334,9 @@ def selective_attention(
         F_ti = masking_i + sum of S_ji over these queries j < t;  out_t = sum_i softmax_i(logit_ti - F_ti) v_i
         M_t = sum over visible i of 1 - min(F_ti, cap) / cap
 
-    Visible are rows with 0 <= a <= max_age and t < until. `masking` [B, N] is F before these queries, `first` [B, N] bool
-    marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E]; packed without the B.
-    `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.4 and A.5. The rest is as in `ramp_attention`.
+    Visible are rows with 0 <= a <= max_age and t < until. `masking` [B, N] is F before these queries, without gradient;
+    `first` [B, N] bool marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E]; packed
+    without the B. `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.4 and A.5. The rest is as in `ramp_attention`.
     """
     call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, memory, after, stats = torch.ops.lapse.selective_attention(

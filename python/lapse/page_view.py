@@ -113,6 +113,8 @@ def show(
     model: a run of the command `lapse` (its folder, a checkpoint, or what `lapse.load` gave); or a decoder of
     `transformers` with its tokenizer, a method and a budget, as `lapse.hf.Cache` takes them (by default "full").
     """
+    if not isinstance(text, (str, bytes)):
+        raise ValueError(f"lapse.show: text must be a str, got a {type(text).__name__}; of a file: pathlib.Path(...).read_text()")
     if isinstance(model, (str, pathlib.Path)):
         from lapse.run import load
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lapse.buckets import bias_by_age
 from lapse.checkpoint import open_checkpoint
 from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method
 from lapse.nn import (
@@ -81,8 +82,8 @@ class Layer(nn.Module):
         if self.pre:
             attention.norm = self.norm1
 
-    def forward(self, h: Tensor, memory: AnyMemory, position: Tensor | None) -> Tensor:
-        attended = h + self.attention(h, memory, position)[0]
+    def forward(self, h: Tensor, memory: AnyMemory, position: Tensor | None, age_bias: Tensor | None) -> Tensor:
+        attended = h + self.attention(h, memory, position, age_bias)[0]
         if self.pre:
             return attended + self.feed_forward(self.norm2(attended))
         u = self.norm1(attended)
@@ -102,8 +103,8 @@ class Transformer(nn.Module):
         model = config["model"]
         self.config, self.vocabulary = config, vocabulary
         self.embedding = nn.Embedding(vocabulary.size, model["width"])
-        self.absolute = model["positions"] == "absolute"
-        self.position = nn.Parameter(torch.empty(0))
+        self.kind = model["positions"]
+        self.position = nn.Parameter(torch.empty(0))  # embeddings of ages, or of times; or a bias of each bucket of ages and head
         self.positions: int | None = None  # ages beyond have no embedding
         self.layers = nn.ModuleList(Layer(model, attention) for attention in attentions)
         self.norm = make_norm(model) if model["norm"] == "pre" else nn.Identity()
@@ -120,9 +121,12 @@ class Transformer(nn.Module):
         if tokens.dim() != 2 or tokens.shape[1] == 0:
             raise ValueError(f"lapse: tokens must be [B, T], T at least 1, got {list(tokens.shape)}")
         memory = self.begin(len(tokens)) if memory is None else memory
+        if len(memory.layers) != len(self.layers):
+            raise ValueError(f"lapse: this memory has {len(memory.layers)} layers, and the model {len(self.layers)}")
         h = self.embedding(tokens)
-        position = None if self.absolute else self.position[: self.positions]
-        if self.absolute:
+        position = self.position[: self.positions] if self.kind == "relative" else None
+        bias = bias_by_age(self.position, self.config["model"]["bucket_distance"]) if self.kind == "buckets" else None
+        if self.kind == "absolute":
             end = memory.seen + tokens.shape[1]
             if end > len(self.position):
                 raise ValueError(
@@ -134,7 +138,7 @@ class Transformer(nn.Module):
             if isinstance(attention, ExpireSpanAttention):
                 attention.uniform = u
         for layer, own in zip(self.layers, memory.layers):
-            h = layer(h, own, position)
+            h = layer(h, own, position, bias)
         memory.seen += tokens.shape[1]
         h = self.norm(h)
         if self.output is not None:
@@ -194,7 +198,7 @@ UNREAD: dict[tuple[str, str], set[Any]] = {  # what the command has and this mod
     ("model", "encoder_layers"): {0},
     ("model", "input"): {"tokens"},
     ("model", "output"): {"softmax", "tied"},
-    ("model", "positions"): {"relative", "absolute"},
+    ("model", "positions"): {"relative", "absolute", "buckets"},
 }
 
 

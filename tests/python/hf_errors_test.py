@@ -16,6 +16,10 @@ class Errors(unittest.TestCase):
         model = make()
         with self.assertRaisesRegex(ValueError, "3 budgets, but the model has 4 layers"):
             lapse.hf.Cache(model, "tova", [4, 4, 4])
+        with self.assertRaisesRegex(ValueError, "budget must be a whole number, or one for each layer, got '4'"):
+            lapse.hf.Cache(model, "tova", "4")
+        with self.assertRaisesRegex(ValueError, "tova needs budget=, at least 1"):
+            lapse.hf.Cache(model, "tova", budget=0)
         with self.assertRaisesRegex(ValueError, "no forgetting method 'nova'"):
             lapse.hf.Cache(model, "nova", 4)
         with self.assertRaisesRegex(ValueError, 'attn_implementation="lapse"'):

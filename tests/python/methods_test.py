@@ -349,7 +349,7 @@ class Errors(unittest.TestCase):
             "the last of every 4 layers is global, and the model has 2": lambda: make("local_global", 4),
             "no option width; there are: window": lambda: make("local", 4, width=3),
             "h2o: no option sinks; there are: none": lambda: make("h2o", 4, sinks=3),
-            "lapse: tova needs budget=$": lambda: make("tova"),
+            "lapse: tova needs budget=, at least 1$": lambda: make("tova"),
             "full: it takes no budget": lambda: make("full", 4),
             "a budget needs max_span=": lambda: make("strided", 8),
             "budget must be a positive whole number, got -1": lambda: make("h2o", -1),

@@ -115,6 +115,28 @@ class Ramp(unittest.TestCase):
 
         self.assertTrue(torch.autograd.gradcheck(function, (q, k, v, span)))
 
+    def test_the_last_query_has_the_time_of_the_last_row(self):
+        q, k, v = inputs()
+        time = torch.tensor([[3, 7, 8, 20, 30, 31, 32], [0, 1, 2, 3, 4, 5, 6]])
+        start = torch.tensor([30, 4])
+        for op in (ops.ramp_attention, ops.selective_attention):
+            for x, y in zip(op(q, k, v, time=time), op(q, k, v, time=time, start=start)):
+                self.assertTrue(torch.equal(x, y))
+        late = ops.selective_prune(q, k, budget=2, time=time + 100)
+        self.assertTrue(torch.equal(late, ops.selective_prune(q, k, budget=2, time=time + 100, start=start + 100)))
+
+    def test_packed_samples_have_times_of_their_own(self):
+        """Also samples without queries, and without rows."""
+        cu = {"cu_seqlens": torch.tensor([0, 2, 2, 5, 5]), "cu_seqlens_k": torch.tensor([0, 4, 6, 9, 9])}
+        q, k, v = draw(5, H, D, seed=5), draw(9, G, D, seed=6), draw(9, G, D, seed=7)
+        time = torch.tensor([1, 5, 8, 9, 4, 6, 50, 51, 52])
+        for op in (ops.ramp_attention, ops.selective_attention):
+            for x, y in zip(op(q, k, v, time=time, **cu), op(q, k, v, time=time, start=torch.tensor([8, 7, 50, 0]), **cu)):
+                self.assertTrue(torch.equal(x, y))
+        for given in ({}, {"max_seqlen": 4}):
+            with self.assertRaisesRegex(ValueError, "a sample has more queries than rows: .* give start"):
+                ops.ramp_attention(q, k, v, cu_seqlens=torch.tensor([0, 1, 5]), cu_seqlens_k=torch.tensor([0, 6, 9]), **given)
+
     def test_gradients(self):
         def function(q, k, v, span):
             return ops.ramp_attention(q, k, v, row_span=span, ramp=RAMP)[:2]
@@ -174,7 +196,7 @@ class Ramp(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "max_seqlen is 3, but a sample has 6 queries"):
             packed = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
             ops.ramp_attention(*packed, cu_seqlens=torch.tensor([0, 6]), max_seqlen=3)
-        with self.assertRaisesRegex(RuntimeError, "row_span must be floating"):
+        with self.assertRaisesRegex(ValueError, "row_span must be floating, got torch.int64"):
             ops.ramp_attention(q, k, v, row_span=spans().detach().long())
 
     def test_errors_name_what_does_not_fit(self):
@@ -199,6 +221,12 @@ class Ramp(unittest.TestCase):
                 q, k, v, start=torch.zeros(3).long()
             ),
             "9 queries and 7 rows": lambda: ops.ramp_attention(draw(B, 9, H, D), k, v),
+            "9 queries and 7 rows: .* give start": lambda: ops.ramp_attention(
+                draw(B, 9, H, D), k, v, time=torch.arange(N).repeat(B, 1)
+            ),
+            "start must be a tensor, got 4": lambda: ops.ramp_attention(q, k, v, start=4),
+            r"time must be a tensor, got \[0, 1\]": lambda: ops.ramp_attention(q, k, v, time=[0, 1]),
+            "row_span must be a tensor, got 3.0": lambda: ops.ramp_attention(q, k, v, row_span=3.0),
             "cu_seqlens_k and max_seqlen go with cu_seqlens": lambda: ops.ramp_attention(q, k, v, max_seqlen=3),
         }.items():
             with self.assertRaisesRegex(ValueError, words):

@@ -88,6 +88,8 @@ class Pages(unittest.TestCase):
             self.assertEqual(pathlib.Path(folder, "page.html").read_text(encoding="utf-8"), page.html)
         with self.assertRaisesRegex(ValueError, "needs tokenizer="):
             lapse.show(self.model(), "text")
+        with self.assertRaisesRegex(ValueError, "text must be a str, got a .*Path"):
+            lapse.show(self.model(), pathlib.Path("text.txt"), self.Letters)
         with self.assertRaisesRegex(ValueError, "two tokens or more"):
             lapse.show(self.model(), "", self.Letters, method="tova", budget=6)
 

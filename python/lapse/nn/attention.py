@@ -1,5 +1,6 @@
 """Attention to a memory: what every method shares."""
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,6 +72,11 @@ class ForgettingAttention(nn.Module):
         """The least age that is read."""
         return self.min_age
 
+    @cached_property
+    def kind(self) -> type:
+        """Of the rule: a layer reads memories that were begun with one of the same kind."""
+        return type(self.rule())
+
     # --- what subclasses say ------------------------------------------------------------------------------------------
     def rule(self) -> Method:
         """How rows are read, and until when, with the present parameters."""
@@ -96,7 +102,7 @@ class ForgettingAttention(nn.Module):
         """An empty memory: of what is read, where gradients flow; else of keys and values."""
         weight = self.query.weight
         learns = torch.is_grad_enabled()
-        memory = InputMemory(streams, weight.device) if learns else Memory(self.rule())
+        memory = InputMemory(streams, weight.device, self.kind) if learns else Memory(self.rule())
         if self.initial == 0:
             return memory
         time = torch.arange(-self.initial, 0, device=weight.device).expand(streams, -1)
@@ -112,16 +118,23 @@ class ForgettingAttention(nn.Module):
         return memory
 
     def forward(
-        self, x: Tensor, memory: AnyMemory | None = None, position: Tensor | None = None
+        self,
+        x: Tensor,
+        memory: AnyMemory | None = None,
+        position: Tensor | None = None,
+        age_bias: Tensor | None = None,
     ) -> tuple[Tensor, AnyMemory]:
         """x [B, T, width], the next T steps of B streams. Returns [B, T, width] and the memory, which holds the block too:
-        the one given, changed. `position` [P, head_dim] takes the place of the layer's own, where layers share one."""
+        the one given, changed. `position` [P, head_dim] takes the place of the layer's own, where layers share one; `age_bias`
+        [heads, A] is added to the logits of ages 0 ... A - 1, its last column to those of older rows too."""
         if x.dim() != 3 or x.shape[1] == 0 or x.shape[2] != self.width:
             raise ValueError(f"lapse: x must be [B, T, {self.width}], T at least 1, got {list(x.shape)}")
         memory = self.begin(len(x)) if memory is None else memory
+        if memory.kind not in (None, self.kind):
+            raise ValueError(f"lapse: this memory was begun with {memory.kind.__name__}, and this layer has {self.kind.__name__}")
         table = self.position if position is None else position
         dropout = self.dropout if self.training else 0.0
-        reading = Reading(self.scale, table, self.min_age, dropout)
+        reading = Reading(self.scale, table, self.min_age, dropout, age_bias=age_bias)
         if isinstance(memory, InputMemory):
             out = self._learn(x, memory, reading)
         else:

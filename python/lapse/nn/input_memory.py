@@ -12,7 +12,8 @@ from lapse.table import Table
 class InputMemory:
     """The memory of training: what the layer read, [B, rows, width], and what its method wrote."""
 
-    def __init__(self, streams: int, device: torch.device):
+    def __init__(self, streams: int, device: torch.device, kind: type | None = None):
+        self.kind = kind  # of the rule that it was begun with; None: not known
         self.table = Table()
         self.next = torch.zeros(streams, dtype=torch.long, device=device)
 
