@@ -140,6 +140,9 @@ class Prune(ProgramTest):
             self.assertIn(words, done.stderr)
 
         refused("has no budgets to find", "streams")
+        text = self.write("own.txt", "mine")
+        refused(f"--out: a checkpoint's name ends in .safetensors, not as {text}", "selective", "--out", text)
+        self.assertEqual(text.read_text(), "mine")
         refused("give one", "selective", "--standard", "standard", "--threshold", 2)
         refused("another vocabulary", "selective", "--standard", "streams")
         refused("nothing to find", "selective", "--step", 60)

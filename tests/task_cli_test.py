@@ -142,6 +142,9 @@ class Task(ProgramTest):
         run, _ = self.train("copy")
         made = self.succeed_json("generate", run, "--prompt", "a b |", "--tokens", 3)
         self.assertEqual(len(made["text"].split()), len([t for t in made["tokens"] if t != 5]))
+        copied = self.succeed_json("generate", run, "--prompt", "<bos> a b |", "--tokens", 3)  # as `lapse task show` prints it
+        self.assertEqual(copied["text"], made["text"])
+        self.refuse("generate", run, "--prompt", "a <bos>", says="no token '<bos>'")
         self.refuse("generate", run, "--prompt", "z", says="no token 'z'")
         self.refuse("eval", run, "--data-documents", "lines", says="leave out --data-documents")
         streams, _ = self.train("long_copy", out="streams")

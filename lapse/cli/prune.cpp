@@ -195,8 +195,11 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
   });
   read.push_back(arguments.data);
   for (const fs::path& each : {out, rounds_of(arguments, out)}) check_apart(each, "--out", read, data);
-  if (rounds_of(arguments, out) == out)
-    fail("--out: a checkpoint's name ends in .safetensors; the search keeps its rounds in the .json");
+  if (out.extension() != ".safetensors")
+    fail(fmt::format(
+        "--out: a checkpoint's name ends in .safetensors, not as {}; the search keeps its rounds beside it, in a "
+        "file that ends in .json",
+        out.string()));
 }
 
 /// Error, before anything is read, for what cannot be searched.

@@ -31,7 +31,7 @@ std::vector<std::string> names() {
 
 std::string word_of(const Vocabulary& vocabulary, int64_t id) {
   std::string word = vocabulary.decode(static_cast<int32_t>(id));
-  if (word.empty()) return "<bos>";
+  if (word.empty()) return std::string(kBos);
   if (word.back() == ' ') word.pop_back();
   return word;
 }

@@ -19,12 +19,16 @@ std::string one_line(const std::string& message);
 /// Throws Error, with one line. Use as fail(fmt::format("{}: ...", path)).
 [[noreturn]] void fail(const std::string& message);
 
-/// " (did you mean 'x'?)" for a candidate that contains `name`, or the nearest in edit distance; "" where none is near.
+/// " (did you mean 'x'?)" for a candidate that contains `name` or is short for it, as bf16 for bfloat16, or the nearest
+/// in edit distance; "" where none is near.
 template <class Names>
 std::string did_you_mean(const std::string& name, const Names& candidates);
 
 /// Levenshtein distance of two names; a swap of neighbours counts as one edit.
 size_t edit_distance(const std::string& a, const std::string& b);
+
+/// Whether `brief` is some characters of `name` in their order, the first and the last among them.
+bool is_short_for(const std::string& brief, const std::string& name);
 
 // ---------------------------------------------------------------------------------------------------------------------
 
@@ -34,7 +38,8 @@ std::string did_you_mean(const std::string& name, const Names& candidates) {
   size_t best = (name.size() + 1) / 3 + 1;  // as far away as this is another word, not a slip
   constexpr size_t kLeast = 4;              // letters; a shorter name is found in many others
   for (const std::string& candidate : candidates)
-    if (name.size() >= kLeast && candidate.find(name) != std::string::npos)
+    if ((name.size() >= kLeast && candidate.find(name) != std::string::npos) ||
+        (candidate.size() >= kLeast && is_short_for(candidate, name)))
       return " (did you mean '" + candidate + "'?)";
   for (const std::string& candidate : candidates) {
     const auto [shorter, longer] = std::minmax({name.size(), candidate.size()});

@@ -46,6 +46,9 @@ TEST(Error, DidYouMeanNamesTheNearest) {
   EXPECT_EQ(did_you_mean("warm", names), " (did you mean 'warmup'?)");
   EXPECT_EQ(did_you_mean("warmupped", names), " (did you mean 'warmup'?)");
   EXPECT_EQ(did_you_mean("war", names), "");
+  const std::vector<std::string> types = {"float32", "bf16"};
+  EXPECT_EQ(did_you_mean("bfloat16", types), " (did you mean 'bf16'?)");  // though `float32` is nearer
+  EXPECT_EQ(did_you_mean("float16", types), " (did you mean 'float32'?)");
   const std::vector<std::string> presets = {"local", "paper-portal"};
   EXPECT_EQ(did_you_mean("portal", presets), " (did you mean 'paper-portal'?)");  // though `local` is nearer
 }

@@ -281,7 +281,8 @@ std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector
   std::vector<int32_t> ids;
   size_t before = 0;
   for_each_word(text, [&](std::string_view word, size_t end) {
-    if (unit_->of_tasks && word == kEndOfLine) return;  // the line ends of what a person types
+    // What a person types, or copies from `lapse task show`: line ends, and the token that every sequence begins with.
+    if (unit_->of_tasks && (word == kEndOfLine || (word == kBos && has_bos_ && ids.empty()))) return;
     const auto found = ids_.find(word);
     if (found == ids_.end() && unit_->of_tasks)
       fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));

@@ -31,6 +31,9 @@ struct TextBytes {
   bool operator==(const TextBytes&) const = default;
 };
 
+/// How the token is written that windows begin with, and that no text has.
+constexpr std::string_view kBos = "<bos>";
+
 /// A fixed list of tokens. Units:
 ///   byte       256 ids, id = byte; every text has exactly one encoding and back.
 ///   character  UTF-8 code points that occur at least min_count times in the training text, by code point; id 0 stands

@@ -93,6 +93,12 @@ class Method {
   /// With Stored::inputs computed anew for every row in each block, with gradients; else once per row, and stored.
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
+  // Four times of a row, in this order if it is read at all: that of the first query that
+  //   first            reads it,
+  //   weightless_from  gives it no weight in any head: until then it counts as memory,
+  //   until            does not read it,
+  //   released         finds it deleted.
+
   /// Rows can be read by the queries at times first <= t < until: both [n] int64. The one place that says so: what is
   /// deleted and what is reported follow from it, and what attention reads: `until` as it is, `first` as a least age
   /// (ModelShape::min_age; of rows that stand for others, the method's own).

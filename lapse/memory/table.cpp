@@ -23,21 +23,21 @@ int64_t capacity(const Tensor& x) {
   return row == 0 ? 0 : static_cast<int64_t>(x.storage().nbytes()) / row;
 }
 
-/// n uninitialised rows like those of `like`, in storage with room for a quarter more.
-Tensor room_for(int64_t n, const Tensor& like) {
+/// n uninitialised rows like those of `like`, in storage with slack for a quarter more.
+Tensor with_slack(int64_t n, const Tensor& like) {
   auto shape = like.sizes().vec();
   shape[0] = n + n / 4 + 16;
   return at::empty(shape, like.options()).narrow(0, 0, n);
 }
 
-/// A copy of `rows` in storage with room.
-Tensor with_room(const Tensor& rows) {
-  Tensor view = room_for(rows.size(0), rows);
+/// A copy of `rows` in storage with slack.
+Tensor copy_with_slack(const Tensor& rows) {
+  Tensor view = with_slack(rows.size(0), rows);
   view.copy_(rows);
   return view;
 }
 
-/// x with the rows of `block` [1, K, ...] behind its own, where its storage has room for them. A stream does this for
+/// x with the rows of `block` [1, K, ...] behind its own, where its storage has slack for them. A stream does this for
 /// every column of every layer at every token.
 Tensor extended(Tensor x, const Tensor& block) {
   const int64_t n = x.size(0), more = block.size(1);
@@ -54,10 +54,10 @@ Tensor extended(Tensor x, const Tensor& block) {
   return x;
 }
 
-/// The rows of `values` with these numbers, with room if asked for.
-Tensor chosen(const Tensor& values, const Tensor& numbers, bool room) {
-  if (!room || values.requires_grad()) return values.index_select(0, numbers);
-  Tensor view = room_for(numbers.size(0), values);
+/// The rows of `values` with these numbers, with slack if asked for.
+Tensor chosen(const Tensor& values, const Tensor& numbers, bool slack) {
+  if (!slack || values.requires_grad()) return values.index_select(0, numbers);
+  Tensor view = with_slack(numbers.size(0), values);
   at::index_select_out(view, values, 0, numbers);
   return view;
 }
@@ -84,15 +84,15 @@ const Tensor& MemoryTable::column(const std::string& name) const {
 }
 
 /// Of one sample: whether `block` fits behind the rows of `old`.
-bool MemoryTable::has_room(const Tensor& old, const Tensor& block) const {
+bool MemoryTable::has_slack(const Tensor& old, const Tensor& block) const {
   const int64_t n = old.size(0);
-  return samples() == 1 && !block.requires_grad() && !old.requires_grad() && room_ && n > 0 &&
+  return samples() == 1 && !block.requires_grad() && !old.requires_grad() && slack_ && n > 0 &&
          capacity(old) >= n + block.size(1);
 }
 
 Tensor MemoryTable::grown(const Tensor& old, const Tensor& block) const {
   if (samples() != 1 || block.requires_grad() || old.requires_grad()) return appended(old, offsets_, block);
-  if (!has_room(old, block)) return with_room(lapse::cat({old, block[0]}));
+  if (!has_slack(old, block)) return copy_with_slack(lapse::cat({old, block[0]}));
   // variable_data: whoever holds `old` keeps its rows, and autograd must not see this write as a change of it.
   return extended(old.variable_data(), block);
 }
@@ -147,7 +147,7 @@ void MemoryTable::append(Columns block) {
   std::vector<std::pair<Tensor*, Tensor*>> unshared;
   for (auto& [name, values] : block) {
     const auto found = columns_.find(name);
-    if (found != columns_.end() && found->second.use_count() == 1 && has_room(found->second, values)) {
+    if (found != columns_.end() && found->second.use_count() == 1 && has_slack(found->second, values)) {
       values = values.contiguous();
       unshared.emplace_back(&found->second, &values);
     } else {
@@ -156,7 +156,7 @@ void MemoryTable::append(Columns block) {
   }
   for (auto& [old, values] : unshared) *values = extended(std::move(*old), *values);
   columns_ = std::move(block);
-  room_.take();
+  slack_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
 }
 
@@ -207,7 +207,7 @@ void MemoryTable::keep(const Tensor& wanted, const int64_t* before) {
     return lay_out(kept, std::move(held));
   }
   for (auto& [name, values] : columns_) values = chosen(values, kept, samples() == 1);
-  room_.take();
+  slack_.take();
   std::copy_n(before, offsets_.size(), offsets_.begin());
 }
 
@@ -218,7 +218,7 @@ void MemoryTable::replace(const std::string& name, const Tensor& values) {
   if (in_place_)
     columns_[name].copy_(values);
   else
-    columns_[name] = samples() == 1 && room_ && held_.empty() ? with_room(values.detach()) : values.detach();
+    columns_[name] = samples() == 1 && slack_ && held_.empty() ? copy_with_slack(values.detach()) : values.detach();
 }
 
 void MemoryTable::insert(const Tensor& sample, const Columns& more) {
@@ -243,11 +243,11 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
     const auto found = columns_.find(name);
     const Tensor both = found == columns_.end() ? values : lapse::cat({found->second, values});
     all[name] = both.index_select(0, order);
-    if (samples() == 1) all[name] = with_room(all[name]);
+    if (samples() == 1) all[name] = copy_with_slack(all[name]);
   }
   const Tensor counts = counts_of(sample, samples());
   columns_ = std::move(all);
-  room_.take();
+  slack_.take();
   for (int64_t b = 0, sum = 0; b < samples(); ++b) {
     const int64_t count = counts.const_data_ptr<int64_t>()[b];
     offsets_[b + 1] += sum += count;

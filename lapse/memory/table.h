@@ -93,7 +93,7 @@ class MemoryTable {
   void detach();
   void to(at::Device device);
 
-  /// Bytes held by the columns' storage, spare room included.
+  /// Bytes held by the columns' storage, slack and spare rows included.
   int64_t bytes() const;
 
   /// A table from saved parts: offsets [B + 1] int64 and columns with "time" and "kind". c10::Error if they do not fit
@@ -101,7 +101,7 @@ class MemoryTable {
   static MemoryTable restore(const at::Tensor& offsets, Columns columns);
 
  private:
-  /// Whether this table may write into the spare room behind its columns: a copy, which shares that room, may not.
+  /// Whether this table may write into the slack behind its columns: a copy, which shares that, may not.
   class Ownership {
    public:
     Ownership() = default;
@@ -118,7 +118,7 @@ class MemoryTable {
 
   void check(const Columns& block, int64_t K) const;
   void check_rows(const Columns& rows, int64_t leading) const;
-  bool has_room(const at::Tensor& old, const at::Tensor& block) const;
+  bool has_slack(const at::Tensor& old, const at::Tensor& block) const;
   at::Tensor grown(const at::Tensor& old, const at::Tensor& block) const;
   void keep(const at::Tensor& wanted, const int64_t* before);
 
@@ -137,8 +137,8 @@ class MemoryTable {
   // With room, not on the CPU: where each sample's next row goes, [B] int64, and on a GPU the offsets in pinned memory.
   at::Tensor places_, pinned_offsets_;
   bool in_place_ = false;
-  Ownership room_;
-  Columns columns_;  // each a view of N rows; for one sample its storage may hold more
+  Ownership slack_;
+  Columns columns_;  // each a view of N rows; for one sample its storage may hold more: slack
 };
 
 }  // namespace lapse

@@ -40,7 +40,7 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
   TORCH_CHECK(v.sym_sizes() == k.sym_sizes(), op, ": v must have the shape of k, got ", v.sym_sizes());
   const auto type = q.scalar_type();
   TORCH_CHECK(at::isFloatingType(type) && k.scalar_type() == type && v.scalar_type() == type, op,
-              ": q, k, v must share one floating dtype");
+              ": q, k, v must share one floating dtype, got ", type, ", ", k.scalar_type(), ", ", v.scalar_type());
   check_device(op, q,
                {{"k", k},
                 {"v", v},
