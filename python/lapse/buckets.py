@@ -19,7 +19,11 @@ def bucket_of(age: int, farthest: int) -> int:
     return min(BUCKETS - 1, exact + int(share * (BUCKETS - exact)))
 
 
-def bias_by_age(table: Tensor, farthest: int) -> Tensor:
-    """Of a table [BUCKETS, H] the bias [H, farthest + 1] of ages 0 ... farthest; the last is that of older rows too."""
-    buckets = [bucket_of(age, farthest) for age in range(farthest + 1)]
-    return F.embedding(torch.tensor(buckets, device=table.device), table).t().contiguous()
+def buckets_by_age(farthest: int) -> Tensor:
+    """[farthest + 1]: of the ages 0 ... farthest."""
+    return torch.tensor([bucket_of(age, farthest) for age in range(farthest + 1)])
+
+
+def bias_by_age(table: Tensor, buckets: Tensor) -> Tensor:
+    """Of a table [BUCKETS, H] the bias [H, A] of ages 0 ... A - 1 in these buckets [A]; the last is that of older rows too."""
+    return F.embedding(buckets, table).t().contiguous()

@@ -219,8 +219,8 @@ def _longest(op, given, lengths):
 
 
 def autocast(*tensors):
-    """In the type of the autocast that they are within, if any, but for float64 and whole numbers, which it leaves alone. For meta
-    tensors there is none."""
+    """In the type of the autocast that they are within, if any, but for float64 and whole numbers, which it leaves alone.
+    For meta tensors there is none."""
     device = tensors[0].device.type
     if device == "meta" or not torch.is_autocast_enabled(device):
         return tensors
@@ -265,10 +265,10 @@ def ramp_attention(
 
     A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows
     are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]. `start` [B] int64 is the time
-    of each sample's first query, by default so that its last query has the time of its last row; `head_span` [H], `position`
-    [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D) unless given. With the default min_age = 1 a query does
-    not read its own row, with 0 it does; below 0 it reads later rows too. A row whose span is NaN is seen by nobody. `dropout` draws from `seed` [1] int64.
-    RuntimeError or ValueError names what is ill-shaped.
+    of each sample's first query, by default such that its last query has the time of its last row; `head_span` [H],
+    `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D) unless given. With the default min_age = 1 a
+    query does not read its own row, with 0 it does; below 0 it reads later rows too. A row whose span is NaN is seen by
+    nobody. `dropout` draws from `seed` [1] int64. RuntimeError or ValueError names what is ill-shaped.
     """
     call = _Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, ramp_sum, got, stats = torch.ops.lapse.ramp_attention(
@@ -335,8 +335,9 @@ def selective_attention(
         M_t = sum over visible i of 1 - min(F_ti, cap) / cap
 
     Visible are rows with 0 <= a <= max_age and t < until. `masking` [B, N] is F before these queries, without gradient;
-    `first` [B, N] bool marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E]; packed
-    without the B. `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.4 and A.5. The rest is as in `ramp_attention`.
+    `first` [B, N] bool marks rows that nothing masks (a stream's first); `select_q` [B, T, E] and `select_k` [B, N, E];
+    packed without the B. `shift`, `mask_first`, `mask_self`, `relu` are the ablations of A.4 and A.5. The rest is as in
+    `ramp_attention`.
     """
     call = _Call("selective_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     out, memory, after, stats = torch.ops.lapse.selective_attention(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lapse.buckets import bias_by_age
+from lapse.buckets import bias_by_age, buckets_by_age
 from lapse.checkpoint import open_checkpoint
 from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method
 from lapse.nn import (
@@ -103,9 +103,11 @@ class Transformer(nn.Module):
         model = config["model"]
         self.config, self.vocabulary = config, vocabulary
         self.embedding = nn.Embedding(vocabulary.size, model["width"])
-        self.kind = model["positions"]
+        self.position_kind = model["positions"]
         self.position = nn.Parameter(torch.empty(0))  # embeddings of ages, or of times; or a bias of each bucket of ages and head
         self.positions: int | None = None  # ages beyond have no embedding
+        if self.position_kind == "buckets":
+            self.register_buffer("buckets", buckets_by_age(model["bucket_distance"]), persistent=False)
         self.layers = nn.ModuleList(Layer(model, attention) for attention in attentions)
         self.norm = make_norm(model) if model["norm"] == "pre" else nn.Identity()
         self.tied = model["output"] == "tied"
@@ -124,9 +126,9 @@ class Transformer(nn.Module):
         if len(memory.layers) != len(self.layers):
             raise ValueError(f"lapse: this memory has {len(memory.layers)} layers, and the model {len(self.layers)}")
         h = self.embedding(tokens)
-        position = self.position[: self.positions] if self.kind == "relative" else None
-        bias = bias_by_age(self.position, self.config["model"]["bucket_distance"]) if self.kind == "buckets" else None
-        if self.kind == "absolute":
+        position = self.position[: self.positions] if self.position_kind == "relative" else None
+        bias = bias_by_age(self.position, self.buckets) if self.position_kind == "buckets" else None
+        if self.position_kind == "absolute":
             end = memory.seen + tokens.shape[1]
             if end > len(self.position):
                 raise ValueError(
