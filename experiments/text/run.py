@@ -37,6 +37,7 @@ def runs():
     begin = {"expire_span.divide": "all", "expire_span.initial_fraction": 0.5}
     yield run("eq_8_p_0.5", begin)
     yield run("eq_8_p_0.5_1e-05", begin | {"expire_span.loss": 1e-5})
+    yield run("eq_8_p_0.5-2", begin | {"train.seed": 2})
     yield run("eq_8_r_128", {"expire_span.divide": "all", "expire_span.ramp": 128})
     for alpha in (1e-6, 1e-7):
         yield run(f"expire_span_{alpha:g}-2", {"expire_span.loss": alpha, "train.seed": 2})
