@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ def losses(program, begin, updates, variables):
         training = subprocess.Popen(command, env=os.environ | variables)
         while training.poll() is None and len(lines_of(run, "train")) < first + updates:
             time.sleep(1)
-        training.send_signal(subprocess.signal.SIGINT)
+        training.send_signal(signal.SIGINT)
         if training.wait() not in (0, 130):
             sys.exit(f"{program}: see above")
         return [(line["update"], line["loss"]) for line in lines_of(run, "train")[first:][:updates]]

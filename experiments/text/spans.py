@@ -9,10 +9,14 @@ Reads the first 6,000 bytes of the test part, less than a minute for a run.
 
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import tomllib
+
+from safetensors import safe_open
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -36,6 +40,22 @@ def training(run):
     return {line["update"]: [round(layer["span_mean"], 1) for layer in line["layers"]] for line in lines if line["split"] == "train" and line["update"] % 1000 == 0}
 
 
+def spans_of_heads(run):
+    """Adaptive-Span's z L, layer by layer; with none of it: nothing."""
+    settings = tomllib.loads((run / "config.toml").read_text())["adaptive_span"]
+    newest = max((run / "checkpoints").glob("update-*.safetensors"))
+    with safe_open(newest, "np") as file:
+        names = [name for name in file.keys() if re.fullmatch(r"weight\.layers\.\d+\.span\.fraction", name)]
+        spans = [[float(z) * settings["max_span"] for z in file.get_tensor(name)] for name in sorted(names)]
+    if not spans:
+        return {}
+    every = [span for layer in spans for span in layer]
+    return {
+        "heads": [[round(span, 1) for span in layer] for layer in spans],
+        "rows_of_a_head": round(statistics.mean(span + settings["ramp"] for span in every), 1),
+    }
+
+
 def spans_of(run):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         subprocess.run([LAPSE, "inspect", run, "--tokens", str(TOKENS), "-o", file.name], check=True, stdout=subprocess.DEVNULL)
@@ -49,7 +69,7 @@ def spans_of(run):
         "layers": [{"mean": round(statistics.mean(each), 1), "least": min(each), "most": max(each)} for each in spans],
         "last_layer": {kind: {"count": len(found), "mean": round(statistics.mean(found), 1)} for kind, found in sorted(by_kind.items())},
         "training": training(run),
-    }
+    } | spans_of_heads(run)
 
 
 def main():

@@ -18,7 +18,6 @@ std::string one_line(const std::string& message) {
 
 void fail(const std::string& message) { throw Error(one_line(message)); }
 
-// Optimal string alignment, three rows at a time.
 bool is_short_for(const std::string& brief, const std::string& name) {
   if (brief.empty() || name.empty() || brief.front() != name.front() || brief.back() != name.back()) return false;
   size_t found = 0;
@@ -27,6 +26,7 @@ bool is_short_for(const std::string& brief, const std::string& name) {
   return found == brief.size();
 }
 
+// Optimal string alignment, three rows at a time.
 size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

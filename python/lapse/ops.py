@@ -119,7 +119,8 @@ class _Call:
             _require_ascent(op, "cu_seqlens_k", seen_k, k.shape[0])
         if newest and cu_seqlens_k is not None:
             rows, queries = seen_k[1:] - seen_k[:-1], (seen_q[1:] - seen_q[:-1]).to(seen_k.device)
-            _require(((rows == 0) | (rows >= queries)).all(), f"{op}: a sample has more queries than rows: {_WHOSE}")
+            few = f"{op}: a sample has more queries than rows: {_WHOSE}"
+            _require(((rows == 0) | (rows >= queries)).all(), few, lambda: few)
         self.lengths = (cu_q[1:] - cu_q[:-1]).to(q.device)
         longest = _longest(op, max_seqlen, seen_q[1:] - seen_q[:-1]) if q.shape[0] > 0 else 0
         self.last = (cu_k[1:] - 1).clamp(min=0).to(q.device)  # rows
@@ -149,8 +150,6 @@ class _Call:
         if x.shape[:there] != self.shape or (rest is not None and x.shape[there:] != tuple(rest)):
             sizes = ", ".join(map(str, [*self.shape, *(["..."] if rest is None else rest)]))
             raise ValueError(f"{self.op}: {name} must be [{sizes}], got {list(x.shape)}")
-        if name == "row_span" and not x.is_floating_point():
-            raise ValueError(f"{self.op}: {name} must be floating, got {x.dtype}")
         if dtype is not None and x.dtype != dtype:
             raise ValueError(f"{self.op}: {name} must be {dtype}, got {x.dtype}")
         return x if self.packed else x.flatten(0, 1)
@@ -187,21 +186,20 @@ def _require_tensor(op, name, x):
         raise ValueError(f"{op}: {name} must be a tensor, got {x!r}")
 
 
-def _require(sound, message):
-    """ValueError unless the tensor `sound` is true; of what is on a GPU, or traced, an assertion there."""
+def _require(sound, message, seen):
+    """ValueError with what seen() says unless the tensor `sound` is true. Of what is on a GPU, where a look would wait, or traced,
+    an assertion there, with `message`."""
     if sound.is_cuda or torch.compiler.is_compiling():
         torch._assert_async(sound, message)
     elif not sound:
-        raise ValueError(message)
+        raise ValueError(seen())
 
 
 def _require_ascent(op, name, cu, rows):
-    """Offsets into so many rows; of what is on a GPU, where a look would wait, or traced, an assertion requires it there."""
+    """Offsets into so many rows."""
     sound = (cu[0] == 0) & (cu[-1] == rows) & (cu[1:] >= cu[:-1]).all()
-    if cu.is_cuda or torch.compiler.is_compiling():
-        torch._assert_async(sound, f"{op}: {name} must ascend from 0 to the number of rows")
-    elif not sound:
-        raise ValueError(f"{op}: {name} must ascend from 0 to the {rows} rows, got {cu.tolist()}")
+    seen = lambda: f"{op}: {name} must ascend from 0 to the {rows} rows, got {cu.tolist()}"
+    _require(sound, f"{op}: {name} must ascend from 0 to the number of rows", seen)
 
 
 def _longest(op, given, lengths):
@@ -211,10 +209,8 @@ def _longest(op, given, lengths):
         return int(lengths.max())
     if not isinstance(given, (int, torch.SymInt)):
         raise ValueError(f"{op}: max_seqlen must be a whole number, got {given!r}")
-    if lengths.is_cuda or torch.compiler.is_compiling():
-        torch._assert_async((lengths <= given).all(), f"{op}: a sample has more queries than max_seqlen")
-    elif bool((lengths > given).any()):
-        raise ValueError(f"{op}: max_seqlen is {given}, but a sample has {int(lengths.max())} queries")
+    seen = lambda: f"{op}: max_seqlen is {given}, but a sample has {int(lengths.max())} queries"
+    _require((lengths <= given).all(), f"{op}: a sample has more queries than max_seqlen", seen)
     return given
 
 

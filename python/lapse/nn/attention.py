@@ -1,6 +1,5 @@
 """Attention to a memory: what every method shares."""
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -72,7 +71,7 @@ class ForgettingAttention(nn.Module):
         """The least age that is read."""
         return self.min_age
 
-    @cached_property
+    @property
     def kind(self) -> type:
         """Of the rule: a layer reads memories that were begun with one of the same kind."""
         return type(self.rule())
