@@ -25,6 +25,7 @@ from transformers import cache_utils, masking_utils
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lapse import ops
+from lapse._call import autocast
 from lapse.hf_training import attentions, cost, forget, restore, unwrapped
 from lapse.memory import Memory
 from lapse.methods import ALIASES, Reading, Settings, make_method
@@ -127,7 +128,7 @@ def attention(
     valid, before = (None, None) if attention_mask is None else attention_mask.padding()
     if valid is not None:
         valid = valid.to(query.device)
-    q, k, v = ops.autocast(*(x.transpose(1, 2) for x in (query, key, value)))
+    q, k, v = autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
         span = forgetting.spans(module) if forgetting else None
         described = {} if span is None else {"span": span}
