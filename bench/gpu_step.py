@@ -11,6 +11,7 @@ from lapse.ops.attention.ramp.cuda import call as ramp
 LAYERS, WIDTH, HEADS, INNER = (2, 32, 2, 64) if SMOKE else (12, 512, 8, 2048)
 BLOCK, MEMORY = (17, 20) if SMOKE else (512, 2048)
 LONGEST = 16384  # L
+BIAS = 2  # of spans before the sigmoid: so long that no row expires, since dense tensors compute expired rows too
 VOCABULARY = 256
 
 
@@ -40,14 +41,20 @@ def by_kernels(q, k, v, span, position, places, dropout):
     return Kernels.apply(q, rows(k), rows(v), span.reshape(-1), position, places, drop)
 
 
+def skewed(by_age, n):
+    """[B, H, K, P], columns the ages P ... 1, as [B, H, K, n], columns the rows: each query's line moves one to the right."""
+    B, H, K, P = by_age.shape
+    line = functional.pad(by_age, (0, K)).flatten(2)[..., :-K].view(B, H, K, P + K - 1)
+    return functional.pad(line, (n - K - P, 1))
+
+
 def dense(q, k, v, span, position, places, dropout):
-    """The same with a mask and logits of queries x rows: ages are K + M - j + i of query i and row j."""
+    """The same with a mask and logits of queries x rows: the age of row j for query i is M + i - j."""
     K, n = q.shape[1], k.shape[1]
     age = (n - K + torch.arange(K, device=q.device))[:, None] - torch.arange(n, device=q.device)
     m = (1 + (span[:, None] - age) / RAMP).clamp(0, 1) * (age >= 1)
-    by_age = torch.einsum("bihd,pd->bhip", q, position)  # then shifted, so that its columns are rows
-    index = (age - 1).clamp(min=0, max=len(position) - 1).expand(*by_age.shape[:2], -1, -1)
-    s = (torch.einsum("bihd,bjhd->bhij", q, k) + by_age.gather(3, index)) / q.shape[3] ** 0.5
+    by_age = torch.einsum("bihd,pd->bhip", q, position.flip(0))  # the oldest first
+    s = (torch.einsum("bihd,bjhd->bhij", q, k) + skewed(by_age, n)) / q.shape[3] ** 0.5
     a = torch.softmax(s.float().masked_fill(m[:, None] == 0, -torch.inf), 3).nan_to_num() * m[:, None]
     a = a / (a.sum(3, keepdim=True) + 1e-8)
     return torch.einsum("bhij,bjhd->bihd", functional.dropout(a, dropout).to(v.dtype), v)
@@ -59,7 +66,7 @@ class Model(nn.Module):
         self.attend, self.dropout = attend, dropout
         linear = lambda n, m: nn.Linear(n, m, bias=False)
         self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.position = nn.Parameter(torch.randn(BLOCK + MEMORY, WIDTH // HEADS))
+        self.position = nn.Parameter(torch.randn(BLOCK, WIDTH // HEADS))
         self.layers = nn.ModuleList(
             nn.ModuleDict(dict(q=linear(WIDTH, WIDTH), k=linear(WIDTH, WIDTH), v=linear(WIDTH, WIDTH),
                                out=linear(WIDTH, WIDTH), span=nn.Linear(WIDTH, 1), norm1=nn.LayerNorm(WIDTH),
@@ -72,7 +79,7 @@ class Model(nn.Module):
         heads = lambda x: x.unflatten(-1, (HEADS, WIDTH // HEADS)).to(torch.bfloat16)
         for layer, rows in zip(self.layers, memory):
             x = torch.cat([rows, h], 1)
-            span = LONGEST * torch.sigmoid(layer.span(x)[..., 0].float() - 2)
+            span = LONGEST * torch.sigmoid(layer.span(x)[..., 0].float() + BIAS)
             out = self.attend(heads(layer.q(h)), heads(layer.k(x)), heads(layer.v(x)), span, self.position.to(torch.bfloat16),
             places, self.dropout)
             h = layer.norm1(h + layer.out(out.flatten(2).to(h.dtype)))
