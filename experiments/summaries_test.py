@@ -66,7 +66,7 @@ class TasksTableTest(unittest.TestCase):
 
     def test_a_set_that_was_read_in_part_is_marked(self):
         self.assertIn("100.0*", self.table(2048, 1728))
-        self.assertIn("seed 3: set 2 was read in part, 1,728 of 2,048", self.table(2048, 1728))
+        self.assertIn("seed 3: out-of-distribution set 2 was read in part, 1,728 of 2,048", self.table(2048, 1728))
 
     def test_whole_sets_are_not_marked(self):
         self.assertNotIn("*", self.table(2048, 2048))

@@ -79,7 +79,7 @@ def notes(results):
     for (task, kind), runs in results.items():
         for run in runs:
             for number, read, wanted in cut_short(run):
-                yield f"\\* {task}, {kind}, seed {run['seed']}: set {number} was read in part, {read:,} of {wanted:,} sequences."
+                yield f"\\* {task}, {kind}, seed {run['seed']}: out-of-distribution set {number} was read in part, {read:,} of {wanted:,} sequences."
 
 
 def table(results):

@@ -162,7 +162,7 @@ Likelihood Transformer::likelihood(const Tensor& h, const Tensor& target) const 
 }
 
 std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const BlockDraws& draws) const {
-  // The layers' sites come first, then two of `block`.
+  // The layers' sites come first, then two of `hidden`.
   const std::optional<uint64_t> seed = draws.seed ? std::optional(mix64(*draws.seed + config_.layers + 2)) : draws.seed;
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && seed ? dropped(x, p, mix64(*seed + config_.encoder_layers + site)) : x;

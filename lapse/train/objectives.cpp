@@ -11,7 +11,7 @@ const std::vector<ObjectiveEntry>& objective_table() {
   static const std::vector<ObjectiveEntry> table = {
       {"actor_critic", "policy, value and entropy", true, [](const Config& c) { return c.environment() != nullptr; },
        [](const Config& c) { return actor_critic(c.actor_critic); }},
-      {"scored_task", "nats per predicted token; perhaps none is scored, 1e-6 is added to their number", false,
+      {"scored_task", "nats of the scored tokens, divided by (their number + 1e-6), since a block may have none", false,
        [](const Config& c) { return c.task() != nullptr; }, [](const Config&) { return scored_task(); }},
       {"language_modelling", "nats per predicted token", false, [](const Config&) { return true; },
        [](const Config&) { return language_modelling(); }},
