@@ -1,9 +1,13 @@
 // The command `lapse`.
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <string>
+#include <system_error>
 
 #include "lapse/cli/program.h"
 #include "lapse/core/process.h"
@@ -16,11 +20,18 @@ int report(const std::string& message, int status = 1) {
   return status;
 }
 
+/// What the system said of a write that failed, where errno still has it: it may be that of a later call.
+std::string why_not_written() {
+  constexpr int kOfWrites[] = {ENOSPC, EDQUOT, EFBIG, EBADF, EIO};
+  if (std::ranges::find(kOfWrites, errno) == std::end(kOfWrites)) return " (is the disk full?)";
+  return ": " + std::generic_category().message(errno);
+}
+
 int run(int argc, char** argv) {
   lapse::Program program;
   const lapse::Action action = program.parse(argc, argv);
   const int status = action();
-  if (!std::cout.flush()) return report("cannot write to standard output (is the disk full?)");
+  if (!std::cout.flush()) return report("cannot write to standard output" + why_not_written());
   return status;
 }
 

@@ -285,7 +285,7 @@ int64_t MemoryTable::bytes() const {
   return sum;
 }
 
-MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
+MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns, int64_t unsifted) {
   TORCH_CHECK(offsets.dim() == 1 && offsets.size(0) >= 1 && offsets.scalar_type() == at::kLong,
               "offsets must be int64 [B + 1]");
   MemoryTable table(offsets.size(0) - 1);
@@ -303,6 +303,11 @@ MemoryTable MemoryTable::restore(const Tensor& offsets, Columns columns) {
                 name, "' must be ", type, " [N]");
   }
   table.columns_ = std::move(columns);
+  if (table.rows() > 0) {
+    const Tensor spare = is_kind(table.kind(), RowKind::spare);
+    if (spare.any().item<bool>()) table.keep(at::logical_not(spare));
+  }
+  table.unsifted_ = unsifted;
   return table;
 }
 

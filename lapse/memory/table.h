@@ -87,7 +87,8 @@ class MemoryTable {
   /// How many rows have come since `keep` was last called.
   int64_t unsifted() const { return unsifted_; }
 
-  /// Deletes all rows of these samples. Where there is room, they cost no more than their own rows.
+  /// Deletes all rows of these samples. Where there is room, they cost no more than their own rows. A model's stream
+  /// that begins anew needs more: Transformer::reset.
   void reset(c10::ArrayRef<int64_t> samples);
 
   void detach();
@@ -96,9 +97,9 @@ class MemoryTable {
   /// Bytes held by the columns' storage, slack and spare rows included.
   int64_t bytes() const;
 
-  /// A table from saved parts: offsets [B + 1] int64 and columns with "time" and "kind". c10::Error if they do not fit
-  /// together.
-  static MemoryTable restore(const at::Tensor& offsets, Columns columns);
+  /// A table from saved parts: offsets [B + 1] int64, columns with "time" and "kind", and its `unsifted`. Spare rows
+  /// are left out. c10::Error if the parts do not fit together.
+  static MemoryTable restore(const at::Tensor& offsets, Columns columns, int64_t unsifted = 0);
 
  private:
   /// Whether this table may write into the slack behind its columns: a copy, which shares that, may not.

@@ -1,5 +1,7 @@
 #include "lapse/model/input.h"
 
+#include <algorithm>
+
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/bag.h"
@@ -14,7 +16,10 @@ class TokenInput : public Input {
   TokenInput(const ModelConfig& config, int64_t vocabulary, Random& random)
       : embedding_(std::make_shared<Tensor>(normal_parameter({vocabulary, config.width}, random))) {}
 
-  Tensor embed(const Tensor& tokens) const override { return at::embedding(*embedding_, tokens); }
+  Tensor embed(const Tensor& tokens) const override {
+    require_tokens(tokens, embedding_->size(0));
+    return at::embedding(*embedding_, tokens);
+  }
   std::shared_ptr<Tensor> embedding() const override { return embedding_; }
   NamedTensors parameters() override { return {{"embedding", embedding_.get()}}; }
 
@@ -41,6 +46,15 @@ class BagInput : public Input {
 };
 
 }  // namespace
+
+void require_tokens(const Tensor& tokens, int64_t vocabulary) {
+  if (!tokens.device().is_cpu() || tokens.numel() == 0) return;
+  const Tensor all = tokens.contiguous();
+  const auto* first = all.const_data_ptr<int64_t>();
+  const auto [least, most] = std::minmax_element(first, first + all.numel());
+  TORCH_CHECK(*least >= 0 && *most < vocabulary, "tokens must be 0 to ", vocabulary - 1, ", got ",
+              *least < 0 ? *least : *most);
+}
 
 std::unique_ptr<Input> bag_input(const ModelConfig& config, int64_t bits, Random& random) {
   return std::make_unique<BagInput>(config, bits, random);

@@ -23,6 +23,9 @@ class Input {
   virtual NamedTensors parameters() = 0;
 };
 
+/// c10::Error unless all tokens are 0 to vocabulary - 1. Nothing of tokens on a GPU, for which the host would wait.
+void require_tokens(const at::Tensor& tokens, int64_t vocabulary);
+
 /// An embedding of `vocabulary` kinds of tokens, N(0, 1).
 std::unique_ptr<Input> token_input(const ModelConfig& config, int64_t vocabulary, Random& random);
 

@@ -27,6 +27,12 @@ LikelihoodOptions likelihood_options(const BlockOptions& options) {
   return {.answers = options.answers, .each = options.each, .bfloat16 = options.bfloat16};
 }
 
+void require_whole(const ModelMemory& memory) {
+  if (memory.torn)
+    fail("an error ended the reading of a block half way, and these memories hold only part of it; begin them anew, "
+         "or go on from a copy that was made before");
+}
+
 template <class Work>
 void with_team(int64_t tokens, const Work& work) {
   if (tokens <= kFewTokens && !at::GradMode::is_enabled())
@@ -139,6 +145,26 @@ MemoryTable Transformer::begin_layer(int64_t layer, int64_t streams, Stored stor
   return table;
 }
 
+void Transformer::reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) const {
+  require_whole(memory);
+  if (encoder_) fail("streams of a model with an encoder have a source; begin all of them anew, with their sources");
+  for (const int64_t b : streams)
+    TORCH_CHECK(b >= 0 && b < memory.clock.size(0), "reset: there is no stream ", b, " of ", memory.clock.size(0));
+  if (streams.empty()) return;
+  const at::NoGradGuard no_grad;
+  const Tensor numbers = at::tensor(streams, at::kLong);
+  const Tensor clock = memory.clock.index_fill(0, sent(numbers, memory.clock.device()), 0);
+  memory.torn = true;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    memory.layers[l].reset(streams);
+    if (initial_rows_ == 0) continue;
+    const MemoryTable fresh = begin_layer(static_cast<int64_t>(l), numbers.size(0), memory.stored);
+    memory.layers[l].insert(numbers.index_select(0, fresh.sample().to(at::kCPU)), fresh.columns());
+  }
+  memory.clock = clock;
+  memory.torn = false;
+}
+
 ModelMemory Transformer::projected(const ModelMemory& inputs) const {
   TORCH_CHECK(inputs.stored == Stored::inputs, "only a memory of inputs can be projected");
   ModelMemory memory{{}, inputs.clock, Stored::projections};
@@ -199,6 +225,10 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     const Scored right = scored(options.target, device_);
     options.places = right.places, options.target = right.target;
   }
+  require_whole(memory);
+  TORCH_CHECK(tokens.dim() >= 2 && tokens.size(0) == memory.clock.size(0) && tokens.scalar_type() == at::kLong,
+              "tokens must be int64 [", memory.clock.size(0), ", K] for a memory of ", memory.clock.size(0),
+              " streams, got ", tokens.scalar_type(), " ", tokens.sizes());
   const bool stored = memory.stored == Stored::projections;
   TORCH_CHECK(!options.bfloat16 || !stored, "bfloat16 products are for memories of inputs");
   TORCH_CHECK(!options.begins.defined() || (initial_rows_ == 0 && context() == 0),
@@ -217,6 +247,7 @@ Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memo
     with_team(tokens.size(0) * tokens.size(1),
               [&] { predict(hidden(tokens, memory, options, draws, result), options, result); });
   }
+  memory.torn = false;
   if (!stored) memory.source.clear();  // it has gradients: the next block brings its own
   return result;
 }
@@ -247,6 +278,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   };
   require_room(tokens.size(1), memory);
   Tensor h = drop(embed(tokens, memory.clock), config_.embedding_dropout, 0);
+  memory.torn = true;  // until all layers have read the block, and what it predicts is known
   result.cost = at::zeros({}, h.options());
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();

@@ -22,6 +22,8 @@ struct ModelMemory {
   std::vector<SourceRows> source = {};  ///< per layer: what an encoder made of the streams' sources; empty: nothing yet
   /// No clock is later: known without waiting for a GPU. Not known where a memory was made of another, or read.
   int64_t latest = kNever;
+  /// An error ended the reading of a block half way, so that some tables hold it and others do not. No more is read.
+  bool torn = false;
 
   /// Room for so many more tokens of each stream, as MemoryTable::reserve: to read them one by one. c10::Error unless
   /// projections are stored.
@@ -61,10 +63,12 @@ class Transformer {
   };
   /// Tokens [B, K] int64, the next of each stream, or what else the input reads: [B, K, ...]. Reads and updates
   /// `memory`. options.target may stay on the CPU, where it is found out what is scored. With stored projections K is
-  /// free, 1 for instance, and the outputs do not depend on it. Error if the model has absolute positions and a stream
-  /// grows longer than their table; also if an episode begins (BlockOptions::begins) and the model has them, or starts
-  /// from zeros. A model with an encoder reads each stream's source (BlockOptions::source) with the stream's first
-  /// block: Error if it never got one.
+  /// free, 1 for instance, and the outputs do not depend on it. Error if the tokens are not of the memory's streams or
+  /// not of the vocabulary; if the model has absolute positions and a stream grows longer than their table; also if an
+  /// episode begins (BlockOptions::begins) and the model has them, or starts from zeros. A model with an encoder reads
+  /// each stream's source (BlockOptions::source) with the stream's first block: Error if it never got one. After these
+  /// errors `memory` is as it was. After others (too little memory, say) it may be torn: then go on from a copy that
+  /// was made before (copies are cheap, but the next tokens copy the tables that they share), or begin anew.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
 
@@ -80,6 +84,9 @@ class Transformer {
   /// Streams that have seen nothing.
   ModelMemory begin(int64_t streams, Stored stored) const;
   MemoryTable begin_layer(int64_t layer, int64_t streams, Stored stored) const;  ///< one layer's table of them
+  /// Begins these streams of a memory anew, at time 0; the others go on. Error if the memory is torn, or the model has
+  /// an encoder.
+  void reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) const;
   /// Memory of inputs as memory of projections, made with the present weights: to read with weights that learn.
   ModelMemory projected(const ModelMemory& inputs) const;
   BlockDraws draw(Random& random) const;

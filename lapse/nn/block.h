@@ -28,7 +28,7 @@ struct BlockOptions {
   bool rows = false;          ///< fill LayerReport::rows, and nothing else of it: costs next to nothing
   Pairs pairs = Pairs::none;  ///< fill LayerReport::pairs
   /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
-  /// they take room, but change nothing.
+  /// they take room, and change results by no more than rounding. When they go depends on how many tokens a call reads.
   bool exact = false;
   at::Tensor lengths;  ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
   /// [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere. May stay on the CPU.

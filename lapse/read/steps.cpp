@@ -76,7 +76,7 @@ bool Steps::record(ModelMemory& memory, Addresses now) {
     records_ = false;
     graph_.reset();
   }
-  memory.clock = clock, memory.latest = latest;
+  memory.clock = clock, memory.latest = latest, memory.torn = false;
   for (size_t l = 0; l < rooms.size(); ++l)  // the host has counted what the device has not done yet
     if (memory.layers[l].room() < rooms[l]) memory.layers[l].count_row(/*taken_back=*/true);
   return records_;
