@@ -29,8 +29,9 @@ LikelihoodOptions likelihood_options(const BlockOptions& options) {
 
 void require_whole(const ModelMemory& memory) {
   if (memory.torn)
-    fail("an error ended the reading of a block half way, and these memories hold only part of it; begin them anew, "
-         "or go on from a copy that was made before");
+    fail(
+        "an error ended the reading of a block half way, and these memories hold only part of it; begin them anew, "
+        "or go on from a copy that was made before");
 }
 
 template <class Work>
