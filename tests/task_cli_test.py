@@ -1,6 +1,7 @@
 """Generated tasks and subwords through the program: trained, evaluated, resumed, and what is refused."""
 
 import math
+import re
 import unittest
 
 from program import TINY, ProgramTest, checkpoints, english, merged, metrics, toml
@@ -34,6 +35,12 @@ class Task(ProgramTest):
         config = self.config(task, *changes, name=f"{out}.toml")
         done = self.succeed("train", config, "--out", self.folder / out, *arguments)
         return self.folder / out, done
+
+    def test_no_task_is_left_out(self):
+        shown = self.succeed("train", "--help", "data").stdout
+        listed = re.search(r"one of none, ([\w,\s]+)\)", shown)[1]
+        environments = re.search(r"lapse play ([\w|]+)", self.succeed("play", "--help").stdout)[1].split("|")
+        self.assertEqual({*TASKS, *environments}, set(re.split(r",\s+", listed)))
 
     def test_every_task(self):
         for task in TASKS:

@@ -61,6 +61,7 @@ class Command {
 
   /// Called once this verb's arguments are parsed.
   void callback(std::function<void()> call) const;
+  bool has(const std::string& name) const;  ///< whether there is such an argument
   /// How often the argument was given.
   size_t count(const std::string& name) const;
   /// Error, with the nearest flag, if arguments are left over.

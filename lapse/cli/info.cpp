@@ -48,14 +48,15 @@ void print_layers(const Json& info) {
     for (const auto& [name, value] : layer.items())
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   std::cout << "\nlayer";
-  for (const auto& name : names) std::cout << fmt::format("{:>14}", name);
+  const auto width = [](const std::string& name) { return std::max<size_t>(14, name.size() + 2); };
+  for (const auto& name : names) std::cout << fmt::format("{:>{}}", name, width(name));
   std::cout << '\n';
   for (size_t l = 0; l < info["layers"].size(); ++l) {
     std::cout << fmt::format("{:<5}", l);
     const Json& layer = info["layers"][l];
     for (const auto& name : names)
-      std::cout << (layer.contains(name) ? fmt::format("{:>14.1f}", layer[name].get<double>())
-                                         : fmt::format("{:>14}", "-"));
+      std::cout << (layer.contains(name) ? fmt::format("{:>{}.1f}", layer[name].get<double>(), width(name))
+                                         : fmt::format("{:>{}}", "-", width(name)));
     std::cout << '\n';
   }
 }

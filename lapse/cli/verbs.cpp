@@ -10,6 +10,7 @@
 #include <map>
 #include <new>
 #include <regex>
+#include <stdexcept>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -32,6 +33,9 @@ void add_options(const Command& verb, const std::vector<Entry>& table, const std
   for (const auto& [field, meanings] : all) {
     std::vector<std::string> lines;
     for (const auto& [help, names] : meanings) lines.push_back(fmt::format("{}: {}", fmt::join(names, ", "), help));
+    if (verb.has(flag_of(field)))
+      throw std::logic_error(fmt::format("{} of {}, an option of reading, is a flag of the verb already; rename it",
+                                         flag_of(field), meanings.begin()->second.front()));
     const auto set = [&values, field = field](const std::string& value) { values[field] = value; };
     verb.add_setter(flag_of(field), set, fmt::format("{}", fmt::join(lines, "\n"))).type_name("VALUE").group(group);
   }

@@ -159,6 +159,8 @@ std::string sections_with(const Sections& sections, const std::string& key) {
   std::vector<std::string> having;
   for (const Section& section : sections)
     if (find(section.fields, key)) having.push_back("[" + section.name + "]");
+  constexpr size_t kMost = 3;
+  if (having.size() > kMost) having.resize(kMost), having.push_back("others");
   return fmt::format("{}", fmt::join(having, " or "));
 }
 

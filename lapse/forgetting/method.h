@@ -63,8 +63,10 @@ struct Rows {
 };
 
 struct Reading {
-  at::Tensor out;         ///< [B, K, H, D]
-  at::Tensor cost = {};   ///< a scalar to add to the loss, already weighted; undefined if there is none
+  at::Tensor out;  ///< [B, K, H, D]
+  /// A scalar to add to the loss, already weighted; undefined if there is none. The mean over samples of what each
+  /// would cost alone, without its padding (Query::lengths): how a batch is put together must not change it.
+  at::Tensor cost = {};
   Columns state = {};     ///< new values [N, ...] of columns that Method::state named
   at::Tensor until = {};  ///< [N] int64: Rows::until, sooner where reading made rows go; undefined: as it was
 };
@@ -90,7 +92,8 @@ class Method {
   virtual void after_update() {}
 
   /// Columns of rows with layer inputs x [n, width], for instance the span of each: [n]. Must depend on each row alone.
-  /// With Stored::inputs computed anew for every row in each block, with gradients; else once per row, and stored.
+  /// With Stored::inputs computed anew for every row in each block, with gradients; else once per row, and stored. No
+  /// column, here or of `state`, is named time, kind, until, hidden, key or value: these are of every table.
   virtual Columns describe(const at::Tensor& x) const { return (void)x, Columns{}; }
 
   // Four times of a row, in this order if it is read at all: that of the first query that
@@ -100,8 +103,8 @@ class Method {
   //   released         finds it deleted.
 
   /// Rows can be read by the queries at times first <= t < until: both [n] int64. The one place that says so: what is
-  /// deleted and what is reported follow from it, and what attention reads: `until` as it is, `first` as a least age
-  /// (ModelShape::min_age; of rows that stand for others, the method's own).
+  /// deleted and what is reported follow from it, and what attention reads: `until` as it is, `first` as a least age:
+  /// it is a row's time + ModelShape::min_age, unless `read` gives the operator another (RampOptions::min_age).
   virtual at::Tensor first(const RowView& rows) const = 0;
   virtual at::Tensor until(const RowView& rows) const = 0;
   /// Rows::until, where that follows from a row's place among the others: `until` is then when it goes at the latest.
@@ -175,7 +178,8 @@ class MethodOptions {
   virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
 
   // --- reading a trained model: of a copy of the run's options, which stay as they are
-  /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span).
+  /// Options of `lapse eval` and `lapse generate` (max_span becomes --max-span), none of them named as a flag of a verb
+  /// is.
   virtual Fields reading_fields() { return {}; }
   /// Whether the method has no weights, so that it can read a model that was trained with another method.
   virtual bool adopts() const { return false; }

@@ -55,8 +55,15 @@ inline ModelConfig tiny_config(const std::string& norm) {
 /// What memory holds while weights learn, or are read only.
 inline Stored stored_of(bool training) { return training ? Stored::inputs : Stored::projections; }
 
-/// Spans over the whole range, many of them short, where the method learns them.
+/// Spans over the whole range, many of them short, where the method learns them; what else a method learns from 0 on,
+/// at random.
 inline void vary_spans(Transformer& model, Random random) {
+  for (auto& layer : model.layers())
+    for (auto& [name, tensor] : layer.attention().method().parameters()) {
+      at::Tensor values = tensor->detach().flatten();
+      if (name.find("span.") != std::string::npos || values.count_nonzero().item<int64_t>() > 0) continue;
+      for (int64_t i = 0; i < values.numel(); ++i) values[i].fill_(0.5 * random.normal());
+    }
   for (auto& [name, tensor] : model.parameters()) {
     if (name.ends_with("span.fraction")) {
       at::Tensor values = tensor->detach();

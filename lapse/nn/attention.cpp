@@ -75,6 +75,14 @@ Attention::Projected Attention::project(const Tensor& h, bool query) const {
   return {x, query ? made[2] : Tensor(), made[0], made[1]};
 }
 
+Columns Attention::described(const Tensor& x) const {
+  Columns columns = method_->describe(x);
+  for (const auto& column : columns)
+    TORCH_CHECK(!is_own(column.first), "a method describes rows by a column '", column.first,
+                "', which every memory table has; give it another name");
+  return columns;
+}
+
 Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind) const {
   Columns columns = method_->state(time.sizes(), h.options().requires_grad(false));
   columns["time"] = time, columns["kind"] = kind, columns["hidden"] = h;
@@ -86,7 +94,7 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
   columns["time"] = time, columns["kind"] = kind;
   if (method_->pools()) columns["hidden"] = h;
   const int64_t n = time.numel();
-  const Columns described = method_->describe(reshaped(own.x, {n, shape_.width}));
+  const Columns described = this->described(reshaped(own.x, {n, shape_.width}));
   columns["until"] = reshaped(
       method_->until({reshaped(time, {n}), reshaped(kind, {n}), described, Stored::projections}), time.sizes());
   for (const auto& [name, values] : described) {
@@ -128,7 +136,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
       options.gradient_rows.emplace_back(end - fresh, end);
     }
   const auto projected = lapse::linear(x, {w_.key.weight, w_.value.weight}, options);
-  described.merge(method_->describe(x));
+  described.merge(this->described(x));
   Rows rows{table, key_norm_(w_.heads(projected[0])), w_.heads(projected[1]), {}, std::move(described), stored};
   rows.until = method_->until(rows.view());
   rows.until = method_->until_among(rows);

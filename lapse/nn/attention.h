@@ -42,6 +42,8 @@ class Attention : public Sublayer {
     at::Tensor x, query, key, value;  // [B, K, width] and, before their norms, [B, K, H D]
   };
   Projected project(const at::Tensor& h, bool query) const;
+  /// Method::describe.
+  Columns described(const at::Tensor& x) const;
   /// Of new rows at these times [B, K], all that the table stores of them.
   Columns columns(const at::Tensor& h, const at::Tensor& time, const at::Tensor& kind) const;
   Columns columns(const at::Tensor& h, const at::Tensor& time, const at::Tensor& kind, const Projected& own) const;

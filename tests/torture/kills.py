@@ -140,14 +140,15 @@ def main():
     arguments = parser.parse_args()
     kinds = {name: (kill_trainings, kind) for name, kind in training_kinds()}
     kinds |= {"prune": (kill_commands, Prune), "tokenizer": (kill_commands, Tokenizer)}
-    each = -(-arguments.kills // len(kinds))
+    wanted = lambda name: not arguments.kinds or any(word in name for word in arguments.kinds)
+    each = -(-arguments.kills // max(1, sum(map(wanted, kinds))))
     kinds["parallel"] = (kill_ranks, None)
     results, begun, spent = {}, time.time(), 0
     if arguments.json and arguments.kinds and arguments.json.exists():  # the others stay
         told = json.loads(arguments.json.read_text())
         results, spent = told["kinds"], told["seconds"]
     for name, (kill, kind) in kinds.items():
-        if arguments.kinds and not any(word in name for word in arguments.kinds):
+        if not wanted(name):
             continue
         results[name] = kill(arguments.parallel if name == "parallel" else each, arguments.seed, kind)
         print(f"{name:32} {results[name]:4} kills, the same to the bit", flush=True)
