@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -23,7 +24,7 @@ namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string prompt = "\n", prompt_file, color = "auto";
+  std::string prompt = "\n", prompt_file, state, color = "auto";
   int64_t tokens = 400, seed = 1;
   SamplingOptions sampling{.temperature = 0.8};
   bool json = false, remembered = false, interactive = false;
@@ -51,20 +52,28 @@ int64_t tokens_to_write(const Command& verb, const Arguments& arguments, int64_t
   return arguments.tokens;
 }
 
+/// Of `count` tokens after the first `before`: in how many layers each is remembered. The last may not have been read.
+std::vector<int32_t> remembered_of(const Generator& generator, int64_t before, int64_t count) {
+  auto remembered = generator.remembered();
+  remembered.erase(remembered.begin(), remembered.begin() + before);
+  remembered.resize(count);
+  return remembered;
+}
+
+/// `before`: tokens that the stream had read in earlier calls.
 void print_json(const Arguments& arguments, const std::string& text, const std::vector<int32_t>& tokens,
-                int64_t prompt_tokens, const Generator& generator, double seconds) {
+                int64_t prompt_tokens, int64_t before, const Generator& generator, double seconds) {
   Json json = {{"prompt", arguments.prompt},
                {"text", text},
                {"tokens", tokens},
                {"ms_per_token", 1000 * seconds / static_cast<double>(std::max<size_t>(1, tokens.size()))},
                {"prompt_tokens", prompt_tokens},
+               {"tokens_seen", generator.seen()},
                {"memory_sizes", generator.memory_sizes()},
                {"memory_bytes", generator.memory_bytes()},
                {"peak_memory", peak_memory()}};
   if (arguments.remembered) {
-    auto remembered = generator.remembered();
-    remembered.resize(prompt_tokens + std::ssize(tokens));  // a last token may not have been read
-    json["remembered"] = remembered;
+    json["remembered"] = remembered_of(generator, before, prompt_tokens + std::ssize(tokens));
   }
   // A byte model may write what is not UTF-8; JSON cannot hold that.
   std::cout << to_text(json, 2) << '\n';
@@ -72,7 +81,7 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
 
 /// Of a model with an encoder: the gaps of the prompt are filled in.
 int fill(const Command& verb, const Arguments& arguments, Transformer& model, const Vocabulary& vocabulary) {
-  for (const char* flag : {"--interactive", "--remembered"})
+  for (const char* flag : {"--interactive", "--remembered", "--state"})
     if (verb.count(flag) > 0)
       fail(fmt::format("{} is for models that go on from a text; this one fills in gaps", flag));
   Generator generator(model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
@@ -88,7 +97,7 @@ int fill(const Command& verb, const Arguments& arguments, Transformer& model, co
   const auto spans = decode_spans(vocabulary, made, vocabulary.sentinels());
   const std::string text = fill_gaps(vocabulary, arguments.prompt, spans);
   if (arguments.json)
-    print_json(arguments, text, made, std::ssize(source), generator, seconds);
+    print_json(arguments, text, made, std::ssize(source), /*before=*/0, generator, seconds);
   else
     std::cout << text << '\n';
   if (text.find("<extra_id_") != std::string::npos)
@@ -101,6 +110,7 @@ void check(const Command& verb, const Arguments& arguments) {
   if (verb.count("--prompt") > 0 && verb.count("--prompt-file") > 0)
     fail("--prompt and --prompt-file both give the prompt; leave one out");
   if (verb.count("--prompt-file") > 0 && arguments.prompt_file.empty()) fail("--prompt-file: the name is empty");
+  if (verb.count("--state") > 0 && arguments.state.empty()) fail("--state: the name is empty");
   if (!arguments.interactive) return;
   if (arguments.json || arguments.remembered)
     fail(fmt::format("--interactive has no {}; its commands /memory and /text tell what is remembered",
@@ -108,9 +118,12 @@ void check(const Command& verb, const Arguments& arguments) {
   if (arguments.prompt == "-") fail("--interactive reads lines from standard input; give the prompt by --prompt-file");
 }
 
-/// The prompt's tokens. A text that begins with BOS begins with nothing else by itself; others with a line end.
-std::vector<int32_t> prompt_tokens(const Vocabulary& vocabulary, Arguments& arguments, bool given) {
+/// The prompt's tokens. A text that begins with BOS begins with nothing else by itself; others with a line end; and a
+/// stream that goes on with nothing.
+std::vector<int32_t> prompt_tokens(const Vocabulary& vocabulary, Arguments& arguments, bool given, bool goes_on) {
   const std::string origin = arguments.prompt_file.empty() ? "--prompt" : arguments.prompt_file;
+  if (goes_on && !given) return arguments.prompt.clear(), std::vector<int32_t>();
+  if (goes_on) return encode_prompt(vocabulary, arguments.prompt, origin);
   if (!given && vocabulary.bos() >= 0) arguments.prompt.clear();
   std::vector<int32_t> prompt;
   if (given || vocabulary.bos() < 0) prompt = encode_prompt(vocabulary, arguments.prompt, origin);
@@ -146,16 +159,40 @@ Written write_on(Generator& generator, const Vocabulary& vocabulary, const Argum
 }
 
 void show_remembered(const Generator& generator, const Vocabulary& vocabulary, const std::vector<int32_t>& tokens,
-                     int32_t layers, bool colour) {
+                     int64_t before, int32_t layers, bool colour) {
   std::vector<std::string> pieces;
   for (int32_t token : tokens) pieces.push_back(vocabulary.decode(token));
-  auto remembered = generator.remembered();
-  remembered.resize(pieces.size());  // a last token may not have been read
+  const auto remembered = remembered_of(generator, before, std::ssize(pieces));
   std::cout << fmt::format(
                    "\n--- what is still remembered, in how many of {} layers: the stronger the more; memory sizes of "
                    "the layers: {} ---\n",
                    layers, fmt::join(generator.memory_sizes(), ", "))
             << highlight(pieces, remembered, layers, colour) << '\n';
+}
+
+/// The prompt, and what follows it. `keep` is called when all is read.
+int write(const Command& verb, Arguments& arguments, const Vocabulary& vocabulary, const Transformer& model,
+          Generator& generator, bool given, const std::function<void()>& keep) {
+  const int64_t before = generator.seen();
+  if (generator.full())
+    fail(fmt::format("{}: the model's window of {} tokens is full; nothing can follow", arguments.state,
+                     model.context()));
+  std::vector<int32_t> tokens = prompt_tokens(vocabulary, arguments, given, before > 0);
+  const int64_t wanted = tokens_to_write(verb, arguments, before + std::ssize(tokens), model.context());
+  if (!tokens.empty()) generator.feed(tokens);
+  const Written written = write_on(generator, vocabulary, arguments, tokens.empty() ? -1 : tokens.back(), wanted);
+  keep();
+  if (!std::cout) return 0;
+  if (arguments.json) {
+    print_json(arguments, written.text, written.tokens, std::ssize(tokens), before, generator, written.seconds);
+    return 0;
+  }
+  std::cout << '\n';
+  if (!arguments.remembered) return 0;
+  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
+  show_remembered(generator, vocabulary, tokens, before, static_cast<int32_t>(model.layers().size()),
+                  use_colour(arguments.color));
+  return 0;
 }
 
 int run(const Command& verb, Arguments arguments) {
@@ -169,29 +206,22 @@ int run(const Command& verb, Arguments arguments) {
     fail(arguments.reading.run + ": the run's task, " + reader.config().task_name +
          ", asks for labels; there is no text to go on");
   const auto model = reader.model();
+  const std::string described = arguments.state.empty() ? "" : reader.described();
   reader.checkpoint.close();
   if (model->reads_source()) return fill(verb, arguments, *model, vocabulary);
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
-  const bool colour = use_colour(arguments.color);
+  if (!arguments.state.empty() && is_there(arguments.state)) generator.load(arguments.state, described);
+  if (!arguments.state.empty()) FileWriter(arguments.state);  // an Error now where it cannot be written later
+  const auto keep = [&] {
+    if (!arguments.state.empty()) generator.save(arguments.state, described);
+  };
   if (arguments.interactive) {
     talk(generator, *model, vocabulary,
-         {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = colour});
+         {.prompt = given ? arguments.prompt : "", .tokens = arguments.tokens, .colour = use_colour(arguments.color)});
+    keep();
     return 0;
   }
-  std::vector<int32_t> tokens = prompt_tokens(vocabulary, arguments, given);
-  const int64_t wanted = tokens_to_write(verb, arguments, std::ssize(tokens), model->context());
-  generator.feed(tokens);
-  const Written written = write_on(generator, vocabulary, arguments, tokens.back(), wanted);
-  if (!std::cout) return 0;
-  if (arguments.json) {
-    print_json(arguments, written.text, written.tokens, std::ssize(tokens), generator, written.seconds);
-    return 0;
-  }
-  std::cout << '\n';
-  if (!arguments.remembered) return 0;
-  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
-  show_remembered(generator, vocabulary, tokens, static_cast<int32_t>(model->layers().size()), colour);
-  return 0;
+  return write(verb, arguments, vocabulary, *model, generator, given, keep);
 }
 
 }  // namespace
@@ -210,6 +240,11 @@ void add_generate(const Command& program, Action& action) {
       .type_name("FILE");
   verb.add_flag("--interactive", arguments->interactive,
                 "go on from each line that you type, and remember what was said before; /help there says more");
+  verb.add_option(
+          "--state", arguments->state,
+          "keep the stream in this file at the end, also after Ctrl-C; and if the file is there, go on from it: "
+          "with the same --seed as if there had been no stop")
+      .type_name("FILE");
   verb.add_option("--tokens", arguments->tokens,
                   "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
       .check(whole_number(0, int64_t{1} << 50))

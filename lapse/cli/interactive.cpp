@@ -59,7 +59,7 @@ class Talk {
     if (line != "/reset")
       fail(fmt::format("there is no {}{}; /help lists the commands", line, did_you_mean(line, kCommands)));
     generator_.reset();
-    read_.clear();
+    read_.clear(), before_ = 0;
     note("everything is forgotten");
   }
 
@@ -130,6 +130,7 @@ class Talk {
     std::vector<std::string> pieces;
     for (const int32_t token : read_) pieces.push_back(vocabulary_.decode(token));
     auto remembered = generator_.remembered();
+    remembered.erase(remembered.begin(), remembered.begin() + before_);
     remembered.resize(pieces.size());  // the last token of a full window has not been read
     std::cout << highlight(pieces, remembered, static_cast<int32_t>(model_.layers().size()), options_.colour)
               << std::endl;
@@ -139,7 +140,8 @@ class Talk {
   const Transformer& model_;
   const Vocabulary& vocabulary_;
   const InteractiveOptions& options_;
-  std::vector<int32_t> read_;  // and written: all tokens since the start or the last /reset
+  int64_t before_ = generator_.seen();  // tokens of a stream that goes on
+  std::vector<int32_t> read_;           // and written: all tokens since the start or the last /reset
 };
 
 }  // namespace

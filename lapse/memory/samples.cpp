@@ -30,4 +30,21 @@ MemoryTable joined(const std::vector<MemoryTable>& tables) {
   return MemoryTable::restore(lapse::cat(offsets), std::move(all));
 }
 
+void check_saved(const MemoryTable& table, const Tensor& clock) {
+  constexpr int64_t kMostTime = int64_t{1} << 50;
+  TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
+              "the clock must be int64, one number a stream");
+  TORCH_CHECK((clock >= 0).all().item<bool>() && (clock < kMostTime).all().item<bool>(),
+              "the clock must lie between 0 and 2^50");
+  if (table.rows() == 0) return;
+  TORCH_CHECK((table.kind() <= static_cast<int64_t>(RowKind::pooled)).all().item<bool>(), "'kind' must be 0 to 3");
+  // Attention relies on the order, in which a sample's pooled rows come first.
+  const Tensor &time = table.time(), sample = table.sample();
+  const Tensor group = sample * 2 + at::logical_not(is_kind(table.kind(), RowKind::pooled));
+  const Tensor grows = at::logical_or(at::logical_and(at::diff(time) > 0, at::diff(group) == 0), at::diff(group) > 0);
+  TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
+              "times must grow within a stream and lie before its clock");
+  TORCH_CHECK((time > -kMostTime).all().item<bool>(), "times must be more than -2^50");
+}
+
 }  // namespace lapse

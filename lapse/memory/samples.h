@@ -13,4 +13,8 @@ MemoryTable samples_of(const MemoryTable& table, int64_t first, int64_t count);
 /// The samples of all tables, one table's after the other's. Those that have rows have the same columns.
 MemoryTable joined(const std::vector<MemoryTable>& tables);
 
+/// c10::Error unless a table that was saved is one that streams could have whose next tokens have the times clock [B]
+/// int64: times ascend where attention relies on it, lie before the clock and within 2^50, and kinds are known.
+void check_saved(const MemoryTable& table, const at::Tensor& clock);
+
 }  // namespace lapse

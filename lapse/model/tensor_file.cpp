@@ -34,4 +34,9 @@ TensorEntry to_entry(const at::Tensor& tensor) {
   TORCH_CHECK(false, "tensors of dtype ", tensor.scalar_type(), " cannot be written");
 }
 
+void TensorEntries::add(const std::string& name, const at::Tensor& tensor) {
+  kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
+  entries_[name] = to_entry(kept_.back());
+}
+
 }  // namespace lapse

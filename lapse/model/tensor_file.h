@@ -3,6 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include "lapse/core/safetensors.h"
 
 namespace lapse {
@@ -12,5 +16,16 @@ at::Tensor to_tensor(const TensorEntry& entry);
 
 /// A view of a contiguous tensor on the CPU, which must outlive the entry.
 TensorEntry to_entry(const at::Tensor& tensor);
+
+/// Tensors for write_safetensors, of any device and layout: what must be copied for it is kept here.
+class TensorEntries {
+ public:
+  void add(const std::string& name, const at::Tensor& tensor);
+  const std::map<std::string, TensorEntry>& entries() const { return entries_; }
+
+ private:
+  std::vector<at::Tensor> kept_;
+  std::map<std::string, TensorEntry> entries_;
+};
 
 }  // namespace lapse

@@ -1,6 +1,7 @@
 #include "lapse/read/generator.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -8,14 +9,15 @@
 #include "lapse/data/vocabulary.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/waiting.h"
+#include "lapse/read/saved_streams.h"
 
 namespace lapse {
 
 using at::Tensor;
 
 std::string space_after(const std::string& prompt, int32_t last, const Vocabulary& vocabulary) {
-  const bool spaced = last != vocabulary.bos() && vocabulary.decode(last).ends_with(' ');
-  return spaced && !prompt.empty() && prompt.back() != ' ' ? " " : "";
+  if (prompt.empty() || prompt.back() == ' ' || last == vocabulary.bos()) return "";
+  return vocabulary.decode(last).ends_with(' ') ? " " : "";
 }
 
 Generator::Generator(Transformer& model, const SamplingOptions& options, uint64_t seed)
@@ -62,6 +64,31 @@ void Generator::reset() {
   memory_ = model_.begin(1, Stored::projections);
   logits_.reset();
   seen_ = 0;
+}
+
+void Generator::save(const fs::path& file, const std::string& described) const {
+  const auto number = [](int64_t n) { return at::full({1}, n, at::kLong); };
+  save_streams(file,
+               {memory_,
+                logits_.defined() ? logits_.unsqueeze(0) : Tensor(),
+                {{"seen", number(seen_)}, {"draws", number(static_cast<int64_t>(random_.counter()))}}},
+               described);
+}
+
+void Generator::load(const fs::path& file, const std::string& described) {
+  SavedStreams saved = load_streams(file, model_, described);
+  const auto number = [&](const char* name) {
+    const Tensor n = saved.more[name];
+    if (!n.defined() || n.numel() != 1 || n.scalar_type() != at::kLong || n.item<int64_t>() < 0)
+      fail(fmt::format("{}: '{}' is no number; was it saved by `lapse generate`?", file.string(), name));
+    return n.item<int64_t>();
+  };
+  const int64_t seen = number("seen");
+  if (saved.memory.clock.size(0) != 1) fail(fmt::format("{}: it has several streams", file.string()));
+  random_.set_counter(static_cast<uint64_t>(number("draws")));
+  memory_ = std::move(saved.memory);
+  logits_ = saved.logits.defined() ? saved.logits[0] : Tensor();
+  seen_ = seen;
 }
 
 std::vector<int64_t> Generator::memory_sizes() const {

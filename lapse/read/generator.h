@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "lapse/core/file.h"
 #include "lapse/model/transformer.h"
 #include "lapse/read/sampler.h"
 #include "lapse/read/steps.h"
@@ -33,6 +34,11 @@ class Generator {
   bool full() const { return seen_ > 0 && !logits_.defined(); }
   /// Forgets all that was read. The random draws go on.
   void reset();
+
+  /// Keeps the stream, and where its random draws are, in a file; and goes on from there in place of what was read
+  /// (read/saved_streams.h). With the same seed the text is the same as without a stop.
+  void save(const fs::path& file, const std::string& described) const;
+  void load(const fs::path& file, const std::string& described);
 
   /// Tokens read so far.
   int64_t seen() const { return seen_; }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "lapse/core/error.h"
+#include "lapse/memory/samples.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
@@ -22,21 +23,7 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kFormat = "1";
-constexpr int64_t kMostSteps = int64_t{1} << 40, kMostTime = int64_t{1} << 50;  // far from where sums would overflow
-
-/// Named tensors on their way to a file: owns what the entries view.
-class Writer {
- public:
-  void add(const std::string& name, const Tensor& tensor) {
-    kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
-    entries_[name] = to_entry(kept_.back());
-  }
-  const std::map<std::string, TensorEntry>& entries() const { return entries_; }
-
- private:
-  std::vector<Tensor> kept_;
-  std::map<std::string, TensorEntry> entries_;
-};
+constexpr int64_t kMostSteps = int64_t{1} << 40;  // far from where sums would overflow
 
 void copy_tensor(const SafetensorsFile& file, const std::string& name, const Tensor& into) {
   const Tensor loaded = to_tensor(file.tensor(name));
@@ -284,21 +271,11 @@ MemoryTable Checkpoint::table(const std::string& prefix, const Tensor& clock, in
   add_kinds(columns);
   const auto table = MemoryTable::restore(to_tensor(file_->tensor(prefix + "offsets")), std::move(columns));
   TORCH_CHECK(table.samples() == samples, "not as many streams as the batch has");
-  TORCH_CHECK(clock.dim() == 1 && clock.size(0) == table.samples() && clock.scalar_type() == at::kLong,
-              "the clock must be int64, one number a stream");
-  TORCH_CHECK((clock >= 0).all().item<bool>() && (clock < kMostTime).all().item<bool>(),
-              "the clock must lie between 0 and 2^50");
+  check_saved(table, clock);
   if (table.rows() == 0) return table;
-  const Tensor &time = table.time(), hidden = table.column("hidden"), sample = table.sample();
-  TORCH_CHECK((table.kind() <= static_cast<int64_t>(RowKind::pooled)).all().item<bool>(), "'kind' must be 0 to 3");
+  const Tensor& hidden = table.column("hidden");
   TORCH_CHECK(hidden.dim() == 2 && hidden.size(1) == config_->model.width && hidden.scalar_type() == at::kFloat,
               "'hidden' must be float32 of the model's width");
-  // Attention relies on the order, in which a sample's pooled rows come first.
-  const Tensor group = sample * 2 + at::logical_not(is_kind(table.kind(), RowKind::pooled));
-  const Tensor grows = at::logical_or(at::logical_and(at::diff(time) > 0, at::diff(group) == 0), at::diff(group) > 0);
-  TORCH_CHECK(grows.all().item<bool>() && (time < clock.index_select(0, sample)).all().item<bool>(),
-              "times must grow within a stream and lie before its clock");
-  TORCH_CHECK((time > -kMostTime).all().item<bool>(), "times must be more than -2^50");
   return table;
 }
 
@@ -326,7 +303,7 @@ Columns memory_tensors(const std::vector<ModelMemory>& parts, int64_t first) {
 fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, const Config& config,
                           const Vocabulary& vocabulary, const Optimiser& optimiser, const Columns& memory,
                           const std::string& state, const Columns& feed) {
-  Writer writer;
+  TensorEntries writer;
   for (const auto& [name, tensor] : optimiser.parameters()) writer.add("weight." + name, *tensor);
   for (const auto& [slot, tensors] : optimiser.slots())
     for (size_t i = 0; i < tensors.size(); ++i)

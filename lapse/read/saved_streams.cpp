@@ -1,0 +1,118 @@
+#include "lapse/read/saved_streams.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "lapse/core/error.h"
+#include "lapse/memory/samples.h"
+#include "lapse/model/tensor_file.h"
+#include "lapse/ops/aten.h"
+#include "lapse/ops/waiting.h"
+
+namespace lapse {
+namespace {
+
+using at::Tensor;
+
+constexpr const char* kFormat = "1";
+
+/// The first line of `now` that `then` does not have, and what `then` has in its place: "'a = 1', and now 'a = 2'".
+std::string difference(const std::string& then, const std::string& now) {
+  std::istringstream old(then), present(now);
+  std::string a, b;
+  for (;;) {
+    const bool more = static_cast<bool>(std::getline(old, a)), other = static_cast<bool>(std::getline(present, b));
+    if (!more && !other) return "";
+    if (!more) a = "nothing";
+    if (!other) b = "nothing";
+    if (a != b) return fmt::format("'{}', and now '{}'", a, b);
+  }
+}
+
+/// Error unless the table has the columns that the model's layer gives its rows: `like` has a row of each stream.
+void require_like(const MemoryTable& table, const MemoryTable& like) {
+  if (table.rows() == 0) return;
+  for (const auto& [name, values] : table.columns()) {
+    const auto wanted = like.columns().find(name);
+    TORCH_CHECK(wanted != like.columns().end(), "there is no column '", name, "'");
+    TORCH_CHECK(values.scalar_type() == wanted->second.scalar_type() &&
+                    values.sizes().slice(1) == wanted->second.sizes().slice(1),
+                "column '", name, "' has another type or shape");
+  }
+  for (const auto& column : like.columns())
+    TORCH_CHECK(table.columns().count(column.first), "column '", column.first, "' is missing");
+}
+
+/// The file's tensors whose names begin with this, by the rest of their names.
+Columns tensors_of(const SafetensorsFile& file, const std::string& prefix) {
+  Columns found;
+  const auto& all = file.tensors();
+  for (auto next = all.lower_bound(prefix); next != all.end() && next->first.starts_with(prefix); ++next)
+    found[next->first.substr(prefix.size())] = to_tensor(next->second);
+  return found;
+}
+
+MemoryTable table_of(Columns parts, const Tensor& clock, const MemoryTable& like) {
+  TORCH_CHECK(parts.count("offsets") && parts.count("unsifted"), "it is missing");
+  const Tensor offsets = parts["offsets"], unsifted = parts["unsifted"];
+  parts.erase("offsets"), parts.erase("unsifted");
+  TORCH_CHECK(unsifted.numel() == 1 && unsifted.scalar_type() == at::kLong, "'unsifted' is no number");
+  MemoryTable table = MemoryTable::restore(offsets, std::move(parts), std::max<int64_t>(unsifted.item<int64_t>(), 0));
+  check_saved(table, clock);
+  require_like(table, like);
+  return table;
+}
+
+}  // namespace
+
+void save_streams(const fs::path& file, const SavedStreams& streams, const std::string& described) {
+  const ModelMemory& memory = streams.memory;
+  TORCH_CHECK(memory.stored == Stored::projections, "only a memory of projections is read on");
+  TORCH_CHECK(!memory.torn && memory.source.empty(), "streams that are half read, or have a source, cannot be saved");
+  TensorEntries tensors;
+  tensors.add("clock", memory.clock);
+  for (size_t l = 0; l < memory.layers.size(); ++l) {
+    const MemoryTable& table = memory.layers[l];
+    tensors.add(fmt::format("{}.offsets", l), table.offsets());
+    tensors.add(fmt::format("{}.unsifted", l), at::full({1}, table.unsifted(), at::kLong));
+    for (const auto& [name, values] : table.columns()) tensors.add(fmt::format("{}.{}", l, name), values);
+  }
+  if (streams.logits.defined()) tensors.add("logits", streams.logits);
+  for (const auto& [name, values] : streams.more) tensors.add("more." + name, values);
+  write_safetensors(file, tensors.entries(), {{"lapse.streams", kFormat}, {"described", described}});
+}
+
+SavedStreams load_streams(const fs::path& path, Transformer& model, const std::string& described) {
+  const SafetensorsFile file(path);
+  const auto format = file.metadata().find("lapse.streams");
+  if (format == file.metadata().end() || format->second != kFormat)
+    fail(fmt::format("{}: not a stream that this version of lapse has saved", path.string()));
+  if (const auto other = difference(file.meta("described"), described); !other.empty())
+    fail(fmt::format("{}: the stream was read in another way, with {}; read it as then, or begin another file",
+                     path.string(), other));
+  const at::NoGradGuard no_grad;
+  SavedStreams saved{{{}, to_tensor(file.tensor("clock")), Stored::projections}, {}, tensors_of(file, "more.")};
+  ModelMemory& memory = saved.memory;
+  const int64_t streams = memory.clock.dim() == 1 ? memory.clock.size(0) : 0;
+  if (streams == 0) fail(path.string() + ": it has no stream");
+  ModelMemory like = model.begin(streams, Stored::projections);  // that has read a token
+  const Tensor token = sent(at::zeros({streams, 1}, at::kLong), model.device());
+  const Tensor logits = model.forward(token, like, {}).logits.squeeze(1);
+  if (file.tensors().contains("logits")) {
+    saved.logits = to_tensor(file.tensor("logits"));
+    if (saved.logits.sizes() != logits.sizes() || saved.logits.scalar_type() != logits.scalar_type())
+      fail(path.string() + ": 'logits' are not those of the model");
+    saved.logits = saved.logits.to(model.device());
+  }
+  for (size_t l = 0; l < like.layers.size(); ++l) try {
+      memory.layers.push_back(table_of(tensors_of(file, fmt::format("{}.", l)), memory.clock, like.layers[l]));
+    } catch (const c10::Error& error) {
+      fail(fmt::format("{}: the memory of layer {}: {}", path.string(), l, error.what_without_backtrace()));
+    }
+  memory.to(model.device());
+  return saved;
+}
+
+}  // namespace lapse
