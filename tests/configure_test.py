@@ -123,6 +123,12 @@ class Configure(unittest.TestCase):
     def test_another_project_uses_the_library(self):
         self.use_from_another_project(f"-DLapse_DIR={BUILD}", BUILD)
 
+    def test_the_example_of_another_project(self):
+        _, build = self.configure(ROOT / "examples" / "streams", f"-DLapse_DIR={BUILD}")
+        self.run_command(shutil.which("cmake"), "--build", build)
+        done = subprocess.run([build / "streams"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (1, "streams: usage: streams RUN STATE FILE...\n"))
+
     def test_installed(self):
         """Also where libtorch lies inside the source folder, in .venv."""
         prefix = self.folder / "prefix"

@@ -1,5 +1,7 @@
 """`lapse generate --state`: a stream that is kept in a file, and goes on from there."""
 
+import os
+import re
 import signal
 import subprocess
 import unittest
@@ -90,6 +92,25 @@ class State(ProgramTest):
             self.state.write_bytes(damaged)
             self.refuse("generate", run, "--state", self.state, says=str(self.state))
             self.assertEqual(self.state.read_bytes(), damaged)
+
+    @unittest.skipUnless(os.environ.get("LAPSE_STREAMS"), "LAPSE_STREAMS is not set")
+    def test_the_example_reads_on(self):
+        """examples/streams: three times 1,000 tokens of two files, of which one ends meanwhile."""
+
+        def read(*files):
+            done = subprocess.run([os.environ["LAPSE_STREAMS"], shared / "expire", self.state, *files], capture_output=True, text=True)
+            return done.returncode, done.stdout, done.stderr
+
+        files = self.write("one.txt", english(9000)), self.write("two.txt", english(1500, seed=2))
+        shown = [read(*files) for _ in range(3)]
+        for (status, text, error), places in zip(shown, ((1000, 1000), (2000, 500), (3000, 1500))):
+            self.assertEqual(status, 0, error)
+            found = re.findall(r"up to token (\d+), (\d\.\d+) bits", text)
+            self.assertEqual(tuple(int(place) for place, _ in found), places)
+            for _, bits in found:
+                self.assertLess(float(bits), 5)
+        status, _, error = read(files[0])
+        self.assertEqual((status, error), (1, f"streams: {self.state}: it has other streams\n"))
 
 
 if __name__ == "__main__":
