@@ -53,6 +53,13 @@ def runs():
                 longer = values | {"expire_span.max_span": 10240}
                 yield sweep.Run(f"grown-T{gap}-L10240-expire_span-{seed}", CONFIG, longer, begins_from=before)
             before = f"grown-T{gap}-expire_span-{seed}"
+    # The same with L = 2 T: then the longest gaps are reached where sigmoid is steep, not at its end.
+    for seed in range(1, 4):
+        before = ""
+        for gap, values in GROWN.items():
+            values = {"long_copy.gap": gap, "train.seed": seed} | values | {"expire_span.max_span": 2 * gap}
+            yield sweep.Run(f"wide-T{gap}-expire_span-{seed}", CONFIG, values, begins_from=before)
+            before = f"wide-T{gap}-expire_span-{seed}"
 
 
 def main():
