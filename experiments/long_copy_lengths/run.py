@@ -53,12 +53,19 @@ def runs():
                 longer = values | {"expire_span.max_span": 10240}
                 yield sweep.Run(f"grown-T{gap}-L10240-expire_span-{seed}", CONFIG, longer, begins_from=before)
             before = f"grown-T{gap}-expire_span-{seed}"
-    # The same with L = 2 T: then the longest gaps are reached where sigmoid is steep, not at its end.
+    # The same with L = 2 T: then the longest gaps are reached where sigmoid is steep, not at its end. And from T = 2,000 on with a ramp that
+    # grows with T, since a span learns only from questions that fall on its row's ramp, and alpha that falls as questions become rarer.
     for seed in range(1, 4):
-        before = ""
+        before = ramped = ""
         for gap, values in GROWN.items():
             values = {"long_copy.gap": gap, "train.seed": seed} | values | {"expire_span.max_span": 2 * gap}
             yield sweep.Run(f"wide-T{gap}-expire_span-{seed}", CONFIG, values, begins_from=before)
+            if gap > 500:
+                yield sweep.Run(f"ramp-T{gap}-expire_span-{seed}", CONFIG, values | {"expire_span.ramp": gap // 32, "expire_span.loss": 5e-3 / gap}, begins_from=ramped or before)
+                ramped = f"ramp-T{gap}-expire_span-{seed}"
+            if gap == 2000:  # either alone
+                yield sweep.Run(f"longer_ramp-T{gap}-expire_span-{seed}", CONFIG, values | {"expire_span.ramp": gap // 32}, begins_from=before)
+                yield sweep.Run(f"lower_alpha-T{gap}-expire_span-{seed}", CONFIG, values | {"expire_span.loss": 5e-3 / gap}, begins_from=before)
             before = f"wide-T{gap}-expire_span-{seed}"
 
 
