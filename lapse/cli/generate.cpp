@@ -171,8 +171,8 @@ void show_remembered(const Generator& generator, const Vocabulary& vocabulary, c
 }
 
 /// The prompt, and what follows it. `keep` is called when all is read.
-int write(const Command& verb, Arguments& arguments, const Vocabulary& vocabulary, const Transformer& model,
-          Generator& generator, bool given, const std::function<void()>& keep) {
+int write_text(const Command& verb, Arguments& arguments, const Vocabulary& vocabulary, const Transformer& model,
+               Generator& generator, bool given, const std::function<void()>& keep) {
   const int64_t before = generator.seen();
   if (generator.full())
     fail(fmt::format("{}: the model's window of {} tokens is full; nothing can follow", arguments.state,
@@ -221,7 +221,7 @@ int run(const Command& verb, Arguments arguments) {
     keep();
     return 0;
   }
-  return write(verb, arguments, vocabulary, *model, generator, given, keep);
+  return write_text(verb, arguments, vocabulary, *model, generator, given, keep);
 }
 
 }  // namespace
