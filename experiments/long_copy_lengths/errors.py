@@ -44,10 +44,10 @@ def measure(run):
     texts = [[token for tokens, _, _ in stream for token in tokens] for stream in streams]
     length = max(map(len, texts))
     tokens = torch.tensor([text + [B] * (length - len(text)) for text in texts])
-    model, memory, said, rows = lapse.load(run), None, [], []
+    model, memory, said = lapse.load(run), None, []
     with torch.no_grad():
         for i in range(0, length, BLOCK):
-            logits, memory = model(tokens[:, i : i + BLOCK], memory) if memory is not None else model(tokens[:, i : i + BLOCK])
+            logits, memory = model(tokens[:, i : i + BLOCK], memory)
             said.append(logits.argmax(-1))
     said = torch.cat(said, 1)
     found = []  # (order in the stream, n, distance, whether right)

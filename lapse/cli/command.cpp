@@ -68,6 +68,7 @@ void Command::set_help_flag(const std::string& names, const std::string& help) c
 void Command::footer(const std::string& text) const { app_->footer(text); }
 
 void Command::callback(std::function<void()> call) const { app_->callback(std::move(call)); }
+
 bool Command::has(const std::string& name) const { return app_->get_option_no_throw(name) != nullptr; }
 
 size_t Command::count(const std::string& name) const { return app_->count(name); }
