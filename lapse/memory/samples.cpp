@@ -47,4 +47,17 @@ void check_saved(const MemoryTable& table, const Tensor& clock) {
   TORCH_CHECK((time > -kMostTime).all().item<bool>(), "times must be more than -2^50");
 }
 
+void check_columns(const MemoryTable& table, const Columns& like) {
+  if (table.rows() == 0) return;
+  for (const auto& [name, values] : table.columns()) {
+    const auto wanted = like.find(name);
+    TORCH_CHECK(wanted != like.end(), "there is no column '", name, "'");
+    TORCH_CHECK(values.scalar_type() == wanted->second.scalar_type() &&
+                    values.sizes().slice(1) == wanted->second.sizes().slice(1),
+                "column '", name, "' has another type or shape");
+  }
+  for (const auto& column : like)
+    TORCH_CHECK(table.columns().count(column.first), "column '", column.first, "' is missing");
+}
+
 }  // namespace lapse

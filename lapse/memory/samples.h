@@ -17,4 +17,8 @@ MemoryTable joined(const std::vector<MemoryTable>& tables);
 /// int64: times ascend where attention relies on it, lie before the clock and within 2^50, and kinds are known.
 void check_saved(const MemoryTable& table, const at::Tensor& clock);
 
+/// c10::Error unless a table that has rows has the columns of `like`, with rows of the same type and shape, and no
+/// others.
+void check_columns(const MemoryTable& table, const Columns& like);
+
 }  // namespace lapse

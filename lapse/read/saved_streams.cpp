@@ -3,9 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <sstream>
-
 #include "lapse/core/error.h"
+#include "lapse/core/first_difference.h"
 #include "lapse/memory/samples.h"
 #include "lapse/model/tensor_file.h"
 #include "lapse/ops/aten.h"
@@ -17,33 +16,6 @@ namespace {
 using at::Tensor;
 
 constexpr const char* kFormat = "1";
-
-/// The first line of `now` that `then` does not have, and what `then` has in its place: "'a = 1', and now 'a = 2'".
-std::string difference(const std::string& then, const std::string& now) {
-  std::istringstream old(then), present(now);
-  std::string a, b;
-  for (;;) {
-    const bool more = static_cast<bool>(std::getline(old, a)), other = static_cast<bool>(std::getline(present, b));
-    if (!more && !other) return "";
-    if (!more) a = "nothing";
-    if (!other) b = "nothing";
-    if (a != b) return fmt::format("'{}', and now '{}'", a, b);
-  }
-}
-
-/// Error unless the table has the columns that the model's layer gives its rows: `like` has a row of each stream.
-void require_like(const MemoryTable& table, const MemoryTable& like) {
-  if (table.rows() == 0) return;
-  for (const auto& [name, values] : table.columns()) {
-    const auto wanted = like.columns().find(name);
-    TORCH_CHECK(wanted != like.columns().end(), "there is no column '", name, "'");
-    TORCH_CHECK(values.scalar_type() == wanted->second.scalar_type() &&
-                    values.sizes().slice(1) == wanted->second.sizes().slice(1),
-                "column '", name, "' has another type or shape");
-  }
-  for (const auto& column : like.columns())
-    TORCH_CHECK(table.columns().count(column.first), "column '", column.first, "' is missing");
-}
 
 /// The file's tensors whose names begin with this, by the rest of their names.
 Columns tensors_of(const SafetensorsFile& file, const std::string& prefix) {
@@ -61,7 +33,7 @@ MemoryTable table_of(Columns parts, const Tensor& clock, const MemoryTable& like
   TORCH_CHECK(unsifted.numel() == 1 && unsifted.scalar_type() == at::kLong, "'unsifted' is no number");
   MemoryTable table = MemoryTable::restore(offsets, std::move(parts), std::max<int64_t>(unsifted.item<int64_t>(), 0));
   check_saved(table, clock);
-  require_like(table, like);
+  check_columns(table, like.columns());
   return table;
 }
 
@@ -89,9 +61,11 @@ SavedStreams load_streams(const fs::path& path, Transformer& model, const std::s
   const auto format = file.metadata().find("lapse.streams");
   if (format == file.metadata().end() || format->second != kFormat)
     fail(fmt::format("{}: not a stream that this version of lapse has saved", path.string()));
-  if (const auto other = difference(file.meta("described"), described); !other.empty())
-    fail(fmt::format("{}: the stream was read in another way, with {}; read it as then, or begin another file",
-                     path.string(), other));
+  if (const auto [then, now] = first_difference(file.meta("described"), described); then != now)
+    fail(fmt::format(
+        "{}: the stream was read in another way, with '{}', and now '{}'; read it as then, or begin another "
+        "file",
+        path.string(), then, now));
   const at::NoGradGuard no_grad;
   SavedStreams saved{{{}, to_tensor(file.tensor("clock")), Stored::projections}, {}, tensors_of(file, "more.")};
   ModelMemory& memory = saved.memory;

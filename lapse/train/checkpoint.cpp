@@ -46,16 +46,9 @@ void copy_tensor(const SafetensorsFile& file, const std::string& name, const Ten
 void require_columns(const MemoryTable& table, const Method& method) {
   if (table.rows() == 0) return;
   const Tensor& hidden = table.column("hidden");
-  Columns wanted = method.state({1, 1}, hidden.options());
-  wanted["time"] = table.time().view({1, -1}), wanted["kind"] = table.kind().view({1, -1}),
-  wanted["hidden"] = hidden.unsqueeze(0);
-  for (const auto& [name, values] : table.columns()) {
-    TORCH_CHECK(wanted.count(name), "there is no column '", name, "'");
-    TORCH_CHECK(
-        values.scalar_type() == wanted[name].scalar_type() && values.sizes().slice(1) == wanted[name].sizes().slice(2),
-        "column '", name, "' has another type or shape");
-  }
-  for (const auto& [name, values] : wanted) TORCH_CHECK(table.columns().count(name), "column '", name, "' is missing");
+  Columns like{{"time", table.time()}, {"kind", table.kind()}, {"hidden", hidden}};
+  for (const auto& [name, values] : method.state({1, 1}, hidden.options())) like[name] = values.flatten(0, 1);
+  check_columns(table, like);
 }
 
 // Rows in files written before tables had a kind: pooled rows lay 2^40 timesteps before their time, rows that a stream

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <sstream>
 
 #include "lapse/core/error.h"
+#include "lapse/core/first_difference.h"
 #include "lapse/core/json.h"
 #include "lapse/memory/samples.h"
 #include "lapse/ops/aten.h"
@@ -41,17 +41,6 @@ Columns unpacked(const std::string& bytes) {
     tensors[entry[0]] = values;
   }
   return tensors;
-}
-
-/// The first line that two texts do not share: the other's, or ours where it has no more.
-std::string difference(const std::string& ours, const std::string& theirs) {
-  std::istringstream a(ours), b(theirs);
-  std::string left, right;
-  while (true) {
-    const bool more = static_cast<bool>(std::getline(a, left)), others = static_cast<bool>(std::getline(b, right));
-    if (!others) return more ? "nothing where rank 0 has " + left : "the same";
-    if (!more || left != right) return right + (more ? " where rank 0 has " + left : " where rank 0 has nothing");
-  }
 }
 
 }  // namespace
@@ -140,10 +129,11 @@ void require_agreement(Group& group, const std::string& text) {
   const auto all = group.gather(text);
   found_by_first(group, [&]() -> std::string {
     for (size_t r = 1; r < all.size(); ++r)
-      if (all[r] != all[0])
+      if (const auto [first, other] = first_difference(all[0], all[r]); first != other)
         fail(fmt::format(
-            "rank {} is about to do something else: {}; give every process the same configuration and files", r,
-            difference(all[0], all[r])));
+            "rank {} is about to do something else: {} where rank 0 has {}; give every process the same configuration "
+            "and files",
+            r, other, first));
     return {};
   });
 }
