@@ -44,5 +44,29 @@ TEST(Samples, APieceHasItsOwnRows) {
   EXPECT_EQ(piece.time().item<int64_t>(), 0);
 }
 
+TEST(Samples, ColumnsAreThoseOfAnotherTable) {
+  const MemoryTable table = table_of({2, 3});
+  const Columns like = table_of({1}).columns();
+  EXPECT_NO_THROW(check_columns(table, like));
+  const auto said = [&](const std::string& name, const at::Tensor& values) {
+    Columns other = like;
+    if (values.defined())
+      other[name] = values;
+    else
+      other.erase(name);
+    try {
+      check_columns(table, other);
+    } catch (const c10::Error& error) {
+      return std::string(error.what_without_backtrace());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(said("more", at::zeros({1})), "column 'more' is missing");
+  EXPECT_EQ(said("hidden", {}), "there is no column 'hidden'");
+  for (const at::Tensor& values : {at::zeros({1, 1}), at::zeros({1, 2}, at::kLong), at::zeros({1}, at::kLong)})
+    EXPECT_EQ(said("hidden", values), "column 'hidden' has another type or shape");
+  EXPECT_NO_THROW(check_columns(MemoryTable(3), {}));  // a table without rows has no columns yet
+}
+
 }  // namespace
 }  // namespace lapse
