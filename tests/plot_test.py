@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
@@ -28,7 +29,7 @@ def setUpModule():
         "parity": {"data": {"task": "parity"}, "parity": {"bits": 5}, "train": {"block": 10}},
     }
     for name, changes in runs.items():
-        train_run(shared / name, merged(TINY, {"train": {"log_every": 4, "validate_every": 5}}, changes))
+        train_run(shared / name, merged(TINY, {"train": {"log_every": 4, "validate_every": 5, "validation_blocks": 0}}, changes))
 
 
 def scale(path, curve):
@@ -211,8 +212,35 @@ class Plot(ProgramTest):
         train_run(shared / "elsewhere", merged(TINY, {"data": {"path": "other.txt"}}))
         self.addCleanup(shutil.rmtree, shared / "elsewhere")
         other, _ = self.evaluated("other", "elsewhere")
-        for inputs, words in ((("expire", "elsewhere"), "other.txt"), ((tested, other), "checksum")):
-            self.refused(words, *inputs, "--against", "memory", "-o", self.folder / "a.png")
+        validated, _ = self.evaluated("validated", "elsewhere", "--split", "valid")
+        for inputs, words in ((("expire", "elsewhere"), "other.txt"), ((tested, other), "checksum"), (("expire", validated), "other.txt")):
+            self.not_together(words, *inputs)
+
+    def test_figures_of_different_things(self):
+        """Runs of different texts, though in different units; a task whose test set was made otherwise; and a part of a validation."""
+        (shared / "other.txt").write_text(english(3000, seed=5))
+        self.addCleanup((shared / "other.txt").unlink)
+        changes = {"words": {"data": {"path": "other.txt", "unit": "word"}}, "part": {"data": {"path": "text.txt"}, "train": {"validation_blocks": 1}}}
+        for name, change in changes.items():
+            train_run(shared / name, merged(TINY, change))
+            self.addCleanup(shutil.rmtree, shared / name)
+        self.not_together("words is of a text (path = ", "expire", "words", "--metric", "bpb")
+        self.not_together("train.validation_blocks of a run reads a part", "expire", "part")
+        whole, _ = self.evaluated("whole", "part", "--split", "valid")
+        self.not_together("part is of ", "part", whole)
+        self.plot("expire", whole, "--against", "memory")  # the same text, all of it
+        parity, _ = self.evaluated("parity5", "parity")
+        other, _ = self.evaluated("parity6", "parity", "--test-seed", 6)
+        self.not_together("parity6.json is of parity (", parity, other)
+
+    def not_together(self, words, *inputs):
+        self.refused(words, *inputs, "--against", "memory", "-o", self.folder / "a.png")
+
+    def test_a_run_without_its_configuration(self):
+        run = self.folder / "bare"
+        run.mkdir()
+        shutil.copy(shared / "expire" / "metrics.jsonl", run)
+        self.not_together("bare: its config.toml, which says the method, cannot be read (No such file or directory)", run)
 
     def record(self, name, *arguments):
         path = shared / f"{name}.json"
@@ -253,7 +281,13 @@ class Plot(ProgramTest):
     def test_episodes_shaded_by_memory(self):
         file, found = self.record("agent", "corridor", "--episodes", 1)
         self.assertEqual(found["unit"], "step")
-        self.assertIn("timesteps held", self.plot(file, "--metric", "held").decode())
+        svg = self.plot(file, "--metric", "held").decode()
+        self.assertIn("timesteps held", svg)
+        # Steps stand apart: between the shades of some neighbours in a line there is room for a letter.
+        shades = sorted({(float(y), float(x), float(to)) for x, y, to in re.findall(r'<path d="M (\S+) (\S+) \nL (\S+) \S+ \n[^"]*z\n?"', svg)})
+        width = statistics.median(to - x for _, x, to in shades)
+        gaps = [b[1] - a[2] for a, b in zip(shades, shades[1:]) if a[0] == b[0]]
+        self.assertTrue(any(0.9 * width < gap < 1.1 * width for gap in gaps), (width, gaps))
 
     def test_a_spike_is_drawn_though_it_is_narrow(self):
         lines = [{"at": i, "nats": 20.0 if 20_002 <= i < 20_012 else 1.0, "memory": [3]} for i in range(30_000)]
@@ -268,6 +302,23 @@ class Plot(ProgramTest):
         self.assertRegex(svg, r">20(\.0)?<")
         self.assertTrue(">one<" in svg and ">two<" in svg)
 
+    def test_stretches_of_a_text_are_not_joined(self):
+        """As of documents of which a window holds the beginning."""
+        lines = [{"at": at, "nats": at % 7 / 7, "memory": [3]} for at in [*range(10), *range(1000, 1012), 2000]]
+        file = self.folder / "some.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.succeed("plot", file, "--smooth", 5, "-o", self.folder / "a.svg")
+        path = next(path for path in re.findall(r'<path d="([^"]+)" clip-path', (self.folder / "a.svg").read_text()) if path.count("L") > 5)
+        self.assertEqual((path.count("M"), path.count("L")), (3, 5 + 7))  # of the last alone, a point
+
+    def test_many_layers_have_colours_of_their_own(self):
+        run = self.folder / "deep"
+        run.mkdir()
+        lines = [{"split": "train", "update": n, "loss": 1.0, "layers": [{"memory_mean": n + layer} for layer in range(12)]} for n in (1, 2)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self.succeed("plot", run, "-o", self.folder / "a.svg")
+        self.assertGreaterEqual(len(set(re.findall(r"stroke: (#[0-9a-f]{6})", (self.folder / "a.svg").read_text()))), 12)
+
     def test_agents(self):
         name, result = self.evaluated("agent", "corridor", "--episodes", 20)
         for arguments in (("corridor",), ("corridor", name, "--against", "memory")):
@@ -279,7 +330,11 @@ class Plot(ProgramTest):
         self.assertIn(">steps taken<", self.plot("corridor", "--x", "tokens").decode())
         self.assertEqual(self.plot("corridor", "--x", "steps"), self.plot("corridor", "--x", "tokens"))
         greedy, _ = self.evaluated("greedy", "corridor", "--episodes", 20, "--greedy")
-        self.refused("greedy.json is of corridor (likeliest actions)", name, greedy, "--against", "memory", "-o", self.folder / "a.png")
+        for other in (name, "corridor"):
+            self.not_together("greedy.json is of corridor (likeliest actions", other, greedy)
+        longer, _ = self.evaluated("longer", "corridor", "--episodes", 20, "--set", "corridor.longest=8")
+        for other in (name, "corridor"):
+            self.not_together("longer.json is of corridor (drawn actions, longest = 8, ", other, longer)
 
     def test_runs_that_are_called_the_same(self):
         runs = []

@@ -77,6 +77,8 @@ class Prune(ProgramTest):
         self.succeed("plot", out.with_suffix(".json"), "-o", self.folder / "curve.svg")
         axis = (self.folder / "curve.svg").read_text()
         self.assertIn(">60<", axis)
+        self.assertIn("at the loss to reach (dotted)", axis)
+        self.assertNotIn("at the model's own loss", axis)  # which is the loss to reach
         self.assertNotIn("mathdefault", axis)
         # The written checkpoint holds no more than its budgets, and has the loss that was measured.
         read = json.loads(self.succeed("eval", out, "--json", cwd=shared).stdout)
@@ -86,7 +88,15 @@ class Prune(ProgramTest):
 
     def test_a_search_that_begins_below_what_layers_hold(self):
         out = self.folder / "small.safetensors"
+        self.prune("--margin", 0.001, "--out", out)
+        earlier = out.read_bytes()
         result = self.prune("--context", 24, "--threshold", 0.1, "--out", out)
+        self.assertIsNone(result["checkpoint"])  # no budgets reach the loss, and what an earlier search wrote stays
+        self.assertEqual(out.read_bytes(), earlier)
+        self.succeed("plot", out.with_suffix(".json"), "-o", self.folder / "far.svg")
+        picture = (self.folder / "far.svg").read_text()
+        self.assertIn("loss to reach: 0.1)", picture)  # told, since a line so far away would make the curve flat
+        self.assertNotIn("at the loss to reach", picture)
         self.assertEqual((result["budgets"], result["full"], result["saved"]), ([24, 24], 2 * 64, 2 * 64 / 48))  # saved of whole windows
         printed = self.succeed("prune", "selective", "--tokens", 2000, "--context", 24, "--threshold", 0.1, "--out", out, cwd=shared).stdout
         self.assertIn("the loss to reach, 0.1000, is not reached with 24 rows a layer, where the search begins\n", printed)
@@ -219,7 +229,7 @@ class AnotherRun(ProgramTest):
         self.assertGreater(losses[0], result["chosen_on"]["loss_full"] + rounding)  # --context leaves out rows that it needs
         self.assertNotIn("at_own_loss", result)
         self.succeed("plot", "p.json", "-o", "p.svg", cwd=self.folder)
-        for words in ("at the loss to reach", "own loss", "on other text"):
+        for words in ("at the loss to reach", "on other text"):
             self.assertIn(words, (self.folder / "p.svg").read_text())
         same = self.succeed("prune", "copying", *search, *part[:-4], "--measure", "train", "--tokens", 4096, "--out", "same.safetensors", cwd=self.folder)
         self.assertIn("note: --measure train has the text on which budgets are chosen", same.stderr)

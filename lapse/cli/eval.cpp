@@ -168,7 +168,8 @@ Json result_of(const Reader& reader, const Arguments& arguments, const Source& s
                {"tokens_per_second", static_cast<double>(result.tokens) / result.seconds},
                {"peak_memory", peak_memory()},
                {"complete", !result.stopped},
-               {"options", options_of(arguments, shape.block)}});
+               {"options", options_of(arguments, shape.block)},
+               {"config", read_by(reader.config(), arguments.reading)}});
   return json;
 }
 

@@ -123,7 +123,8 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
               {"actions", arguments.greedy ? "likeliest" : "drawn"},
               {"seed", arguments.seed},
               {"streams", at_a_time},
-              {"options", to_json(reading)}};
+              {"options", to_json(reading)},
+              {"config", read_by(config, reading)}};
   all.update(to_json(result, shape));
   if (!group.first()) return 0;
   if (json)

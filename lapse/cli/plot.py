@@ -39,7 +39,11 @@ NAMES = {
 # Labels stay text in an SVG, and the same inputs give the same file.
 # Texts are shown as they are: "$" begins no formula.
 plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid": True, "grid.alpha": 0.3, "text.parse_math": False})
-COLOURS = plt.get_cmap("tab10").colors
+
+
+def colours(n):
+    """Of n curves, no two the same."""
+    return plt.get_cmap("tab10").colors[:n] if n <= 10 else [plt.get_cmap("turbo")(0.05 + 0.9 * i / (n - 1)) for i in range(n)]
 
 
 def logarithmic(axes):

@@ -1,33 +1,57 @@
 """Loss against memory as `lapse prune` lowered the budgets (Figure 6 of the Selective Attention paper), from prune.json files."""
 
-
-def mark_measured(axes, rows, loss, colour):
-    if is_number(loss):
-        axes.plot(rows, loss, "x", color=colour, markersize=6)
+MARKS = {"o": "at the loss to reach (dotted)", "s": "at the model's own loss", "x": "the same on other text, shifted so that without budgets both are equal"}
 
 
-def picture():
-    figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
-    for i, (label, path) in enumerate(settings["inputs"]):
+class Search:
+    """What a file says: the curve, as rows and losses, and the marks (kind, rows, loss)."""
+
+    def __init__(self, label, path):
+        self.label, self.marks = label, []
         try:
             with open(path, encoding="utf-8") as file:
                 found = json.load(file)
-            rounds = [(one["total"], one["loss"]) for one in found["rounds"]]
             layers = len(found["rounds"][0]["budgets"])
+            self.rows = [one["total"] / layers for one in found["rounds"]]
+            self.losses = [one["loss"] for one in found["rounds"]]
+            self.threshold = found.get("threshold")
+            if self.threshold is None:  # the search has not ended
+                return
+            chosen, other = found["chosen_on"], found["measured_on"]
+            shift = chosen["loss_full"] - other["loss_full"]
+            if chosen["loss"] <= self.threshold * (1 + 1e-5):  # else no budgets reach it
+                self.mark("o", found["total"] / layers, chosen["loss"], other["loss"] + shift)
+            if own := found.get("at_own_loss"):
+                self.mark("s", own["total"] / layers, own["chosen_on"], own["measured_on"] + shift)
         except (ValueError, KeyError, TypeError, IndexError):
             stop(f"{path}: not a whole file of `lapse prune`")
-        colour = COLOURS[i % 10]
-        axes.plot([total / layers for total, _ in rounds], [loss for _, loss in rounds], color=colour, linewidth=1.2, label=label)
-        if is_number(found.get("threshold")):
-            axes.axhline(found["threshold"], color=colour, linewidth=0.8, linestyle=":")
-            if found["chosen_on"]["loss"] <= found["threshold"]:  # else no budgets reach it
-                axes.plot(found["total"] / layers, found["chosen_on"]["loss"], "o", color=colour, markersize=5)
-            mark_measured(axes, found["total"] / layers, found["measured_on"]["loss"], colour)
-        if own := found.get("at_own_loss"):
-            axes.plot(own["total"] / layers, own["chosen_on"], "s", color=colour, markersize=5)
-            mark_measured(axes, own["total"] / layers, own["measured_on"], colour)
-    for mark, meaning in (("o", "at the loss to reach (dotted)"), ("s", "at the model's own loss"), ("x", "the same budgets on other text")):
-        axes.plot([], [], mark, color="grey", markersize=5, label=meaning)
+
+    def mark(self, kind, rows, loss, elsewhere):
+        self.marks += [(kind, rows, loss), ("x", rows, elsewhere)]
+
+    def draw(self, axes, colour, limits):
+        """A loss to reach that lies far away is told, since its line would make the curve flat."""
+        low, high = limits
+        label = self.label
+        if self.threshold is not None and low <= self.threshold <= high:
+            axes.axhline(self.threshold, color=colour, linewidth=0.8, linestyle=":")
+        elif self.threshold is not None:
+            label += f" (loss to reach: {self.threshold:.4g})"
+        axes.plot(self.rows, self.losses, color=colour, linewidth=1.2, label=label)
+        for kind, rows, loss in self.marks:
+            axes.plot(rows, loss, kind, color=colour, markersize=6 if kind == "x" else 5)
+
+
+def picture():
+    searches = [Search(label, path) for label, path in settings["inputs"]]
+    figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    drawn = [loss for search in searches for loss in search.losses + [loss for _, _, loss in search.marks]]
+    apart = max(drawn) - min(drawn) or 0.01
+    for colour, search in zip(colours(len(searches)), searches):
+        search.draw(axes, colour, (min(drawn) - apart, max(drawn) + apart))
+    for kind in MARKS:
+        if any(mark[0] == kind for search in searches for mark in search.marks):
+            axes.plot([], [], kind, color="grey", markersize=5, label=MARKS[kind])
     logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers' budgets")
     axes.set_ylabel(NAMES["loss"])

@@ -70,15 +70,15 @@ def picture():
     metric = common_figure([(run.path, [line for _, line in run.valid + run.train]) for run in runs], settings["metric"])
     acts = any("steps_per_second" in line for run in runs for _, line in run.train)
     figure, (curves, sizes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for i, run in enumerate(runs):
-        draw(curves, run, lambda line: line.get(metric), COLOURS[i % 10], run.label, settings["smooth"])
+    for colour, run in zip(colours(len(runs)), runs):
+        draw(curves, run, lambda line: line.get(metric), colour, run.label, settings["smooth"])
     layers = max(len(line.get("layers", [])) for run in runs for _, line in run.train + run.valid)
     if len(runs) == 1:
-        for layer in range(layers):
-            draw(sizes, runs[0], lambda line: memory(line, layer), COLOURS[layer % 10], f"layer {layer}", settings["smooth"])
+        for layer, colour in enumerate(colours(layers)):
+            draw(sizes, runs[0], lambda line: memory(line, layer), colour, f"layer {layer}", settings["smooth"])
     else:
-        for i, run in enumerate(runs):
-            draw(sizes, run, lambda line: memory(line, None), COLOURS[i % 10], run.label, settings["smooth"])
+        for colour, run in zip(colours(len(runs)), runs):
+            draw(sizes, run, lambda line: memory(line, None), colour, run.label, settings["smooth"])
     for axes in (curves, sizes):
         axes.set_xlabel(AXES["steps" if acts and settings["x"] == "tokens" else settings["x"]])
         axes.legend(fontsize=8)

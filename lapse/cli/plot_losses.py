@@ -51,13 +51,21 @@ def extremes(values, step):
     return np.unique(np.append(places, len(values) - 1))
 
 
+def pieces(at):
+    """Where each stretch of the text that was read as a whole begins and ends. Of a stream's first token nothing is known."""
+    ends = np.flatnonzero(np.diff(at) > 2) + 1
+    return zip(np.append(0, ends), np.append(ends, len(at)))
+
+
 def draw(axes, reading, values, n, colour, label):
-    x, y = (window_means(of, n) for of in (reading.at, values))
-    step = len(y) // POINTS
+    """Means of n neighbours, or of all of a shorter stretch; stretches are not joined."""
+    curves = [[window_means(of[begin:end], min(n, end - begin)) for of in (reading.at, values)] for begin, end in pieces(reading.at)]
+    step = sum(len(y) for _, y in curves) // POINTS
     if step > 1:
-        some = extremes(y, step)
-        x, y = x[some], y[some]
-    axes.plot(x, y, color=colour, linewidth=1.2, label=label, marker="o" if len(x) == 1 else None)
+        curves = [[x[some := extremes(y, step)], y[some]] for x, y in curves]
+    x, y = (np.concatenate([np.append(curve[axis], np.nan) for curve in curves])[:-1] for axis in (0, 1))
+    alone = any(len(y) == 1 for _, y in curves)  # a curve of one point is none
+    axes.plot(x, y, color=colour, linewidth=1.2, label=label, marker="o" if alone else None, markersize=6 if len(curves) == 1 else 2)
 
 
 def picture():
@@ -66,13 +74,13 @@ def picture():
     if window > min(len(reading.at) for reading in all):
         stop(f"--smooth {window}: a file has only {min(len(reading.at) for reading in all)} tokens")
     figure, (losses, sizes) = plt.subplots(2, 1, figsize=(11, 6), layout="constrained", sharex=True)
-    for i, reading in enumerate(all):
-        draw(losses, reading, reading.nats, window, COLOURS[i % 10], reading.label)
+    for colour, reading in zip(colours(len(all)), all):
+        draw(losses, reading, reading.nats, window, colour, reading.label)
         if len(all) > 1:
-            draw(sizes, reading, reading.sizes.mean(0), window, COLOURS[i % 10], reading.label)
+            draw(sizes, reading, reading.sizes.mean(0), window, colour, reading.label)
     if len(all) == 1:
-        for layer, of in enumerate(all[0].sizes):
-            draw(sizes, all[0], of, window, COLOURS[layer % 10], f"layer {layer}")
+        for layer, (colour, of) in enumerate(zip(colours(len(all[0].sizes)), all[0].sizes)):
+            draw(sizes, all[0], of, window, colour, f"layer {layer}")
     losses.set_ylabel(NAMES["loss"])
     sizes.set_ylabel("rows in memory" + (", mean of the layers" if len(all) > 1 else ""))
     sizes.set_ylim(bottom=0)

@@ -14,42 +14,43 @@ class Point:
 
 
 class Read:
-    """What is read or done: the name of a task or environment, or "a text"; the text's unit, None if there is none or it is not known; and
-    what else must be the same for figures to be comparable, in words, None if it is not known."""
+    """What was read or done: the name of a task or environment, or "a text"; the text's unit, None if there is none or it is not known; what
+    else must be the same for figures to be comparable, in words, None if it is not known; the checksum of a text that was evaluated; how an
+    agent acts."""
 
-    def __init__(self, name, unit, settings):
-        self.name, self.unit, self.settings = name, unit, settings
+    def __init__(self, config, checksum=None, actions=None):
+        data = config.get("data", {})
+        task = data.get("task", "none")
+        if task != "none":
+            self.name, self.unit, self.settings = task, None, in_words(config.get(task, {}))
+        else:
+            self.name, self.unit = TEXT, data.get("unit", "byte")
+            self.settings = in_words({key: value for key, value in data.items() if key in FILES and value not in ("", "none")})
+        self.checksum, self.actions = checksum, actions
+        train = config.get("train", {})  # a validation leaves out the end of a text that fills no block of all streams
+        self.rest = train.get("block", 0) * (train.get("validation_streams") or train.get("batch", 0))
 
     def __str__(self):
-        return f"{self.name} ({self.settings})" if self.settings else self.name
+        known = [self.checksum and f"checksum {self.checksum}", self.actions and f"{self.actions} actions", self.settings]
+        return f"{self.name} ({', '.join(filter(None, known))})" if any(known) else self.name
 
 
 TEXT = "a text"
-
-
-def read_by_run(config):
-    data = config.get("data", {})
-    task = data.get("task", "none")
-    if task != "none":
-        return Read(task, None, in_words(config.get(task, {})))
-    return Read(TEXT, data.get("unit", "byte"), in_words({key: value for key, value in data.items() if value and key in FILES}))
-
-
-def read_by_evaluation(result):
-    if "environment" in result:
-        set_ = "".join(f", {value}" for value in result.get("set", []))
-        return Read(result["environment"], None, f"{result.get('actions')} actions{set_}")
-    if "task" in result:
-        return Read(result["task"], None, None)
-    text = result.get("text")
-    return Read(TEXT, result.get("unit"), f"{result['unit']}s, checksum {text}" if text else None)
-
-
 FILES = ("path", "train", "valid", "test", "split", "documents")
 
 
 def in_words(section):
     return ", ".join(f"{name} = {value}" for name, value in sorted(section.items()))
+
+
+def read_by_evaluation(result):
+    """Older versions did not write the configuration."""
+    read = Read(result.get("config", {}), result.get("text"), result.get("actions"))
+    read.name = result.get("environment") or result.get("task") or TEXT
+    read.unit = result.get("unit")
+    if "config" not in result:
+        read.settings = None
+    return read
 
 
 def run(path):
@@ -58,11 +59,16 @@ def run(path):
     valid = [line for line in lines if line.get("split") == "valid"]
     if not lines:
         stop(f"{path}: has no line of training or validation")
-    with open(os.path.join(path, "config.toml"), "rb") as file:
-        config = tomllib.load(file)
+    try:
+        with open(os.path.join(path, "config.toml"), "rb") as file:
+            config = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        stop(f"{path}: its config.toml, which says the method, cannot be read ({getattr(error, 'strerror', error)}); "
+             "plot a result of `lapse eval RUN --split valid --json` instead")  # fmt: skip
     last = [line for line in lines if line.get("split") == "train"][-1:]
     only_trained = not valid or (last and settings["metric"] in last[0] and settings["metric"] not in valid[-1])
-    return (last or lines if only_trained else valid)[-1], config["forgetting"]["method"], read_by_run(config)
+    acts = any("return" in line for line in lines)
+    return (last or lines if only_trained else valid)[-1], config["forgetting"]["method"], Read(config, actions="drawn" if acts else None)
 
 
 def evaluation(path):
@@ -86,12 +92,25 @@ def require_alike(points, told):
 
 
 def require_one_task(points):
-    """The same task or environment, or texts, in all; in all runs, and in all evaluations, also with the same settings or the same text,
-    unless it was read in other units: then only figures of bytes and characters compare, which `metric` must be."""
+    """The same task or environment, with the same settings, or the same text. Evaluations know a text by its checksum, which also depends on the
+    unit that it was read in. In different units only figures of bytes and characters compare, which `metric` must be."""
     require_alike(points, lambda point: point.read.name)
-    for units in dict.fromkeys(point.read.unit for point in points):
-        for kind in (True, False):
-            require_alike([p for p in points if os.path.isdir(p.path) == kind and p.read.unit == units], lambda point: point.read.settings)
+    require_alike(points, lambda point: point.read.actions)
+    for unit in dict.fromkeys(point.read.unit for point in points):
+        require_alike([point for point in points if point.read.unit == unit], lambda point: point.read.checksum)
+    if not all(point.read.checksum for point in points) or len({point.read.unit for point in points}) > 1:
+        require_alike(points, lambda point: point.read.settings)
+
+
+def require_as_much(points):
+    """Stops if one figure is of a part of what another is of, as those of a validation that reads only its first blocks are."""
+    rest = max(point.read.rest for point in points)
+    for unit in dict.fromkeys(point.read.unit for point in points):
+        read = {point.line["tokens"]: point for point in points if point.read.unit == unit and "tokens" in point.line}
+        if read and max(read) - min(read) > rest:
+            least, most = read[min(read)], read[max(read)]
+            stop(f"{least.path} is of {min(read):,} tokens, {most.path} of {max(read):,}: train.validation_blocks of a run reads a part; "
+                 "read all alike, with `lapse eval RUN --split valid --json`")  # fmt: skip
 
 
 PER_TOKEN = ("loss", "bpt", "ppl", "accuracy")
@@ -123,6 +142,8 @@ def picture():
         told = ", ".join(f"{path} has those of {text}" for text, path in texts.items())
         stop(f"figures are of different texts: {told}; read all alike, say with `lapse eval RUN --split valid --json`")
     require_one_task(points)
+    if not trained:
+        require_as_much(points)
     metric = common_figure([(point.path, [point.line]) for point in points], settings["metric"])
     if metric in PER_TOKEN:
         require_alike(points, lambda point: point.read.unit)
@@ -131,9 +152,10 @@ def picture():
         stop(f"these have different figures ({', '.join(dict.fromkeys(mains.values()))}), and nats of what they read are no common measure; "
              "plot them apart, or name a --metric")  # fmt: skip
     figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
-    for i, series in enumerate(dict.fromkeys(point.series for point in points)):
+    all_series = list(dict.fromkeys(point.series for point in points))
+    for colour, series in zip(colours(len(all_series)), all_series):
         pairs = sorted((point.memory, point.line[metric]) for point in points if point.series == series)
-        axes.plot(*zip(*pairs), color=COLOURS[i % 10], marker="o", markersize=4, linewidth=1.2, label=series)
+        axes.plot(*zip(*pairs), color=colour, marker="o", markersize=4, linewidth=1.2, label=series)
     sizes = [point.memory for point in points]
     if min(sizes) > 0 and max(sizes) > 10 * min(sizes):
         logarithmic(axes)

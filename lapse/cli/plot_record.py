@@ -1,5 +1,5 @@
 """A text shaded by what each layer remembers of it (Figures 8 and 11 of the Expire-Span paper), from files of `lapse inspect -o FILE.json`.
-Two texts that were compared stand side by side."""
+Two texts that were compared stand side by side. Of an agent a step is what it sees then."""
 
 import math
 
@@ -19,31 +19,34 @@ def record(path):
         stop(f"{path}: not a whole file of `lapse inspect -o FILE.json`")
 
 
-def letters(one, layer, metric):
-    """(letter, value or None) of the text; the value is the largest of the tokens that make the letter's cell."""
+def shown(one, layer, metric):
+    """(text, value or None) of each cell; the value is the largest of its tokens. "\n": another window begins."""
     values = layer["held"] if metric == "held" else layer["told"][metric]
     for begin, cells in zip(one["begins"], one["cells"]):
         if begin > one["begins"][0]:
-            yield "\n", None  # another window
+            yield "\n", None
         for cell in cells:
             end = begin + cell[1]
-            known = [value for value in values[begin:end] if value is not None]
-            for letter in cell[0] or "·":
-                yield letter, max(known, default=None)
+            yield cell[0] or "·", max((value for value in values[begin:end] if value is not None), default=None)
             begin = end
 
 
 def placed(one, layer, metric, lines):
-    """(letter, value, column, line) of the first so many lines."""
+    """(letter, value, column, line) of the first so many lines. An agent's steps stand apart, each in one line if it fits there."""
     x = y = 0
-    for letter, value in letters(one, layer, metric):
-        if letter != "\n":
-            yield letter, value, x, y
-        x += 1
-        if letter == "\n" or x >= COLUMNS:
+    steps = one.get("unit") == "step"
+    for text, value in shown(one, layer, metric):
+        if steps and x > 0 and x + len(text) > COLUMNS:
             x, y = 0, y + 1
-        if y >= lines:
-            return
+        for letter in text:
+            if y >= lines:
+                return
+            if letter != "\n":
+                yield letter, value, x, y
+            x += 1
+            if letter == "\n" or x >= COLUMNS:
+                x, y = 0, y + 1
+        x += steps and x > 0
 
 
 def picture():

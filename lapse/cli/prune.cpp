@@ -163,16 +163,17 @@ void print(const Json& result) {
   else if (result["threshold"] != result["chosen_on"]["loss_full"])
     std::cout << fmt::format("at its own loss      not reached with {} rows a layer, where the search begins\n",
                              result["settings"]["context"].get<int64_t>());
-  if (result["chosen_on"]["loss"] > result["threshold"])
-    std::cout << fmt::format(
-        "                     the loss to reach, {:.4f}, is not reached with {} rows a layer, where the search "
-        "begins\n",
-        result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>());
   const auto budgets = result["budgets"].get<std::vector<int64_t>>();
   if (const int64_t step = result["settings"]["step"]; std::ranges::max(budgets) < 2 * step)
     std::cout << fmt::format(
         "                     no layer can be lowered by {} rows more; a smaller --step may save more\n", step);
-  std::cout << fmt::format("checkpoint           {}\n", result["checkpoint"].get<std::string>());
+  if (const Json& checkpoint = result["checkpoint"]; checkpoint.is_string())
+    std::cout << fmt::format("checkpoint           {}\n", checkpoint.get<std::string>());
+  else
+    std::cout << fmt::format(
+        "checkpoint           none is written: the loss to reach, {:.4f}, is not reached with {} rows a layer, where "
+        "the search begins\n",
+        result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>());
 }
 
 /// The most rows that a layer holds: of windows, which texts may not fill, a whole window.
@@ -306,13 +307,17 @@ int run(const Command& verb, const Arguments& arguments) {
   const PruneOptions options = options_of(arguments, part, reader, full);
   const RoundsFile file(rounds_of(arguments, out), settings_of(arguments, part, reader, options));
   const auto curve = search(*model, part, reader, options, file, arguments.json);
-  Config pruned_config = reader.config();
-  budgets_of(pruned_config.method()).budgets() = chosen_round(curve, options.threshold).budgets;
-  reader.checkpoint.save_as(out, pruned_config);
+  const PruneRound& chosen = chosen_round(curve, options.threshold);
+  const bool reached = chosen.nats <= options.threshold * (1 + kRounding);
+  if (reached) {
+    Config pruned_config = reader.config();
+    budgets_of(pruned_config.method()).budgets() = chosen.budgets;
+    reader.checkpoint.save_as(out, pruned_config);
+  }
 
   const int64_t all = std::ssize(full.layers) * most_rows(full, part, reader);
   Json found = result_of(arguments, *model, curve, all, options, full, other, reader);
-  found["checkpoint"] = out.string();
+  found["checkpoint"] = reached ? Json(out.string()) : Json();  // a file of an earlier search stays as it is
   const Json result = file.save(curve, found);
   if (arguments.json)
     std::cout << to_text(result, 1) << '\n';

@@ -30,7 +30,8 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
       }),
       field("min_count", min_count,
             "characters and words rarer than this in the training text become the unknown token (bits per byte count "
-            "8 for each byte of them). With train.from the vocabulary is that run's")
+            "8 for each byte of them, and of the white space before such a word). With train.from the vocabulary is "
+            "that run's")
           .in(1)
           .unit("occurrences")
           .used_if(counted),

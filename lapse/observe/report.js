@@ -323,7 +323,8 @@ for (const record of records) record.layers.forEach((layer, l) => {
   const ended = layer.held.filter((_, i) => !layer.there[i]);
   row(element("sizes"), [data.other ? `${letter(record)}, layer ${l}` : `layer ${l}`, write(layer.mean), `${layer.max}`, ended.length ? write(mean(ended)) : "–", `${layer.there.reduce((a, b) => a + b, 0)}`]);
   const key = make("span", "", "key");
-  key.style.backgroundColor = colourOf(l);
+  const colour = colourOf(l);  // dashed as its curve is
+  key.style.background = record === data ? colour : `repeating-linear-gradient(90deg, ${colour} 0 3px, transparent 3px 5px)`;
   element("sizes").lastChild.firstChild.prepend(key);
 });
 // The first edits: what stands in A and in B, for how long its cell that was held longest was held, with a + where one is still

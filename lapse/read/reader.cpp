@@ -8,6 +8,7 @@
 #include <iostream>
 #include <vector>
 
+#include "lapse/core/config_json.h"
 #include "lapse/core/error.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/tasks/registry.h"
@@ -66,6 +67,12 @@ std::unique_ptr<TaskOptions> task_of(const Config& config, const ReadingOptions&
                                     : "the run, which reads a text",
              "tasks");
   return task;
+}
+
+/// The value of an option, a number where it is one.
+Json as_number(const std::string& value) {
+  Json number = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  return number.is_number() ? number : Json(value);
 }
 
 }  // namespace
@@ -166,10 +173,15 @@ void Reader::warn_of_another_text(const std::string& split, const Tokens& tokens
 Json to_json(const ReadingOptions& options) {
   Json json = {{"precision", options.precision}};
   for (const auto* given : {&options.of_method, &options.of_task})
-    for (const auto& [name, value] : *given) {
-      const Json number = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-      json[name] = number.is_number() ? number : Json(value);
-    }
+    for (const auto& [name, value] : *given) json[name] = as_number(value);
+  return json;
+}
+
+Json read_by(Config config, const ReadingOptions& options) {
+  Json json;
+  for (const Section& section : config.sections())
+    if (section.name == "data" || section.name == config.task_name) json[section.name] = to_json(section.fields);
+  for (const auto& [name, value] : options.of_task) json[config.task_name][name] = as_number(value);
   return json;
 }
 

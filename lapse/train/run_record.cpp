@@ -84,7 +84,9 @@ void RunRecord::validation(int64_t update, const EvaluationResult& result) {
   if (result.score.scored > 0) line["loss"] = entry["loss"] = result.nats;
   if (std::isfinite(main.value)) entry[main.tag] = main.value;  // a perplexity may be beyond all numbers
   for (const auto& figure : figures) line[figure.tag] = figure.value;
-  line.update({{"layers", layers}, {per_second(), static_cast<double>(result.tokens) / result.seconds}});
+  line.update({{"layers", layers},
+               {fmt::format("{}s", problem_.unit()), result.tokens},
+               {per_second(), static_cast<double>(result.tokens) / result.seconds}});
   if (metrics_) metrics_->record(update, "valid", line);
   validations_.push_back(entry);
   valid_note_ = fmt::format("  valid {:.3f} {}", main.value, main.tag);

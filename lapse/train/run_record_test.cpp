@@ -140,6 +140,7 @@ TEST(RunRecord, ValidationsAreRememberedAndSaid) {
   EXPECT_EQ(record.validations().dump(), R"([{"update":40,"loss":1.5,"nats":1.5}])");
   const Json line = lines_of(folder)[0];
   EXPECT_EQ(line["split"], "valid");
+  EXPECT_EQ(line["steps"], 30);
   EXPECT_EQ(line["steps_per_second"], 15.0);
   EXPECT_EQ(line["layers"].dump(), R"([{"memory_mean":7.0,"memory_max":9.0}])");
 }
