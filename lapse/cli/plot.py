@@ -57,7 +57,7 @@ def is_number(value):
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-NO_FIGURES = ("split", "layers", "memory_of_processes")
+NO_FIGURES = ("split", "layers", "memory_of_processes", "whole")
 
 
 def is_metrics(line):

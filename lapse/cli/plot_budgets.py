@@ -1,6 +1,6 @@
 """Loss against memory as `lapse prune` lowered the budgets (Figure 6 of the Selective Attention paper), from prune.json files."""
 
-MARKS = {"o": "at the loss to reach (dotted)", "s": "at the model's own loss", "x": "the same on other text, shifted so that without budgets both are equal"}
+MARKS = {"o": "at the loss to reach", "s": "at the model's own loss", "x": "the same on other text, shifted so that without budgets both are equal"}
 
 
 class Search:
@@ -23,7 +23,7 @@ class Search:
                 self.mark("o", found["total"] / layers, chosen["loss"], other["loss"] + shift)
             if own := found.get("at_own_loss"):
                 self.mark("s", own["total"] / layers, own["chosen_on"], own["measured_on"] + shift)
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, KeyError, TypeError, IndexError, ZeroDivisionError):
             stop(f"{path}: not a whole file of `lapse prune`")
 
     def mark(self, kind, rows, loss, elsewhere):
@@ -35,6 +35,7 @@ class Search:
         label = self.label
         if self.threshold is not None and low <= self.threshold <= high:
             axes.axhline(self.threshold, color=colour, linewidth=0.8, linestyle=":")
+            label += " (dotted: the loss to reach)"
         elif self.threshold is not None:
             label += f" (loss to reach: {self.threshold:.4g})"
         axes.plot(self.rows, self.losses, color=colour, linewidth=1.2, label=label)

@@ -46,9 +46,8 @@ def window_means(values, n):
 
 def extremes(values, step):
     """Where the least and the largest of each `step` values are, in order: a curve of them shows what a part of the values would miss."""
-    whole = values[: len(values) // step * step].reshape(-1, step)
-    places = np.stack([whole.argmin(1), whole.argmax(1)], 1) + np.arange(len(whole))[:, None] * step
-    return np.unique(np.append(places, len(values) - 1))
+    places = [begin + of(values[begin : begin + step]) for begin in range(0, len(values), step) for of in (np.argmin, np.argmax)]
+    return np.unique([*places, len(values) - 1])
 
 
 def pieces(at):

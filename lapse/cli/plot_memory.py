@@ -1,5 +1,6 @@
 """A figure against memory size: each run, or result of `lapse eval --json`, is a point, and each method a curve."""
 
+import itertools
 import tomllib
 
 
@@ -14,42 +15,51 @@ class Point:
 
 
 class Read:
-    """What was read or done: the name of a task or environment, or "a text"; the text's unit, None if there is none or it is not known; what
-    else must be the same for figures to be comparable, in words, None if it is not known; the checksum of a text that was evaluated; how an
-    agent acts."""
+    """What was read or done: the name of a task or environment, or "a text"; the text's unit, None if there is none or it is not known; the
+    settings of the task or environment, or which files the text is in, None if that is not known; the task's options; the checksum of a text's
+    tokens; how an agent acts."""
 
     def __init__(self, config, checksum=None, actions=None):
         data = config.get("data", {})
         task = data.get("task", "none")
         if task != "none":
-            self.name, self.unit, self.settings = task, None, in_words(config.get(task, {}))
+            self.name, self.unit, self.settings = task, None, config.get(task, {})
         else:
             self.name, self.unit = TEXT, data.get("unit", "byte")
-            self.settings = in_words({key: value for key, value in data.items() if key in FILES and value not in ("", "none")})
-        self.checksum, self.actions = checksum, actions
-        train = config.get("train", {})  # a validation leaves out the end of a text that fills no block of all streams
-        self.rest = train.get("block", 0) * (train.get("validation_streams") or train.get("batch", 0))
+            self.settings = {key: value for key, value in data.items() if key in FILES and value not in ("", "none")}
+        self.options, self.checksum, self.actions = config.get("task_options", {}), checksum, actions
 
     def __str__(self):
-        known = [self.checksum and f"checksum {self.checksum}", self.actions and f"{self.actions} actions", self.settings]
+        known = [self.checksum and f"checksum {self.checksum}", self.actions and f"{self.actions} actions"]
+        known += [f"{name} = {value}" for name, value in sorted({**(self.settings or {}), **self.options}.items())]
         return f"{self.name} ({', '.join(filter(None, known))})" if any(known) else self.name
+
+    def is_like(self, other):
+        """Whether figures of both are comparable, as far as is known. Versions differ in which settings they know."""
+        if (self.name, self.actions, self.options) != (other.name, other.actions, other.options):
+            return False
+        if self.checksum and other.checksum and self.unit == other.unit and (self.checksum == other.checksum or self.unit == "byte"):
+            return self.checksum == other.checksum  # of other tokens than bytes the checksum depends on the vocabulary too
+        if self.settings is None or other.settings is None:
+            return True
+        if self.name == TEXT:
+            return self.settings == other.settings
+        return all(self.settings[name] == other.settings[name] for name in self.settings.keys() & other.settings.keys())
 
 
 TEXT = "a text"
 FILES = ("path", "train", "valid", "test", "split", "documents")
 
 
-def in_words(section):
-    return ", ".join(f"{name} = {value}" for name, value in sorted(section.items()))
-
-
 def read_by_evaluation(result):
-    """Older versions did not write the configuration."""
+    """Older versions did not write the configuration, but what --set changed."""
     read = Read(result.get("config", {}), result.get("text"), result.get("actions"))
     read.name = result.get("environment") or result.get("task") or TEXT
     read.unit = result.get("unit")
     if "config" not in result:
-        read.settings = None
+        read.settings, read.options = None, dict(value.split("=", 1) for value in result.get("set", []))
+    if "data" in result.get("options", {}):
+        read.settings = {"data": os.path.normpath(result["options"]["data"])}
     return read
 
 
@@ -59,16 +69,19 @@ def run(path):
     valid = [line for line in lines if line.get("split") == "valid"]
     if not lines:
         stop(f"{path}: has no line of training or validation")
+    last = [line for line in lines if line.get("split") == "train"][-1:]
+    only_trained = not valid or (last and settings["metric"] in last[0] and settings["metric"] not in valid[-1])
+    line = (last or lines if only_trained else valid)[-1]
     try:
         with open(os.path.join(path, "config.toml"), "rb") as file:
             config = tomllib.load(file)
-    except (OSError, ValueError) as error:
-        stop(f"{path}: its config.toml, which says the method, cannot be read ({getattr(error, 'strerror', error)}); "
+        read = Read(config, actions="drawn" if any("return" in line for line in lines) else None)
+        if "documents" in read.settings:  # as an evaluation says it
+            line |= {"documents": None, "options": {"block": config["train"]["block"]}}
+        return line, str(config["forgetting"]["method"]), read
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        stop(f"{path}: its config.toml, which says the method and what was read, is not to be read ({getattr(error, 'strerror', None) or error}); "
              "plot a result of `lapse eval RUN --split valid --json` instead")  # fmt: skip
-    last = [line for line in lines if line.get("split") == "train"][-1:]
-    only_trained = not valid or (last and settings["metric"] in last[0] and settings["metric"] not in valid[-1])
-    acts = any("return" in line for line in lines)
-    return (last or lines if only_trained else valid)[-1], config["forgetting"]["method"], Read(config, actions="drawn" if acts else None)
 
 
 def evaluation(path):
@@ -92,25 +105,19 @@ def require_alike(points, told):
 
 
 def require_one_task(points):
-    """The same task or environment, with the same settings, or the same text. Evaluations know a text by its checksum, which also depends on the
-    unit that it was read in. In different units only figures of bytes and characters compare, which `metric` must be."""
-    require_alike(points, lambda point: point.read.name)
-    require_alike(points, lambda point: point.read.actions)
-    for unit in dict.fromkeys(point.read.unit for point in points):
-        require_alike([point for point in points if point.read.unit == unit], lambda point: point.read.checksum)
-    if not all(point.read.checksum for point in points) or len({point.read.unit for point in points}) > 1:
-        require_alike(points, lambda point: point.read.settings)
+    """The same task or environment, with the same settings, or the same text. In different units only figures of bytes and characters compare,
+    which `metric` must be."""
+    for one, other in itertools.combinations(points, 2):
+        if not one.read.is_like(other.read):
+            stop(f"figures are of different things: {one.path} is of {one.read}, {other.path} is of {other.read}; plot them apart")
 
 
 def require_as_much(points):
-    """Stops if one figure is of a part of what another is of, as those of a validation that reads only its first blocks are."""
-    rest = max(point.read.rest for point in points)
-    for unit in dict.fromkeys(point.read.unit for point in points):
-        read = {point.line["tokens"]: point for point in points if point.read.unit == unit and "tokens" in point.line}
-        if read and max(read) - min(read) > rest:
-            least, most = read[min(read)], read[max(read)]
-            stop(f"{least.path} is of {min(read):,} tokens, {most.path} of {max(read):,}: train.validation_blocks of a run reads a part; "
-                 "read all alike, with `lapse eval RUN --split valid --json`")  # fmt: skip
+    """Stops if a validation read only its first blocks, unless all did, and as many tokens."""
+    part = [point for point in points if point.line.get("whole") is False]
+    if part and (len(part) < len(points) or len({(point.read.unit, point.line["tokens"]) for point in part}) > 1):
+        stop(f"{part[0].path}: its validation read a part of the text, {part[0].line['tokens']:,} tokens (train.validation_blocks); "
+             "read all alike, with `lapse eval RUN --split valid --json`")  # fmt: skip
 
 
 PER_TOKEN = ("loss", "bpt", "ppl", "accuracy")

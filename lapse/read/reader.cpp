@@ -181,7 +181,7 @@ Json read_by(Config config, const ReadingOptions& options) {
   Json json;
   for (const Section& section : config.sections())
     if (section.name == "data" || section.name == config.task_name) json[section.name] = to_json(section.fields);
-  for (const auto& [name, value] : options.of_task) json[config.task_name][name] = as_number(value);
+  for (const auto& [name, value] : options.of_task) json["task_options"][name] = as_number(value);
   return json;
 }
 

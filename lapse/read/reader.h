@@ -28,8 +28,8 @@ struct ReadingOptions {
 
 /// What of it changes the numbers: {"precision": ..., "max_span": 256, ...}.
 Json to_json(const ReadingOptions& options);
-/// What a run reads, or in what it acts: the sections [data] and that of its task, as a configuration has them, with
-/// the options of the task beside its keys. Figures of runs can be compared where these are the same.
+/// What a run reads, or in what it acts: the sections [data] and that of its task, as a configuration has them, and
+/// "task_options", the task's options that are given. Figures of runs can be compared where these are the same.
 Json read_by(Config config, const ReadingOptions& options);
 
 /// Of runs that read documents.

@@ -269,6 +269,7 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   for (auto& part : own) parts.push_back(part->finish());
   EvaluationResult result = joined(parts, group);
   result.stopped = stopped;
+  result.whole = blocks == source.blocks();
   if (result.score.scored == 0 && !stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
   return result;
 }

@@ -46,6 +46,7 @@ struct EvaluationResult {
   };
   std::vector<LayerMemory> layers;
   bool stopped = false;  ///< by Ctrl-C, before the end
+  bool whole = true;     ///< EvaluationOptions::max_blocks left nothing out
 };
 
 /// As in the lines of metrics.jsonl: memory_mean, memory_max, and NAME_mean, NAME_max of what the method tells.

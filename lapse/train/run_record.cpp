@@ -86,6 +86,7 @@ void RunRecord::validation(int64_t update, const EvaluationResult& result) {
   for (const auto& figure : figures) line[figure.tag] = figure.value;
   line.update({{"layers", layers},
                {fmt::format("{}s", problem_.unit()), result.tokens},
+               {"whole", result.whole},
                {per_second(), static_cast<double>(result.tokens) / result.seconds}});
   if (metrics_) metrics_->record(update, "valid", line);
   validations_.push_back(entry);

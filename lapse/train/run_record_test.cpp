@@ -141,6 +141,7 @@ TEST(RunRecord, ValidationsAreRememberedAndSaid) {
   const Json line = lines_of(folder)[0];
   EXPECT_EQ(line["split"], "valid");
   EXPECT_EQ(line["steps"], 30);
+  EXPECT_EQ(line["whole"], true);
   EXPECT_EQ(line["steps_per_second"], 15.0);
   EXPECT_EQ(line["layers"].dump(), R"([{"memory_mean":7.0,"memory_max":9.0}])");
 }
