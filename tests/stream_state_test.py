@@ -66,7 +66,8 @@ class State(ProgramTest):
         process = start("generate", shared / "expire", "--tokens", 0, "--state", self.state, stdout=subprocess.PIPE)
         begun = process.stdout.read(500)
         process.send_signal(signal.SIGINT)
-        begun += process.communicate()[0]
+        begun += process.stdout.read()  # communicate() would pass over what the first read has taken beyond its 500
+        self.assertEqual((process.wait(), process.stderr.read()), (0, ""))
         on = self.text("expire", 40, "--state", self.state)
         self.assertEqual(begun[:-1] + on, self.text("expire", len(begun) - 2 + 40))
 
