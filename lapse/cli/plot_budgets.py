@@ -19,7 +19,7 @@ class Search:
                 return
             chosen, other = found["chosen_on"], found["measured_on"]
             shift = chosen["loss_full"] - other["loss_full"]
-            if chosen["loss"] <= self.threshold * (1 + 1e-5):  # else no budgets reach it
+            if chosen["loss"] <= self.threshold * (1 + 1e-5):  # else no budgets reach it; as kRounding of `lapse prune`
                 self.mark("o", found["total"] / layers, chosen["loss"], other["loss"] + shift)
             if own := found.get("at_own_loss"):
                 self.mark("s", own["total"] / layers, own["chosen_on"], own["measured_on"] + shift)
