@@ -59,6 +59,8 @@ def main():
     parser.add_argument("--updates", type=int, default=150)
     arguments = parser.parse_args()
     text = arguments.text.read_bytes()
+    if len(text) <= LENGTH:
+        parser.error(f"{arguments.text} has {len(text)} bytes; at least {LENGTH + 1} are needed")
     torch.manual_seed(1)
     shape = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=256, num_key_value_heads=2, **shape))

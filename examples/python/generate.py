@@ -38,8 +38,8 @@ def main():
     arguments = parser.parse_args()
     if arguments.prompt_file and not arguments.model:
         parser.error("--prompt-file: the tiny model reads random tokens; give --model too")
-    if arguments.budget < 1:
-        parser.error("--budget: at least 1")
+    if arguments.budget < 5 or arguments.tokens < 1:
+        parser.error("--budget must be at least 5 (4 sinks and a row more), --tokens at least 1")
     model, tokens = load(arguments)
     own = None
     for method in [None, *METHODS]:

@@ -52,7 +52,10 @@ def main():
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--updates", type=int, default=600)
     arguments = parser.parse_args()
-    data = torch.frombuffer(bytearray(arguments.text.read_bytes()), dtype=torch.uint8).long()
+    text = arguments.text.read_bytes()
+    if len(text) < BATCH * (BLOCK + 1):
+        parser.error(f"{arguments.text} has {len(text)} bytes; {BATCH} streams need at least {BATCH * (BLOCK + 1)}")
+    data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
     streams = data[: len(data) // BATCH * BATCH].view(BATCH, -1)  # read side by side
     torch.manual_seed(1)
     model, memory, at = Model(), None, 0
@@ -67,11 +70,8 @@ def main():
         optimiser.step()
         at += BLOCK
         if update == 1 or update % 25 == 0:
-            sizes = lapse.log.scalars(memory)
-            print(
-                f"update {update}: {loss / 0.6931:.3f} bits per byte, memory {sizes['memory/mean']:.0f} rows",
-                flush=True,
-            )
+            rows = lapse.log.scalars(memory)["memory/mean"]
+            print(f"update {update}: {loss / 0.6931:.3f} bits per byte, memory {rows:.0f} rows", flush=True)
     remembered(model.eval(), bytes(data[:300].tolist()).decode("ascii", errors="replace"))
 
 

@@ -26,13 +26,14 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from lapse import ops
 from lapse._call import autocast
-from lapse.hf_training import attentions, cost, forget, restore, unwrapped
+from lapse.hf_training import ONCE, attentions, cost, forget, restore, unwrapped
 from lapse.memory import Memory
 from lapse.methods import ALIASES, Reading, Settings, make_method
 from lapse.table import NEVER
 
 __all__ = ["Cache", "NAME", "attention", "cost", "forget", "restore"]
 NAME = "lapse"
+RECORDED = 128  # tokens that `crop` can take back; assisted generation takes back some 20 at most
 _UNREAD = ("softcap", "position_bias", "s_aux")  # what attention may be told that changes logits, and is not read here
 _CHANGED = {  # what attention modules have that do so, and what it is
     "sinks": "attention sinks that are weights",
@@ -130,7 +131,9 @@ def attention(
         valid = valid.to(query.device)
     q, k, v = autocast(*(x.transpose(1, 2) for x in (query, key, value)))
     if layer is not None:
-        span = forgetting.spans(module) if forgetting else None
+        span = None
+        if forgetting is not None:
+            span, forgetting.last.hidden = forgetting.spans(module), None
         described = {} if span is None else {"span": span}
         return layer.read(q, k, v, Reading(scale=scaling), valid, before, **described), None
     assert forgetting is not None
@@ -149,13 +152,14 @@ class CacheLayer(cache_utils.CacheLayerMixin):
         super().__init__()
         self.settings, self.name, self.is_sliding = settings, method, is_sliding
         self.record_past = False
+        self.tokens = RECORDED
         self.reset()
 
     def reset(self) -> None:
         self.memory = Memory(make_method(self.name, self.settings))
         self.waiting = False  # for attention to read what `update` was given
         if self.record_past:
-            self.memory.record()
+            self.memory.record(self.tokens)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.is_initialized = True
@@ -172,7 +176,7 @@ class CacheLayer(cache_utils.CacheLayerMixin):
     def take(self) -> None:
         """What `update` gave is being read; also where that is then refused."""
         if not self.waiting:
-            raise RuntimeError("lapse: this model reads attention more than once per layer, which lapse.hf does not")
+            raise RuntimeError(ONCE)
         self.waiting = False
 
     def read(
@@ -206,23 +210,28 @@ class CacheLayer(cache_utils.CacheLayerMixin):
     def get_max_length(self) -> int:
         return -1
 
-    def activate_past_recording(self) -> None:
-        """From now on `crop` takes tokens back exactly; until it is called nothing is given back."""
-        if not self.record_past:
-            self.memory.record()
-        self.record_past = True
+    def activate_past_recording(self, tokens: int = RECORDED) -> None:
+        """As `Cache.activate_past_recording`."""
+        self._follow()
+        self.memory.record(tokens)
+        self.record_past, self.tokens = True, tokens
 
-    def crop(self, tokens_to_remove: int) -> None:
-        """Takes the newest -tokens_to_remove tokens back."""
+    def check_crop(self, tokens_to_remove: int) -> None:
+        """The errors of `crop`, before anything is changed."""
         if tokens_to_remove > 0:
             raise ValueError(f"crop takes a negative number: so many tokens are removed; got {tokens_to_remove}")
         self._follow()
+        self.memory.check_crop(-tokens_to_remove)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Takes the newest -tokens_to_remove tokens back."""
+        self.check_crop(tokens_to_remove)
         self.memory.crop(-tokens_to_remove)
 
     def _follow(self) -> None:
         """`generate` ends recording by `record_past` alone."""
         if self.memory.recording and not self.record_past:
-            self.memory.record(False)
+            self.memory.end_record()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self.memory.select(beam_idx.to(self.memory.next.device))
@@ -307,6 +316,8 @@ class Cache(cache_utils.Cache):
             raise ValueError("lapse: this model caches compressed keys (MLA), which lapse.hf.Cache does not read")
         if isinstance(budget, str):
             raise ValueError(f"lapse: budget must be a whole number, or one for each layer, got {budget!r}")
+        if hasattr(budget, "tolist"):  # numpy's and torch's numbers and arrays
+            budget = budget.tolist()
         budgets = list(budget) if isinstance(budget, Sequence) else [budget] * len(kinds)
         if len(budgets) != len(kinds):
             raise ValueError(f"lapse: {len(budgets)} budgets, but the model has {len(kinds)} layers")
@@ -346,6 +357,31 @@ class Cache(cache_utils.Cache):
         self._check_read()
         return super().get_seq_length(layer_idx)
 
+    def activate_past_recording(self, tokens: int = RECORDED) -> None:
+        """From now on `crop` takes tokens back exactly: all of the newest call, up to its last `tokens`, and of earlier ones as
+        many as were read since the last `crop`, but where these are more than `tokens` the record begins anew. What is
+        recorded is held beside the rows. `generate` calls this for assisted generation; `end_past_recording` ends it."""
+        for layer in self.layers:
+            if isinstance(layer, CacheLayer):
+                layer.activate_past_recording(tokens)
+
+    def end_past_recording(self) -> None:
+        """Gives back what was recorded for `crop`. Without this an assisted `generate` leaves a cache that records on."""
+        for layer in self.layers:
+            if isinstance(layer, CacheLayer):
+                layer.record_past = False
+                layer.memory.end_record()
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Takes the newest -tokens_to_remove tokens back, in all layers, or after an error in none. ValueError for a positive
+        number; RuntimeError if a layer has not recorded so many (`activate_past_recording`), and what they made it forget is
+        gone."""
+        self._check_read()
+        for layer in self.layers:
+            if isinstance(layer, CacheLayer):
+                layer.check_crop(tokens_to_remove)
+        super().crop(tokens_to_remove)
+
     def rows(self) -> list[list[int]]:
         """For each layer and sequence, how many rows the next token can read beside its own. Selective attention with a budget
         holds one more, until its newest token has chosen."""
@@ -353,7 +389,7 @@ class Cache(cache_utils.Cache):
         return [memory.rows().tolist() for memory in self.memories()]
 
     def nbytes(self) -> int:
-        """Bytes of storage of all layers, with their spare rows."""
+        """Bytes of storage of all layers, with their spare rows and what is recorded for `crop`."""
         self._check_read()
         return sum(memory.nbytes() for memory in self.memories())
 

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,37 +37,46 @@ class Forgetting:
     initial_fraction: float = 0.9  # p: spans begin at p L, so that at first little is forgotten
 
 
+class LastCall(threading.local):
+    """A thread's last call of a layer: several threads may read with one model at a time."""
+
+    cost: Tensor | None = None  # None: none yet, or it read with a cache
+    blind = False  # whether it was in training, and kept no gradients
+    hidden: Tensor | None = None  # what the layer reads, until spans were made of it
+    called = False  # the module was called, and has not read yet
+
+
 class LayerForgetting:
     """One layer's: it sees what the layer reads, and keeps what the last call cost."""
 
     def __init__(self, told: Forgetting, module: nn.Module, layers: int):
         self.told, self.layers = told, layers
-        self.cost: Tensor | None = None
-        self.blind = False  # whether the last call in training kept no gradients
-        self._hidden: Tensor | None = None
-        self._called = False  # the module was called, and has not read yet
+        self.last = LastCall()
         self._hook = module.register_forward_pre_hook(self._see, with_kwargs=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without what hangs on the last call."""
-        cost = None if self.cost is None else self.cost.detach()
-        return {**self.__dict__, "cost": cost, "_hidden": None, "_called": False}
+        return {name: value for name, value in self.__dict__.items() if name != "last"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.last = LastCall()
 
     def remove(self) -> None:
         self._hook.remove()
 
     def _see(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        self._called = True
+        self.last.called, self.last.cost, self.last.blind = True, None, False
         if self.told.method == "expire_span":
-            self._hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+            self.last.hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
 
     def spans(self, module: nn.Module) -> Tensor | None:
         """e = L sigmoid((w x + b) / c) of the tokens that the layer is reading: [B, T]; None without spans."""
         if self.told.method != "expire_span":
             return None
-        assert self._hidden is not None  # `_see` comes before
+        assert self.last.hidden is not None  # `_see` comes before
         predictor = getattr(module, SPAN)
-        logit = span_logit(self._hidden, predictor.weight[0], predictor.bias)
+        logit = span_logit(self.last.hidden, predictor.weight[0], predictor.bias)
         return self.told.max_span * torch.sigmoid(logit / self.told.divisor)
 
     def attend(self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, valid: Tensor | None, **named: Any) -> Tensor:
@@ -74,10 +84,11 @@ class LayerForgetting:
         B, T = q.shape[:2]
         if k.shape[1] != T:
             raise ValueError("lapse: this model was told to forget: read on with past_key_values=lapse.hf.Cache(model)")
-        if not self._called:
+        last_call = self.last
+        if not last_call.called:
             raise RuntimeError(ONCE)
-        self._called = False
-        self.blind = module.training and not torch.is_grad_enabled()
+        last_call.called = False
+        last_call.blind = module.training and not torch.is_grad_enabled()
         steps = torch.arange(T, device=q.device).expand(B, T)
         if valid is None:
             start, last = torch.zeros(B, dtype=torch.long, device=q.device), torch.full((B,), T - 1, device=q.device)
@@ -92,14 +103,14 @@ class LayerForgetting:
         told = self.told
         if told.method == "selective_attention":
             selected = ops.selective_attention(q, k, v, first=time == 0, until=until, cap=told.cap, **rows)
-            self.cost = (selected.memory.amax(1) / (last + 1)).mean() * (told.memory_loss / self.layers)
+            last_call.cost = (selected.memory.amax(1) / (last + 1)).mean() * (told.memory_loss / self.layers)
             return selected.out
-        span, self._hidden = self.spans(module), None
+        span, last_call.hidden = self.spans(module), None
         assert span is not None
         until = torch.minimum(until, ops.ramp_until(time, span, told.ramp))
         y = ops.ramp_attention(q, k, v, row_span=span, ramp=told.ramp, min_age=0, until=until, **rows)
         steps_read = (last + 1).to(y.ramp_sum.dtype)
-        self.cost = (y.ramp_sum / steps_read).mean() * (told.loss / told.ramp)
+        last_call.cost = (y.ramp_sum / steps_read).mean() * (told.loss / told.ramp)
         return y.out
 
 
@@ -170,12 +181,18 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
 
 
 def cost(model: PreTrainedModel) -> Tensor:
-    """What the last call adds to the loss: epsilon / (layers n) max_t M_t (Sec. 4), or Eq. 7; the sum over layers."""
+    """What this thread's last call adds to the loss: epsilon / (layers n) max_t M_t (Sec. 4), or Eq. 7; the sum over layers.
+    RuntimeError if that call has none: it read with a cache, or kept no gradients in training."""
+    if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
+        raise RuntimeError("lapse: torch.nn.DataParallel computes costs in threads of its own; use DistributedDataParallel")
     found = [getattr(m, "lapse_forgetting", None) for m in attentions(model)]
-    costs = [x.cost for x in found if isinstance(x, LayerForgetting) and x.cost is not None]
+    calls = [x.last for x in found if isinstance(x, LayerForgetting)]
+    costs = [x.cost for x in calls if x.cost is not None]
     if not costs:
-        raise RuntimeError("lapse: no cost: call lapse.hf.forget(model) and then the model first")
-    if torch.is_grad_enabled() and any(x.blind for x in found if isinstance(x, LayerForgetting)):
+        raise RuntimeError(
+            "lapse: no cost: call lapse.hf.forget(model), and then the model without a cache, in the thread that asks for it"
+        )
+    if torch.is_grad_enabled() and any(x.blind for x in calls):
         raise RuntimeError(
             "lapse: the model's last call kept no gradients, so its cost teaches nothing; with gradient checkpointing give "
             'gradient_checkpointing_kwargs={"use_reentrant": False}'
@@ -200,6 +217,8 @@ def restore(model: PreTrainedModel, folder: str | pathlib.Path) -> PreTrainedMod
     saved: dict[str, Tensor] = {}
     for file in pathlib.Path(folder).glob("*.safetensors"):
         saved |= {name: x for name, x in load_file(file).items() if f".{SPAN}." in name}
+    if method == "expire_span" and not saved:
+        raise ValueError(f"{folder}: there are no spans in it: was the model saved again without lapse.hf.restore before?")
     try:
         missing, unexpected = model.load_state_dict(saved, strict=False)
     except RuntimeError as error:  # of another width

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from lapse.methods import Method, Reading
+from lapse.spans import check_whole
 from lapse.table import DEAD, Table
 
 
@@ -21,6 +22,7 @@ class Memory:
         self._padded = False  # whether any stream began with padding
         self._log: list[dict[str, Tensor]] | None = None  # states after each token, while recording
         self._recorded = 0  # tokens since then
+        self._most = 0  # so many recorded tokens may be taken back; where there are more the record begins anew
 
     @property
     def kind(self) -> type:
@@ -37,14 +39,13 @@ class Memory:
         columns = {"key": k, "value": v, **described}
         check_dtypes(self.table.columns, columns)
         before = self.next, self.seen, self._padded, self._recorded
-        entries, table = len(self._log or ()), self.table.saved(self.method.state)
+        log, table = None if self._log is None else list(self._log), self.table.saved(self.method.state)
         try:
             return self._read_all(q, columns, reading, valid)
         except BaseException:
             self.next, self.seen, self._padded, self._recorded = before
             self.table.put_back(table)
-            if self._log is not None:
-                del self._log[entries:]
+            self._log = log
             raise
 
     def _read_all(self, q: Tensor, columns: dict[str, Tensor], reading: Reading, valid: Tensor | None) -> Tensor:
@@ -55,6 +56,9 @@ class Memory:
         start = self.next - self._padding(valid)
         at, parts = 0, []
         while at < T:
+            # Within a block only where enough of it follows: its last tokens can be taken back together.
+            if self.recording and self._recorded >= self._most and (at == 0 or T - at >= self._most):
+                self._record_anew(start + at)
             step = self._step(start + at, T - at)
             part = slice(at, at + step)
             own = columns if step == T else {name: x[:, part] for name, x in columns.items()}
@@ -114,8 +118,8 @@ class Memory:
         return self.method.weightless_from(time, until) > self.next[:, None]
 
     def nbytes(self) -> int:
-        """Bytes of storage."""
-        return self.table.nbytes()
+        """Bytes of storage, of what is recorded too."""
+        return self.table.nbytes() + sum(x.nbytes for entry in self._log or () for x in entry.values())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.rows().tolist()} rows, {self.nbytes()} bytes)"
@@ -134,39 +138,60 @@ class Memory:
     def recording(self) -> bool:
         return self._log is not None
 
-    def record(self, on: bool = True) -> None:
-        """From now on `crop` can take back what is read, and nothing is given back until it is called."""
-        self.table.keeps_dead = on
-        self._log = [self._state()] if on else None
-        self._recorded = 0
+    def record(self, most: int) -> None:
+        """From now on `crop` can take back what is read: of the newest block its last `most` tokens, and what was read since
+        the last `crop` as long as that is no more. Nothing of it is given back until then."""
+        check_whole("tokens", most, 1)
+        self._most = most
+        if not self.recording:
+            self._begin_record()
+
+    def _begin_record(self) -> None:
+        self.table.keeps_dead = True
+        self._log, self._recorded = [self._state()], 0
+
+    def end_record(self) -> None:
+        """Gives back what was recorded."""
+        self.table.keeps_dead, self._log, self._recorded = False, None, 0
+        if self.table.used:
+            self.table.compact(self.next)
+
+    def _record_anew(self, now: Tensor) -> None:
+        self.table.keeps_dead = False
+        if self.table.used:
+            self.table.compact(now)
+        self._begin_record()
 
     def crop(self, tokens: int) -> None:
         """Takes the newest `tokens` tokens back, as if they had never been read. RuntimeError where what they made the
         memory forget is gone: `record` first."""
         if tokens > 0:
+            self.check_crop(tokens)
             self._take_back(tokens)
-        recording = self.recording
-        if recording:
-            self.table.keeps_dead = False
-        if self.table.used and (recording or tokens > 0):
+        if self.recording:
+            self._record_anew(self.next)
+        elif self.table.used and tokens > 0:
             self.table.compact(self.next)
-        if recording:
-            self.record()
 
-    def _take_back(self, tokens: int) -> None:
+    def check_crop(self, tokens: int) -> None:
+        """The errors of `crop`, before anything is changed."""
+        if tokens == 0:
+            return
         if len(self.next) == 0 or bool((self.next < tokens).any()):
             raise RuntimeError(f"lapse: the memory has not read {tokens} tokens that it could take back")
-        earlier = self.next - tokens
-        if self._log is None or tokens > self._recorded:
-            few = f"lapse: {tokens} tokens were not recorded, only {self._recorded}"
-            why = _GONE if self._log is None else few
-            if self.method.state or self.table.columns.keys() - {"key", "value"}:
-                raise RuntimeError(why)
-            until = self.method.until(self._all_times(), {})
-            if bool(((until > earlier[:, None]) & (until <= self.next[:, None])).any()):
-                raise RuntimeError(why)
+        if self._log is not None and tokens <= self._recorded:
+            return
+        few = f"lapse: {tokens} tokens were not recorded, only {self._recorded} since the last crop, or since there were {self._most}"
+        why = _GONE if self._log is None else few
+        if self.method.state or self.table.columns.keys() - {"key", "value"}:
+            raise RuntimeError(why)
+        until, earlier = self.method.until(self._all_times(), {}), self.next - tokens
+        if bool(((until > earlier[:, None]) & (until <= self.next[:, None])).any()):
+            raise RuntimeError(why)
+
+    def _take_back(self, tokens: int) -> None:
         self.table.drop_newest(tokens)
-        self.next, self.seen = earlier, self.seen - tokens
+        self.next, self.seen = self.next - tokens, self.seen - tokens
         if self._log is not None and self.method.state:
             for name, values in self._log[-1 - tokens].items():
                 target = self.table.until if name == "until" else self.table.columns[name]

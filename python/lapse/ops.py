@@ -11,10 +11,10 @@ Rows come in one of two forms:
   torch.compile, by an assertion there.
 
 G divides H: head h of the queries reads head h // (H // G) of the rows. Times, ages and spans are in timesteps; the age
-of a row is a = (time of the query) - (time of the row). Times of rows that are seen ascend strictly within a sample:
-with two of one time gradients of `position` are wrong,
-with it those of q, and on a GPU those of `age_bias`. Under torch.autocast q, k and v are cast as torch's own
-attention casts them, and nothing else. torch.func's transforms (vmap, grad, jacrev) are not supported.
+of a row is a = (time of the query) - (time of the row). Times of rows that are seen ascend strictly within a sample. If a
+query sees two rows of one time, some gradients are wrong, without an error: that of `position`, with it that of q, and on a
+GPU that of `age_bias`. Under torch.autocast q, k and v are cast as torch's own attention casts them, and nothing else.
+torch.func's grad, jvp and what is made of them are not supported; vmap runs sample by sample.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,8 @@ class RampOutput(NamedTuple):
     """What `ramp_attention` gives."""
 
     out: Tensor  # as q
-    ramp_sum: Tensor  # [B]: sum of r = span - a over queries and rows with 0 < m < 1 (Eq. 7 without alpha / (R K))
+    ramp_sum: Tensor  # [B]: with row spans the sum of r = span - a over queries and rows with 0 < m < 1 (Eq. 7 without
+    # alpha / (R K)); with head spans, and without spans, 0
     received: Tensor  # dense [B, N, H], packed [N, H]: attention that each row got; empty unless asked for. No gradient
     lse: Tensor  # [B, T, H] or [S, H]: log-sum-exp of the visible logits. A gradient without spans alone
 
@@ -79,14 +80,14 @@ def ramp_attention(
 
         logit_ti = scale (q_t . k_i + q_t . position[a - 1]) + logit_i + age_bias[clamp(a - bias_age, 0, A - 1)]
         m_ti = clamp(1 + (span - a) / ramp, 0, 1), or 1 without spans;  a = softmax of the visible logits
-        out_t = sum_i m a v_i / (sum_i m a + 1e-8), 0 where nothing is visible
+        out_t = sum_i m a v_i / (sum_i m a + 1e-8), without spans sum_i a v_i; 0 where nothing is visible
 
-    A row is visible if min_age <= a <= max_age and t < until, or, with `row_span` and without `until`, m > 0. Columns of rows
-    are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]. `start` [B] int64 is the time
+    A row is visible if min_age <= a <= max_age and t < until; with `row_span` and without `until`, m > 0 stands in the place
+    of t < until. Columns of rows are [B, N], packed [N]: `time` and `until` int64, `row_span` in timesteps, `logit` [..., H]. `start` [B] int64 is the time
     of each sample's first query, by default such that its last query has the time of its last row; `head_span` [H],
     `position` [P, D] for ages 1 ... P, `age_bias` [H, A]. `scale` is 1 / sqrt(D) unless given. With the default min_age = 1 a
     query does not read its own row, with 0 it does; below 0 it reads later rows too. A row whose span is NaN is seen by
-    nobody. `dropout` draws from `seed` [1] int64. RuntimeError or ValueError names what is ill-shaped.
+    nobody, and the output of a head whose span is NaN is NaN. Logits below -1e28 may count as -inf. `dropout` draws from `seed` [1] int64. RuntimeError or ValueError names what is ill-shaped.
     """
     call = Call("ramp_attention", q, k, v, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     row_span, bounds = call.rows(row_span, "row_span", ()), call.bounds
@@ -211,8 +212,8 @@ def selective_prune(
 ) -> Tensor:
     """Context pruning (Sec. 4): the time of the first query that no longer sees each row, int64, [B, N] or packed [N];
     NEVER for rows that all queries see. Before a query reads, while it would see more than `budget` rows, itself included,
-    the one with the largest F goes: of equals the oldest, `first` rows last, never the query's own. Pass the result as
-    `until` to `selective_attention`."""
+    the one with the largest F goes, never the query's own: of equals the oldest, and `first` rows after the others. F is
+    without S_t, whatever `shift` says. Pass the result as `until` to `selective_attention`."""
     call = Call("selective_prune", q, k, k, cu_seqlens, cu_seqlens_k, max_seqlen, start, time, until)
     found = torch.ops.lapse.selective_prune(
         *call.arguments,

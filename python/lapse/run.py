@@ -31,6 +31,7 @@ class ModelMemory:
 
     layers: list[AnyMemory]
     seen: int = 0
+    torn: bool = False  # a call failed between the layers, which hold different tokens
 
     def rows(self) -> list[list[int]]:
         """For each layer and stream, how many rows the next token can read beside its own. Selective attention with a budget
@@ -125,6 +126,10 @@ class Transformer(nn.Module):
         memory = self.begin(len(tokens)) if memory is None else memory
         if len(memory.layers) != len(self.layers):
             raise ValueError(f"lapse: this memory has {len(memory.layers)} layers, and the model {len(self.layers)}")
+        if memory.torn:
+            raise RuntimeError(
+                "lapse: an earlier call failed between the layers, which now hold different tokens; begin a new memory"
+            )
         h = self.embedding(tokens)
         position = self.position[: self.positions] if self.position_kind == "relative" else None
         bias = bias_by_age(self.position, self.buckets) if self.position_kind == "buckets" else None
@@ -139,8 +144,12 @@ class Transformer(nn.Module):
         for attention in self.attentions():
             if isinstance(attention, ExpireSpanAttention):
                 attention.uniform = u
-        for layer, own in zip(self.layers, memory.layers):
-            h = layer(h, own, position, bias)
+        try:
+            for layer, own in zip(self.layers, memory.layers):
+                h = layer(h, own, position, bias)
+        except BaseException:
+            memory.torn = any(bool((own.next != memory.seen).any()) for own in memory.layers)
+            raise
         memory.seen += tokens.shape[1]
         h = self.norm(h)
         if self.output is not None:

@@ -50,6 +50,13 @@ class Examples(unittest.TestCase):
         out = self.run_example("generate.py", "--budget", 32, "--tokens", 8)
         self.assertEqual(re.findall(r"(\d+) rows a layer", out), ["31", "31", "175", "31", "31"])
 
+    def test_what_is_too_small_is_named(self):
+        self.text.write_text("a" * 100)
+        for arguments in (["train_text.py", self.text], ["finetune_llama.py", self.text], ["generate.py", "--budget", 4]):
+            done = example(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, r"error: .*at least \d+")
+
     def test_they_are_short(self):
         for file in (ROOT / "examples" / "python").glob("*.py"):
             self.assertLessEqual(len(file.read_text().splitlines()), 80, file.name)

@@ -176,6 +176,18 @@ class Errors(unittest.TestCase):
         cache.crop(-110)
         self.assertLess(cache.nbytes(), whole / 3)
 
+    def test_a_crop_that_is_refused_changes_no_layer(self):
+        model, tokens = make(), torch.randint(3, 61, (1, 43), generator=torch.Generator().manual_seed(1))
+        cache, alone = (lapse.hf.Cache(model, "local", [60, 60, 60, 8]) for _ in range(2))
+        with torch.no_grad():
+            for each in (cache, alone):
+                model(tokens[:, :40], past_key_values=each)
+            with self.assertRaisesRegex(RuntimeError, "call activate_past_recording"):
+                cache.crop(-3)
+            self.assertEqual([layer.get_seq_length() for layer in cache.layers], [40] * 4)
+            read = [model(tokens[:, 40:], past_key_values=each).logits for each in (cache, alone)]
+        self.assertTrue(torch.equal(*read))
+
     def test_what_it_does_not_read(self):
         tokens = torch.randint(3, 61, (1, 14), generator=torch.Generator().manual_seed(1))
         twice = hf.DiffLlamaForCausalLM(config(hf.DiffLlamaConfig)).eval()

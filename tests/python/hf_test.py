@@ -217,11 +217,52 @@ class Storage(unittest.TestCase):
             self.assertLessEqual(max(max(rows) for rows in cache.rows()), 8)
             self.assertLess(cache.nbytes(), full.nbytes() / 3)
 
+    def test_what_is_recorded_is_bounded(self):
+        """`generate` with candidates leaves a cache that records: it must not grow with the stream."""
+        model = make("qwen3").double()
+        tokens = torch.randint(3, 61, (1, 300), generator=torch.Generator().manual_seed(4))
+        for method in ("tova", "local"):
+            with self.subTest(method):
+                cache, plain = tight(model, method), tight(model, method)
+                first = generate(model, {"input_ids": tokens[:, :20]}, cache, new=10, prompt_lookup_num_tokens=3)
+                cache.activate_past_recording(20)
+                stream = torch.cat([first[:, :-1], tokens], 1)
+                expected = read(model, stream, plain, [329])
+                held, got = [], [read(model, stream[:, 29:229], cache, [200])]
+                for i in range(100):
+                    got.append(read(model, stream[:, 229 + i : 230 + i], cache, [1]))
+                    held.append(cache.nbytes())
+                torch.testing.assert_close(torch.cat(got, 1), expected[:, 29:], rtol=1e-9, atol=1e-11)
+                self.assertLessEqual(max(held[50:]), max(held[:50]))
+                whole = held[-1]
+                cache.end_past_recording()
+                self.assertLess(cache.nbytes(), whole)
+                self.assertLessEqual(cache.nbytes(), 1.5 * plain.nbytes())
+
+    def test_the_newest_call_can_be_taken_back(self):
+        """Also of a long one the last tokens that were asked for, where the record begins anew within it."""
+        model = make().double()
+        tokens = torch.randint(3, 61, (2, 100), generator=torch.Generator().manual_seed(4))
+        for method in ("tova", "selective_attention", "local"):
+            for sizes in ([80], [7] * 11 + [3], [50, 30]):
+                with self.subTest(method=method, sizes=sizes):
+                    cache, plain = tight(model, method), tight(model, method)
+                    cache.activate_past_recording(20)
+                    read(model, tokens[:, :80], cache, sizes)
+                    back = min(20, sizes[-1])
+                    cache.crop(-back)
+                    kept = 80 - back
+                    read(model, tokens[:, :kept], plain, [kept])
+                    again = read(model, tokens[:, kept:], cache, [100 - kept])
+                    expected = read(model, tokens[:, kept:], plain, [100 - kept])
+                    torch.testing.assert_close(again, expected, rtol=1e-9, atol=1e-11)
+
     def test_budgets_by_layer(self):
         model = make()
-        cache = lapse.hf.Cache(model, "tova", [4, 8, 16, 12])
-        read(model, torch.randint(3, 61, (1, 60)), cache, [60])
-        self.assertEqual(cache.rows(), [[3], [7], [15], [11]])
+        for budgets in ([4, 8, 16, 12], torch.tensor([4, 8, 16, 12]).numpy()):
+            cache = lapse.hf.Cache(model, "tova", budgets)
+            read(model, torch.randint(3, 61, (1, 60)), cache, [60])
+            self.assertEqual(cache.rows(), [[3], [7], [15], [11]])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ from a folder."""
 
 import copy
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -130,6 +131,9 @@ class Training(unittest.TestCase):
             self.assertTrue(torch.equal(again(tokens).logits, make()(tokens).logits))
             with torch.no_grad(), self.assertRaisesRegex(ValueError, "after from_pretrained lapse.hf.restore"):
                 again(tokens, past_key_values=lapse.hf.Cache(again))
+            again.save_pretrained(folder)  # without the spans
+            with self.assertRaisesRegex(ValueError, "saved again without lapse.hf.restore"):
+                lapse.hf.restore(make(), folder)
         with self.assertRaisesRegex(FileNotFoundError, "restore reads a local folder that save_pretrained wrote"):
             lapse.hf.restore(again, folder)
 
@@ -139,6 +143,23 @@ class Training(unittest.TestCase):
             generate(model, inputs, new=3)
         whole = generate(model, inputs, new=3, use_cache=False)
         self.assertTrue(torch.equal(generate(model, inputs, lapse.hf.Cache(model), new=3), whole))
+
+    def test_threads_read_with_one_model(self):
+        model = moved(lapse.hf.forget(make().double(), "expire_span", **KINDS["expire_span"]))
+        texts = [torch.randint(3, 61, (1, 9), generator=torch.Generator().manual_seed(i)) for i in range(4)]
+        ask = lambda text: generate(model, {"input_ids": text}, lapse.hf.Cache(model), new=40)
+        alone, together = [ask(text) for text in texts], [None] * len(texts)
+        ready = threading.Barrier(len(texts))
+
+        def work(i):
+            ready.wait()
+            together[i] = ask(texts[i])
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(texts))]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        for own, other in zip(alone, together):
+            self.assertTrue(torch.equal(own, other))
 
     def test_the_text_model_of_a_model_of_images(self):
         vision = hf.CLIPVisionConfig(
@@ -162,6 +183,17 @@ class Training(unittest.TestCase):
                 twin = copy.deepcopy(model)
                 self.assertTrue(torch.equal(twin(tokens).logits, model(tokens).logits))
                 self.assertEqual(lapse.hf.cost(twin).item(), lapse.hf.cost(model).item())
+
+    def test_a_call_without_a_cost_leaves_none_behind(self):
+        tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))
+        for method, options in KINDS.items():
+            model = moved(lapse.hf.forget(make(), method, **options))
+            model(tokens)
+            lapse.hf.cost(model)
+            with torch.no_grad():
+                model(tokens, past_key_values=lapse.hf.Cache(model))
+            with self.assertRaisesRegex(RuntimeError, "no cost: .*without a cache"):
+                lapse.hf.cost(model)
 
     def test_told_again_it_begins_anew(self):
         tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))

@@ -4,6 +4,7 @@ import copy
 import unittest
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import lapse
 from lapse import nn
@@ -221,6 +222,27 @@ class Modules(unittest.TestCase):
         weight, bias = rounded.span_weight.float(), rounded.span_bias.float()
         expected = 8192 * torch.sigmoid(x.bfloat16().float() @ weight + bias)
         torch.testing.assert_close(rounded.spans(x.bfloat16()), expected)
+
+
+    def test_a_call_without_gradients_has_no_cost(self):
+        layer = layers()["expire"]
+        layer(text()[:, :T])
+        self.assertTrue(layer.cost.requires_grad)
+        layer.eval()
+        with torch.no_grad():
+            layer(text()[:, :T])
+        self.assertEqual((layer.cost.item(), layer.cost.requires_grad), (0, False))
+
+    def test_a_reentrant_checkpoint_is_refused(self):
+        layer = layers()["expire"].train()
+        x = text()[:, :T].requires_grad_()
+        for reentrant in (True, False):
+            y = checkpoint(lambda x: layer(x)[0], x, use_reentrant=reentrant)
+            if reentrant:
+                with self.assertRaisesRegex(RuntimeError, "use_reentrant=False"):
+                    layer.cost
+            else:
+                (y.sum() + layer.cost).backward()
 
 
 class Errors(unittest.TestCase):

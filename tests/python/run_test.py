@@ -193,6 +193,25 @@ class Load(program.ProgramTest):
         self.assertTrue(all(p.grad is not None for p in model.parameters()))
         self.assertLess(sum(losses[-20:]), sum(losses[:20]) * 0.9)
 
+    def test_a_call_that_fails_between_layers_ends_the_memory(self):
+        model = lapse.load(self.train({}))
+        tokens = torch.tensor([list(self.text.read_bytes()[:24])]).view(1, -1)
+        for layer in (0, 1):
+            for parts in ("attention", "feed_forward"):
+                with self.subTest(layer=layer, parts=parts), torch.no_grad():
+                    _, memory = model(tokens[:, :8])
+                    broken = getattr(model.layers[layer], parts)
+                    with mock.patch.object(broken, "forward", side_effect=KeyboardInterrupt):
+                        with self.assertRaises(KeyboardInterrupt):
+                            model(tokens[:, 8:16], memory)
+                    if (layer, parts) == (0, "attention"):  # nothing was read
+                        _, other = model(tokens[:, :8])
+                        again, expected = model(tokens[:, 8:16], memory)[0], model(tokens[:, 8:16], other)[0]
+                        self.assertTrue(torch.equal(again, expected))
+                    else:
+                        with self.assertRaisesRegex(RuntimeError, "failed between the layers"):
+                            model(tokens[:, 8:16], memory)
+
     def test_spans_that_cost_once(self):
         """With expire_span.loss_at = "creation" the cost is loss / T times the spans of a block's rows, the mean over streams."""
         model = lapse.load(self.train(METHOD("expire_span", loss_at="creation", loss=1e-3), "creation"))

@@ -23,7 +23,9 @@ class ForgettingAttention(nn.Module):
     dropout: on attention weights, in training.
 
     `cost`, after each call with gradients: a scalar to add to the loss, already weighted; Expire-Span's is
-    by default at most 0 (r is below 0 on the ramp). 0 where no row is on the ramp, or the method has no loss of its own.
+    by default at most 0 (r is below 0 on the ramp). 0 where no row is on the ramp, or the method has no loss of its own, and
+    after a call without gradients; where that was in training, as within a reentrant checkpoint, asking for it with gradients
+    is a RuntimeError.
     """
 
     def __init__(
@@ -60,11 +62,21 @@ class ForgettingAttention(nn.Module):
         self.min_age = 0 if attend_self else 1
         self.scale = None if scaled else 1.0
         self.initial = 0  # zero vectors, at ages n ... 1, that streams begin with (docs/equations.md, 11)
-        self.cost: Tensor = torch.zeros(())
+        self._cost: Tensor = torch.zeros(())
+        self._blind = False  # whether the last call in training kept no gradients
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without the graph of the last call."""
-        return {**self.__dict__, "cost": self.cost.detach()}
+        return {**self.__dict__, "_cost": self._cost.detach()}
+
+    @property
+    def cost(self) -> Tensor:
+        if self._blind and torch.is_grad_enabled():
+            raise RuntimeError(
+                "lapse: the layer's last call kept no gradients, so its cost teaches nothing; give torch.utils.checkpoint "
+                "use_reentrant=False"
+            )
+        return self._cost
 
     @property
     def read_from(self) -> int:
@@ -131,6 +143,8 @@ class ForgettingAttention(nn.Module):
         memory = self.begin(len(x)) if memory is None else memory
         if memory.kind not in (None, self.kind):
             raise ValueError(f"lapse: this memory was begun with {memory.kind.__name__}, and this layer has {self.kind.__name__}")
+        self._cost = torch.zeros((), device=x.device)
+        self._blind = self.training and not torch.is_grad_enabled()
         table = self.position if position is None else position
         dropout = self.dropout if self.training else 0.0
         reading = Reading(self.scale, table, self.min_age, dropout, age_bias=age_bias)
@@ -184,7 +198,8 @@ class ForgettingAttention(nn.Module):
             until = torch.where(table.until[:, :used] == DEAD, DEAD, ends)
         rows = InputRows(columns, table.time[:, :used].clone(), until)
         out = rule.read(rows, self._queries(h[:, used - T :]), start, reading)
-        self.cost = self.price(reading, T, rows) if torch.is_grad_enabled() else torch.zeros(())
+        if torch.is_grad_enabled():
+            self._cost = self.price(reading, T, rows)
         for name, values in rows.written.items():
             if name != "until":
                 table.write(name, values)
