@@ -1,6 +1,7 @@
 """Agents in environments as processes: trained, resumed, evaluated and inspected."""
 
 import json
+import re
 import resource
 import shutil
 import time
@@ -64,6 +65,28 @@ class Evaluation(AgentTest):
         lines = [line for line in metrics(self.run_folder) if line["split"] == "train"]
         self.assertIn("steps_per_second", lines[-1])
 
+    def test_info_leaves_out_what_agents_do_not_use(self):
+        keys = lambda run: re.findall(r"^(\w+) = ", self.succeed("info", run).stdout.partition("[data]")[2], re.M)
+        agents, texts = keys(self.run_folder), keys(self.runs / "text")
+        self.assertEqual(agents[0], "task")
+        self.assertTrue({"unit", "split", "windows", "input", "output"} <= set(texts) - set(agents), agents)
+        self.assertIn("width", agents)
+
+    def test_an_entropy_that_ends_elsewhere_is_told(self):
+        """Its weight, which falls until the last update, is suddenly larger in a run that is made longer."""
+        run = self.folder / "fading"
+        values = ("train.log_every=1", "train.validate_every=0", "actor_critic.entropy=1", "optimiser.rate=0")
+        train = ("train", self.run_folder / "config.toml", "--out", run, "--resume", *(part for one in values for part in ("--set", one)))
+        fades, told = ("--set", "actor_critic.entropy_last=0"), "the entropy's weight (actor_critic.entropy_last) changes"
+        self.assertNotIn(told, self.succeed(*train, *fades, "--set", "train.updates=4").stderr)
+        done = self.succeed(*train, *fades, "--set", "train.updates=8")
+        self.assertIn(f"{told} until the last update, which is now 8, not 4: it was 0.25, and is 0.5", done.stderr)
+        weights = [(line["policy_loss"] + 0.5 * line["value_loss"] - line["loss"]) / line["entropy"] for line in metrics(run)]
+        numpy.testing.assert_allclose(weights, [1, 0.75, 0.5, 0.25, 0.5, 0.375, 0.25, 0.125], atol=1e-4)
+        shutil.rmtree(run)
+        self.succeed(*train, "--set", "actor_critic.entropy_last=1", "--set", "train.updates=4")
+        self.assertNotIn(told, self.succeed(*train, "--set", "actor_critic.entropy_last=1", "--set", "train.updates=8").stderr)
+
 
 class Inspect(AgentTest):
     def inspect(self, *arguments):
@@ -86,7 +109,10 @@ class Inspect(AgentTest):
             self.assertRegex(cells[0][2]["act"], r"^(up|down|left|right) \(up 0\.\d\d, ")
         self.assertIn(["whole episodes", "3 of 3"], data["facts"])
         done = self.succeed("inspect", self.run_folder, "-o", self.page, "--episodes", 3, "--tokens", 4)
-        self.assertRegex(done.stderr, r"note: the page ends after 4 steps, in episode [12] of 3; --tokens has more")
+        self.assertRegex(done.stderr, r"note: the page ends after 4 steps, with [01] of 3 episodes whole; a larger --tokens shows more")
+        two = sum(len(cells) for cells in data["cells"][:2])  # the third then never begins
+        done = self.succeed("inspect", self.run_folder, "-o", self.page, "--episodes", 3, "--seed", 5, "--tokens", two)
+        self.assertIn(f"the page ends after {two} steps, with 2 of 3 episodes whole", done.stderr)
         few = self.inspect("--tokens", 4)
         self.assertEqual([few["count"], len(few["numbers"]["value"])], [4, 4])
 

@@ -1,5 +1,5 @@
 """What `lapse eval` and training say of agents in every environment: scores that are shares (corridor, t_maze) and that are not (Portal's
-rooms, returns), computed again from the episodes that `lapse inspect` shows; the same in TensorBoard; two methods, and one at inference."""
+rooms, returns with penalties), computed again from the episodes that `lapse inspect` shows; the same in TensorBoard; two methods, and one at inference."""
 
 import json
 import math
@@ -16,11 +16,12 @@ SHORT = {
     "train": {"batch": 4, "block": 10, "updates": 12, "log_every": 3, "validate_every": 6},
     "actor_critic": {"validation_episodes": 5},
 }
-WORLDS = {  # options, the score, and its best; a score of at most 1 is a share
+WORLDS = {  # options, the score, and its best
     "corridor": ({"longest": 5}, "success", 1),
     "portal": ({"rooms": 4, "most_steps": 40}, "rooms", 4),
     "t_maze": ({"length": 6}, "success", 1),
 }
+SHARES = {"corridor": {"success", "return"}, "portal": set(), "t_maze": {"success"}}  # 0 or 1 by the rules; else a mean
 METHODS = ("expire_span", "fixed_span")
 EPISODES = 24
 DEVIATIONS = statistics.NormalDist().inv_cdf(0.975)
@@ -64,7 +65,7 @@ class Scores(ProgramTest):
         found = [re.fullmatch(r"episode \d+ · \w+ (\S+) · return (\S+) · (\d+) steps", heading) for heading in headings]
         return [[float(number) for number in one.groups()] for one in found]
 
-    def check(self, run, score, best, *options):
+    def check(self, run, score, best, *options, shares):
         most_steps = self.succeed_json("info", run)["environment"]["most_steps"]
         said = self.succeed_json("eval", run, "--episodes", EPISODES, *options)
         columns = dict(zip((score, "return", "episode_steps"), zip(*self.episodes(run, *options))))
@@ -72,8 +73,7 @@ class Scores(ProgramTest):
         self.assertEqual({len(values) for values in columns.values()}, {EPISODES})
         self.assertEqual(said["steps"], sum(columns["episode_steps"]))
         for name, values in columns.items():
-            zero_or_one = best == 1 and name != "episode_steps" and set(values) <= {0, 1}
-            low, high = of_share(values) if zero_or_one else of_mean(values)
+            low, high = of_share(values) if name in shares else of_mean(values)
             least, most = {score: (0, best), "episode_steps": (1, most_steps)}.get(name, (-math.inf, math.inf))
             low, high = max(low, least), min(high, most)  # no further than a mean can lie
             # A heading has six digits.
@@ -87,15 +87,24 @@ class Scores(ProgramTest):
             for method in METHODS:
                 for options in ((), ("--greedy",)):
                     with self.subTest(world, method=method, options=options):
-                        said, columns = self.check(shared / f"{world}-{method}", score, best, *options)
+                        said, columns = self.check(shared / f"{world}-{method}", score, best, *options, shares=SHARES[world])
                         self.assertEqual((said["environment"], said["method"]), (world, method))
                         self.assertTrue(options or len({*zip(columns[score], columns["return"])}) > 1, "all alike: nothing was compared")
+
+    def test_what_is_a_share_is_decided_by_the_rules(self):
+        """An agent that always goes right has returns of 0 and 1, with a penalty that was never due too: no share."""
+        run = self.folder / "right"
+        quick = {"train": {"batch": 32, "updates": 30, "validate_every": 0}, "optimiser": {"rate": 0.02}, "forgetting": {"method": "fixed_span"}}
+        train_run(run, merged(TINY, SHORT, quick, {"data": {"task": "t_maze"}, "t_maze": {"length": 2}}))
+        _, columns = self.check(run, "success", 1, "--greedy", shares={"success"})
+        self.assertLessEqual(set(columns["return"]), {0, 1})
+        self.check(run, "success", 1, "--greedy", "--set", "t_maze.penalty=0", shares={"success", "return"})
 
     def test_another_method_at_inference(self):
         for world, (_, score, best) in WORLDS.items():
             with self.subTest(world):
                 run = shared / f"{world}-fixed_span"
-                said, _ = self.check(run, score, best, "--method", "local", "--budget", 2)
+                said, _ = self.check(run, score, best, "--method", "local", "--budget", 2, shares=SHARES[world])
                 self.assertEqual(said["method"], "local")
                 self.assertLessEqual(max(layer["memory_max"] for layer in said["layers"]), 2)
 

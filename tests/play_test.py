@@ -78,6 +78,8 @@ class Play(AgentTest):
             sum(strip.count("#") for strip in strips) / len(strips), played["layers"][0]["memory_mean"], places=6
         )
         self.assertRegex(text, r"0 \(↑ (red|blue) object\)")
+        self.assertIn("\ncorridor, episode 1, step 0\n", text)
+        self.refuse("play", "corridor", self.run_folder, "--speed", 5, says="--speed has no effect without a terminal", status=1)
 
     def test_no_step_is_cut_away(self):
         world = ("--set", "corridor.longest=50", "--set", "corridor.shortest=50")
@@ -99,7 +101,7 @@ class Play(AgentTest):
 class OnATerminal(AgentTest):
     """`lapse play` in a pseudo-terminal."""
 
-    def start(self, *arguments, rows=40):
+    def start(self, *arguments, rows=40, shows="q: leave"):
         self.master, slave = pty.openpty()
         self.addCleanup(os.close, self.master)
         self.addCleanup(os.close, slave)
@@ -110,7 +112,7 @@ class OnATerminal(AgentTest):
         )
         self.addCleanup(self.process.kill)
         self.shown = ""
-        return self.until("q: leave")
+        return self.until(shows)
 
     def until(self, words, keys=""):
         """Presses keys, and waits for what they show."""
@@ -164,15 +166,36 @@ class OnATerminal(AgentTest):
         self.left(0)
 
     def test_what_an_agent_remembers_fits_the_screen(self):
-        for rows, words in ((24, "layer 1 "), (16, "layer 1 "), (13, "layers 0-1 have no room here: ")):
-            with self.subTest(rows=rows):
-                self.start("corridor", self.run_folder, rows=rows)
+        none = "layers 0-1 have no room here: {} more"
+        cases = [(24, (), "layer 1 "), (16, (), "layer 1 "), (13, (), none.format(1)), (12, (), none.format(2)), (10, (), none.format(4)),
+                 (8, (), none.format(6)), (18, ("--map",), "@..."), (17, ("--map",), "the map has no room here: 1 more"), (11, ("--map",), none.format(3))]
+        for rows, options, words in cases:
+            with self.subTest(rows=rows, options=options):
+                self.start("corridor", self.run_folder, *options, rows=rows)
                 for _ in range(3):
                     frame = self.until("q: leave", " ")
                 self.assertIn(words, frame)
+                self.assertIn("layer", frame)
+                self.assertEqual("takes" in frame, rows > 8)
                 self.assertLessEqual(frame.count("\n"), rows - 1)
                 os.write(self.master, b"q")
                 self.left(0)
+
+    def test_a_map_follows_the_terminals_size(self):
+        self.start("corridor", self.run_folder, "--map", "--set", "corridor.shortest=300", "--set", "corridor.longest=300")
+        widest = lambda frame: max(len(line.strip()) for line in frame.splitlines() if "#" in line)
+        self.assertEqual(widest(self.until("q: leave", " ")), 100)
+        for columns in (200, 60):
+            fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+            frame = self.until("step    left: back", "x")
+            self.assertEqual(widest(frame), columns)
+            self.assertRegex(frame, r"#[.@]*@")
+        os.write(self.master, b"q")
+        self.left(0)
+
+    def test_a_number_of_episodes_is_refused(self):
+        self.start("corridor", self.run_folder, "--episodes", 2, shows="--episodes has no effect on a terminal")
+        self.assertEqual(self.process.wait(60), 1)
 
 
 if __name__ == "__main__":

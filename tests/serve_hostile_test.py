@@ -139,6 +139,8 @@ class Hostile(ProgramTest):
             (431, ["GET / HTTP/1.1", host, *[f"X-{i}: y" for i in range(1000)]], b""),
             (414, ["GET /" + "a" * 5000 + " HTTP/1.1", host], b""),
             (413, [post, host, json_type, "Content-Length: 100000000"], b"x" * 3_000_000),
+            (413, [post, host, json_type, "Content-Length: 2000000", "Expect: 100-continue"], b""),
+            (417, [post, host, json_type, "Content-Length: 2", "Expect: 100-continue"], b""),
             (411, [post, host, json_type, "Transfer-Encoding: chunked"], b"ffffffff\r\n" + b"x" * 3_000_000),
             (415, [post, host, json_type, "Content-Encoding: gzip", "Content-Length: 4"], b"\x1f\x8b\x08\x00"),
             (415, [post, host, "Content-Type: text/plain", "Content-Length: 2"], b"{}"),
@@ -156,6 +158,9 @@ class Hostile(ProgramTest):
                 self.assertNotIn(b"Access-Control", answer)
         page = self.send(self.request(["GET /nothing HTTP/1.1", f"Host: evil:{self.server.port}", "Accept: text/html"]))
         self.assertIn(b"<h1>Forbidden</h1>", page)
+        for line, named in (("Range: bytes=0-1", b"416 Range Not Satisfiable"), ("Expect: 100-continue", b"417 Expectation Failed")):
+            self.assertTrue(self.send(self.request(["GET / HTTP/1.1", host, line])).startswith(b"HTTP/1.1 " + named))
+        self.assertIn(b" 505 HTTP Version Not Supported\r\n", self.send(self.request(["GET / HTTP/2", host])))
         asked = self.request([post, host, json_type, "Content-Length: 2"], b"{}")
         self.assertEqual(self.status(asked, ends=False), 200)
         # A client that is gone looks the same: nothing is written for it.

@@ -128,6 +128,8 @@ class Api(Runs):
         self.assertEqual([model["id"] for model in said["data"]], ["expire", "other/expire"])
         said = self.serve("expire", "other/expire").post("/v1/completions", model="other/expire", prompt="a", max_tokens=1)
         self.assertEqual((said[0], said[1]["model"]), (200, "other/expire"))
+        twice = self.serve("fixed", "fixed").ask("GET", "/v1/models")[1]
+        self.assertEqual([model["id"] for model in twice["data"]], ["fixed", "fixed (2)"])
 
     def test_echoed_words_are_apart(self):
         asked = {"prompt": "the", "max_tokens": 3, "temperature": 0}
@@ -174,7 +176,7 @@ class Api(Runs):
             self.assertEqual(server.ask("GET", session.path + "/page", raw=True)[1].count(b'"--max-span","3"'), 1)
             status, said = session.post("settings", lanes=[{"run": 1, "options": {"budgt": 3}}])
             self.assertEqual(status, 400)
-            self.assertIn("--budgt is no option of", said["error"]["message"])
+            self.assertIn("lanes[0].options.budgt: ", said["error"]["message"])
             status, page = server.ask("GET", session.path + "/page", raw=True)
             self.assertEqual(status, 200)
             self.assertIn(b'"--max-span","3"', page)
@@ -265,6 +267,7 @@ class Api(Runs):
             session.post("play")
             state = session.until("state", lambda state: state["stuck"])
             self.assertIn("window of 32 tokens is full", state["stuck"])
+            self.assertIn("1 more does not fit", session.post("read", text="z")[1]["error"]["message"])
             self.assertEqual(len(session.steps), 32)
 
     def test_an_agent_plays(self):
@@ -305,6 +308,24 @@ class Api(Runs):
             session.post("settings", seed=8, greedy=True)
             said = session.until("begin")
             self.assertEqual((said["seed"], said["greedy"], len(said["lanes"])), (8, True, 2))
+            session.idle()
+            session.play(5)
+            # What changes nothing leaves the agents where they are.
+            for same in ({}, {"anew": False}, {"seed": 8, "greedy": True, "lanes": [{"run": 0}, {"options": {"max_span": 3}}]}):
+                self.assertEqual(session.post("settings", **same), (200, {"time": 5}), same)
+            self.assertEqual(session.post("settings", anew=True), (200, {"time": 0}))
+
+    def test_two_agents_of_different_worlds(self):
+        """Both act in lane A's, which is said."""
+        for name, penalty in (("maze", 1.0), ("other_maze", 0.5)):
+            self.train(name, {"data": {"task": "t_maze", "path": ""}, "t_maze": {"length": 4, "penalty": penalty}, "train": {"batch": 8, "updates": 2}})
+        server = Server("maze", "other_maze", cwd=self.runs)
+        with Session(server, lanes=[{"run": 1}, {"run": 0}]) as session:
+            self.assertEqual(session.until("begin")["environment_options"], {"length": 4, "shortest": 0, "penalty": 0.5})
+        told = server.stop()[1]
+        self.assertIn("note: the runs were trained in environments with other options; side by side both act in lane A's", told)
+        self.assertIn('"penalty":0.5', told)
+        self.assertNotIn("note:", Server("corridor", "corridor", cwd=self.runs).stop()[1])
 
     def test_a_closed_tab_frees_what_it_held(self):
         server = self.serve("expire")
@@ -327,6 +348,8 @@ class Api(Runs):
             (404, "POST", session.path + "/jump", {}, "read, play, pause"),
             (400, "POST", session.path + "/play", {"sped": 1}, "did you mean 'speed'"),
             (400, "POST", session.path + "/undo", {"to": 5}, "no time 5 to go back to"),
+            (400, "POST", session.path + "/undo", {}, "to: give how many steps (tokens) are to remain"),
+            (400, "GET", session.path + "/row?t=0", None, "there is no time 0 yet; it is 0"),
             (400, "POST", session.path + "/read", {"text": ""}, "has no token"),
             (400, "POST", session.path + "/read", {"ids": [1, 10**6]}, "there is no token 1000000"),
             (400, "POST", session.path + "/read", {"ids": [-1]}, "ids: give a list"),
@@ -335,6 +358,10 @@ class Api(Runs):
             (400, "POST", session.path + "/read", {"text": "a", "ids": [1]}, "not both"),
             (400, "POST", "/api/sessions", {"lanes": []}, "one or two"),
             (400, "POST", "/api/sessions", {"lanes": [{"method": "h3o"}]}, "did you mean 'h2o'"),
+            (400, "POST", "/api/sessions", {"lanes": [{}, {"options": {"bugdet": 3}}]}, "lanes[1].options.bugdet: expire_span has no such option; it has max_span"),
+            (400, "POST", "/api/sessions", {"lanes": [{"method": "h2o", "options": {"budget": -3}}]}, "lanes[0].options.budget"),
+            (400, "POST", "/api/sessions", {"lanes": [{"options": {"max_span": []}}]}, "lanes[0].options.max_span: give a number"),
+            (400, "POST", "/api/sessions", {"lanes": [{"run": 1}]}, "there is no run 1"),
             (400, "POST", "/api/sessions", {"temperature": "hot"}, "temperature: give a number"),
             (400, "POST", "/v1/completions", {"max_tokens": 10**9}, "max_tokens: give a whole number of 1 ... 4096"),
             (400, "POST", "/v1/completions", b"[" * 5000, "nested too deeply"),
@@ -356,7 +383,8 @@ class Api(Runs):
             self.assertTrue(server.address.endswith("#token=open-sesame%2B1"))
             self.assertEqual(server.get("/api")[0], 401)
             self.assertEqual(server.get("/%61pi")[0], 400)
-            self.assertEqual(server.ask("GET", "/api", headers={"Authorization": "Bearer open-sesame+1"})[0], 200)
+            for scheme in ("Bearer", "bearer", "BEARER"):
+                self.assertEqual(server.ask("GET", "/api", headers={"Authorization": f"{scheme} open-sesame+1"})[0], 200)
             self.assertEqual(server.ask("GET", "/", raw=True)[0], 200)
         finally:
             self.assertEqual(server.stop()[2], 0)

@@ -285,6 +285,8 @@ void add_eval(const Command& program, Action& action) {
       "--against RUN2: RUN2 is read as it was trained; options of the forgetting method and --precision are for RUN\n"
       "alone. RUN2 may be RUN itself: `lapse eval RUN --max-span 128 --against RUN` shows what the longer spans were\n"
       "for. Lines of --losses are in the order of reading; with --streams 1 that is the order of the text.\n"
+      "In an environment each mean has its 95 % interval: of shares of successes Wilson's, of other means the normal\n"
+      "approximation, 1.96 standard errors to each side, which is too narrow for few episodes.\n"
       "--choices reads these files, each question after empty memory:\n" +
       question_forms());
   verb.callback([=, &action] {

@@ -15,6 +15,7 @@
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/rl/success.h"
 #include "lapse/train/device.h"
 #include "lapse/train/episodes.h"
 #include "lapse/train/memory_estimate.h"
@@ -23,10 +24,10 @@
 namespace lapse {
 namespace {
 
-/// Where a score is at most 1 an episode succeeds or fails, and so does a reward that is 0 or 1.
-bool is_share(const std::string& name, const std::vector<double>& values, const EnvironmentShape& shape) {
-  return shape.best_score == 1 && name != "episode_steps" &&
-         std::ranges::all_of(values, [](double x) { return x == 0 || x == 1; });
+/// Whether the environment, whatever was drawn, gives 0 and 1 alone.
+bool is_share(const std::string& name, const EnvironmentOptions& environment) {
+  const auto* successes = dynamic_cast<const SuccessOptions*>(&environment);
+  return successes && (name == environment.shape().score || (name == "return" && successes->returns_score()));
 }
 
 /// Between which a mean must lie: no interval reaches further.
@@ -37,7 +38,8 @@ std::pair<double, double> bounds_of(const std::string& name, const EnvironmentSh
   return {-kAny, kAny};
 }
 
-Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
+Json to_json(const EpisodesResult& result, const EnvironmentOptions& environment) {
+  const EnvironmentShape shape = environment.shape();
   std::vector<double> scores, rewards, steps;
   for (const auto& episode : result.episodes) {
     scores.push_back(episode.score), rewards.push_back(episode.reward);
@@ -45,7 +47,7 @@ Json to_json(const EpisodesResult& result, const EnvironmentShape& shape) {
   }
   Json json;
   for (const auto& [name, values] : {std::pair{shape.score, scores}, {"return", rewards}, {"episode_steps", steps}}) {
-    const Interval interval = is_share(name, values, shape) ? interval_of_share(values) : interval_of_mean(values);
+    const Interval interval = is_share(name, environment) ? interval_of_share(values) : interval_of_mean(values);
     const auto [least, most] = bounds_of(name, shape);
     json[name] = interval.mean;
     json[name + "_low"] = std::max(interval.low, least), json[name + "_high"] = std::min(interval.high, most);
@@ -114,7 +116,6 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
   if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
   if (result.episodes.empty())
     fail("interrupted before episode 0 ended, and means are of the first ones; with fewer --streams they end sooner");
-  const EnvironmentShape shape = environment.shape();
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},
               {"environment", reader.config().task_name},
@@ -125,12 +126,12 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
               {"streams", at_a_time},
               {"options", to_json(reading)},
               {"config", read_by(config, reading)}};
-  all.update(to_json(result, shape));
+  all.update(to_json(result, environment));
   if (!group.first()) return 0;
   if (json)
     std::cout << to_text(all, 2) << '\n';
   else
-    print(all, shape.score);
+    print(all, environment.shape().score);
   if (result.stopped) fail("interrupted: these are the numbers of the first episodes, as far as all had ended");
   return 0;
 }

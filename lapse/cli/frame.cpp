@@ -84,6 +84,12 @@ std::vector<std::string> listed(const std::vector<std::string>& names, size_t wi
   return lines;
 }
 
+std::string first_lines(const std::string& text, int64_t count) {
+  size_t end = 0;
+  for (int64_t line = 0; line < count && end < text.size(); ++line) end = text.find('\n', end) + 1;
+  return text.substr(0, end);
+}
+
 /// "3", "3-7".
 std::string range(int64_t first, int64_t last) {
   return first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
@@ -122,10 +128,10 @@ std::string StepFrame::draw(int64_t step) const {
   const AgentStep& now = record.steps[step];
   double sum = 0;
   for (int64_t i = begin; i <= step; ++i) sum += record.steps[i].result.reward;
-  std::string text = fmt::format("episode {}, step {}\n\n{}\n", next - record.begins.begin() - 1, step - begin,
-                                 draw_sight(sight_of(shape, now.bits), colour));
-  if (!map.empty()) text += map + '\n';
-  text += fmt::format("  takes {:<10}", shape.actions[now.action]);
+  const std::string seen =
+      fmt::format("episode {}, step {}\n\n{}\n", first_episode + (next - record.begins.begin()) - 1, step - begin,
+                  draw_sight(sight_of(shape, now.bits), colour));
+  std::string text = fmt::format("  takes {:<10}", shape.actions[now.action]);
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
   text += "  # remembered, . forgotten, @ now; .99. is 99 steps drawn short, <99< 99 earlier ones\n";
@@ -133,7 +139,22 @@ std::string StepFrame::draw(int64_t step) const {
   if (now.result.end)
     end = fmt::format("\n  the episode ends: {} {:g}, return {:g}, {} steps\n", shape.score, now.result.score, sum,
                       step - begin + 1);
-  return text + draw_layers(begin, step, rows - std::ranges::count(text + end, '\n')) + end;
+  int64_t room = rows - std::ranges::count(seen + text + end, '\n');
+  const std::string world = draw_map(room);
+  text = seen + world + text;
+  room -= std::ranges::count(world, '\n');
+  // In a very low terminal the notice that layers have no room stands in the place of the last line.
+  if (room < 1) return first_lines(text + end, rows - 1) + draw_layers(begin, step, room);
+  return text + draw_layers(begin, step, room) + end;
+}
+
+/// Of `room` lines it leaves one to each layer, since memory is what the frame is for; or else a line says that there
+/// is no map, if another is left for the layers.
+std::string StepFrame::draw_map(int64_t room) const {
+  if (map.empty()) return "";
+  const int64_t needed = std::ranges::count(map, '\n') + 1 + std::ssize(record.layers);
+  if (needed <= room) return map + '\n';
+  return room < 2 ? "" : fmt::format("  the map has no room here: {} more lines are needed\n", needed - room);
 }
 
 /// In at most `room` lines: of each layer the strip, and what there is room for of its list. If even the strips are too
@@ -148,7 +169,7 @@ std::string StepFrame::draw_layers(int64_t begin, int64_t step, int64_t room) co
     text += fmt::format("  layer {:<3}{}", l, draw_memory(record.layers[l], begin, step, most_listed));
   if (shown < layers)
     text += fmt::format("  layers {} have no room here: {} more lines are needed\n", range(shown, layers - 1),
-                        layers - std::max<int64_t>(room, 0));
+                        layers - room);
   return text;
 }
 

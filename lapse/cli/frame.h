@@ -20,15 +20,17 @@ std::string around_agent(const std::string& map, int columns);
 /// are those of all steps.
 struct StepFrame {
   const EpisodesRecord& record;
+  int64_t first_episode;  ///< the number of the record's first
   const EnvironmentShape& shape;
   const std::vector<std::string>& labels;
-  std::string map;    ///< may be empty
+  std::string map;    ///< may be empty; left out where there is no room for it
   int columns, rows;  ///< of the terminal, which the frame is made to fit
   bool colour;
 
   std::string draw(int64_t step) const;
 
  private:
+  std::string draw_map(int64_t room) const;
   std::string draw_layers(int64_t begin, int64_t step, int64_t room) const;
   std::string draw_memory(const LayerRecord& layer, int64_t begin, int64_t step, int64_t most_listed) const;
 };

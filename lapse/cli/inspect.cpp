@@ -191,8 +191,9 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
   if (record.stopped) return "";
   const int64_t ended = std::ranges::count_if(record.steps, [](const AgentStep& step) { return step.result.end; });
   if (ended < asked.episodes)
-    std::cerr << fmt::format("lapse: note: the page ends after {} steps, in episode {} of {}; --tokens has more\n",
-                             record.steps.size(), ended + 1, asked.episodes);
+    std::cerr << fmt::format(
+        "lapse: note: the page ends after {} steps, with {} of {} episodes whole; a larger --tokens shows more\n",
+        record.steps.size(), ended, asked.episodes);
   ReportOptions report = describe(arguments, reader);
   report.facts.insert(report.facts.end(), {{"environment", environment.name()},
                                            {"whole episodes", fmt::format("{} of {}", ended, asked.episodes)},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lapse/cli/terminal.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/rl/registry.h"
@@ -17,7 +18,11 @@ std::vector<std::string> environment_names() {
   return names;
 }
 
-int watch(const PlayArguments& arguments) {
+int watch(const Command& verb, const PlayArguments& arguments) {
+  if (Terminal::is_there())
+    refuse_given(verb, {"--episodes"}, "has no effect on a terminal, where the agent plays until you leave");
+  else
+    refuse_given(verb, {"--speed"}, "has no effect without a terminal, where every step is printed");
   const Reader reader = open_reader(arguments.reading);
   const Config& config = reader.config();
   if (!config.environment())
@@ -33,7 +38,7 @@ int watch(const PlayArguments& arguments) {
 }
 
 int play(const Command& verb, const PlayArguments& arguments) {
-  if (!arguments.reading.run.empty()) return watch(arguments);
+  if (!arguments.reading.run.empty()) return watch(verb, arguments);
   const std::string why = "is for watching an agent, and no run is named";
   refuse_given(verb, {"--episodes", "--greedy", "--speed", "--device", "--threads", "--method"}, why);
   for (const auto& [field, value] : arguments.reading.of_method) refuse_given(verb, {flag_of(field)}, why);
@@ -49,7 +54,7 @@ void add_play(const Command& program, Action& action) {
   verb.add_option("environment", arguments->environment, "which world").required().check(one_of(environment_names()));
   verb.add_option("run", arguments->reading.run, "watch the agent of this run; default: play yourself");
   verb.add_flag("--map", arguments->map, "show the whole world too, not only what the agent sees");
-  verb.add_option("--speed", arguments->speed, "steps per second of an agent that plays on a terminal")
+  verb.add_option("--speed", arguments->speed, "on a terminal: steps per second of the agent, once it plays")
       .check(number(0.1, 1000))
       .shows_default();
   add_episodes(verb, arguments->episodes);

@@ -15,6 +15,8 @@ struct PlayArguments {
   bool map = false;
 };
 
+constexpr int kColumns = 100;  // of a frame where there is no terminal
+
 /// Both on a terminal, if there is one; else they read words from standard input, and print one frame below the other.
 /// They return the exit status.
 int play_yourself(const EnvironmentOptions& environment, const PlayArguments& arguments);

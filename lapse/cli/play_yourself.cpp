@@ -14,8 +14,6 @@
 namespace lapse {
 namespace {
 
-constexpr int kColumns = 100;  // of a map, where there is no terminal
-
 const std::map<std::string, std::string> kLetters = {{"h", "left"}, {"j", "down"}, {"k", "up"}, {"l", "right"}};
 
 /// A person in the episodes of a seed.

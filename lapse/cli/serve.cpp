@@ -8,6 +8,7 @@
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
+#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/serve/api.h"
 
@@ -31,6 +32,17 @@ void check(const Command& verb, const Arguments& arguments) {
                      arguments.http.host));
 }
 
+/// One of two agents may be in a world that it was not trained in.
+void tell_world(const Library& library) {
+  if (library.runs() < 2 || !library.run(0).reader.config().environment()) return;
+  const Json ours = environment_options(library.run(0)), theirs = environment_options(library.run(1));
+  if (ours == theirs) return;
+  std::cerr << fmt::format(
+      "lapse: note: the runs were trained in environments with other options; side by side both act "
+      "in lane A's, at first {} (B's: {})\n",
+      to_text(ours), to_text(theirs));
+}
+
 /// As the fragment of an address has it: the page decodes + and % there.
 std::string in_address(const std::string& text) {
   std::string all;
@@ -47,6 +59,7 @@ int run(const Command& verb, Arguments arguments) {
     fail(
         "--temperature is for runs that write text; whether an agent takes the most likely actions is a control of the "
         "page");
+  tell_world(library);
   Engine engine(library);
   arguments.api.version = version_text();
   arguments.api.seed = static_cast<uint64_t>(arguments.seed);

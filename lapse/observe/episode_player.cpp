@@ -11,13 +11,14 @@ namespace lapse {
 
 using at::Tensor;
 
-EpisodePlayer::EpisodePlayer(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy)
+EpisodePlayer::EpisodePlayer(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy,
+                             int64_t first)
     : model_(model),
       environment_(environment),
       seed_(seed),
       greedy_(greedy),
       world_(environment.make(1, seed)),
-      state_{model.begin(1, Stored::projections), episode_draws(environment, seed, 0).actions, {}} {
+      state_{model.begin(1, Stored::projections), episode_draws(environment, seed, first).actions, {}, first} {
   begin_episode();
 }
 

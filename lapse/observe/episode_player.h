@@ -17,18 +17,19 @@ struct AgentStep {
   StepResult result;           ///< of the action
 };
 
-/// Plays the episodes 0, 1, ... of a seed, those of play_episodes, in one stream of memory.
+/// Plays the episodes `first`, `first` + 1, ... of a seed, those of play_episodes, in one stream of memory.
 class EpisodePlayer {
  public:
   /// Model and environment must outlive the player.
-  EpisodePlayer(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy);
+  EpisodePlayer(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy,
+                int64_t first = 0);
   EpisodePlayer(const EpisodePlayer&) = delete;
 
   /// The next step; after an episode's end the first of the next. Error if the model's outputs are not finite.
   AgentStep step(Observer& observer);
   /// Whether the next step is an episode's first.
   bool begins() const { return state_.begins; }
-  int64_t episodes() const { return state_.episodes; }  ///< that ended
+  int64_t episodes() const { return state_.episodes; }  ///< that ended, those before `first` among them
 
   /// All that a step changes. Copies are cheap.
   struct State {

@@ -13,12 +13,13 @@ struct EpisodesRecord : MemoryRecord {
   std::vector<AgentStep> steps;
 };
 
-/// Writes down what an agent does and remembers.
+/// Writes down what an agent does and remembers, from the episode `first` of a seed on.
 class EpisodeRecorder : public Observer {
  public:
   /// Model and environment must outlive the recorder.
-  EpisodeRecorder(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy)
-      : player_(model, environment, seed, greedy), rows_(model, record) {}
+  EpisodeRecorder(Transformer& model, const EnvironmentOptions& environment, uint64_t seed, bool greedy,
+                  int64_t first = 0)
+      : player_(model, environment, seed, greedy, first), rows_(model, record) {}
   EpisodeRecorder(const EpisodeRecorder&) = delete;
 
   BlockOptions wants() const override { return {.observe = true}; }
@@ -31,7 +32,7 @@ class EpisodeRecorder : public Observer {
 
   EpisodesRecord record;
 
-  int64_t episodes() const { return player_.episodes(); }  ///< that ended
+  int64_t episodes() const { return player_.episodes(); }  ///< that ended, those before `first` among them
   /// The world as it is before the next step.
   const Environments& world() const { return player_.world(); }
 

@@ -98,6 +98,33 @@ TEST(EpisodeRecorder, PlaysTheEpisodesThatAreEvaluated) {
   }
 }
 
+// So `lapse play` needs no more memory for the last of many episodes than for the first.
+TEST(EpisodeRecorder, ALaterEpisodeNeedsNoEarlierOnes) {
+  const auto environment = corridor();
+  for (const char* method : {"fixed_span", "expire_span"}) {
+    const auto model = walker(*environment, *method_options(method));
+    const auto all = record_episodes(*model, *environment, {.episodes = 4});
+    for (int64_t first = 0; first < 4; ++first) {
+      EpisodeRecorder one(*model, *environment, /*seed=*/1, /*greedy=*/false, first);
+      EXPECT_EQ(one.episodes(), first);
+      while (one.episodes() == first) one.step();
+      const int64_t begin = all.begins[first];
+      for (size_t i = 0; i < one.record.steps.size(); ++i) {
+        const AgentStep &step = one.record.steps[i], &known = all.steps[begin + i];
+        EXPECT_EQ(step.bits, known.bits);
+        EXPECT_EQ(step.action, known.action);
+        EXPECT_EQ(step.result.score, known.result.score);
+        for (size_t l = 0; l < all.layers.size(); ++l) {
+          EXPECT_EQ(one.record.layers[l].held[i], all.layers[l].held[begin + i]);
+          EXPECT_EQ(one.record.layers[l].sizes[i], all.layers[l].sizes[begin + i]);
+        }
+      }
+      EXPECT_TRUE(one.record.steps.back().result.end);
+      EXPECT_TRUE(all.steps[begin + std::ssize(one.record.steps) - 1].result.end);
+    }
+  }
+}
+
 TEST(EpisodeRecorder, StepsAreAsTheScriptSays) {
   const Script script = {{{0, 4}, 0.5F, false}, {{}, 0, false}, {{5}, -1, true}};
   const auto model = tiny_agent("fixed_span");

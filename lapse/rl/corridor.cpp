@@ -4,6 +4,7 @@
 
 #include "lapse/rl/batch.h"
 #include "lapse/rl/grid.h"
+#include "lapse/rl/success.h"
 
 namespace lapse {
 namespace {
@@ -83,7 +84,7 @@ struct CorridorWorld {
   static std::string legend(const Rules&) { return "@ agent  # block  r b red or blue object  R B red or blue door"; }
 };
 
-class Corridor : public EnvironmentOptions {
+class Corridor : public EnvironmentOptions, public SuccessOptions {
  public:
   std::string name() const override { return "corridor"; }
   Fields fields() override {
@@ -108,6 +109,7 @@ class Corridor : public EnvironmentOptions {
             .best_score = 1,
             .most_steps = most_steps(rules_.longest)};
   }
+  bool returns_score() const override { return true; }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
     return std::make_unique<WorldBatch<CorridorWorld>>(*this, rules_, count, seed);
   }

@@ -13,6 +13,7 @@
 
 #include "lapse/core/testing.h"
 #include "lapse/rl/slow_testing.h"
+#include "lapse/rl/success.h"
 
 // Every allocation of this program is counted, but for the sanitizers, which have allocators of their own.
 #ifdef __has_feature
@@ -125,6 +126,8 @@ TEST_P(EveryEnvironment, DoesWhatASlowSecondImplementationDoes) {
   ASSERT_NE(slow, nullptr) << "write one, in slow_testing.h";
   Actions choose(3);
   int64_t ends = 0, steps = 0;
+  double reward = 0;
+  const auto* successes = dynamic_cast<const SuccessOptions*>(options_.get());
   for (int64_t step = 0; step < 10'000; ++step) {
     ASSERT_EQ(sight_of(*environments, 1), slow->see()) << "step " << step;
     const int32_t action = choose.next();
@@ -135,6 +138,14 @@ TEST_P(EveryEnvironment, DoesWhatASlowSecondImplementationDoes) {
     ASSERT_EQ(result.end, expected.end) << "step " << step;
     ASSERT_EQ(result.score, expected.score) << "step " << step;
     ASSERT_LE(result.score, environments->shape().best_score);
+    reward += result.reward;
+    if (result.end && successes) {
+      ASSERT_TRUE(result.score == 0 || result.score == 1) << "step " << step;
+      if (successes->returns_score()) {
+        ASSERT_EQ(reward, result.score) << "step " << step;
+      }
+    }
+    if (result.end) reward = 0;
     ASSERT_LE(++steps, environments->shape().most_steps);
     if (result.end) ++ends, steps = 0;
   }

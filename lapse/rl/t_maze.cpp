@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "lapse/rl/batch.h"
+#include "lapse/rl/success.h"
 
 namespace lapse {
 namespace {
@@ -72,7 +73,7 @@ struct TMazeWorld {
   static std::string legend(const Rules&) { return "@ agent  # wall  G goal, seen before the first step"; }
 };
 
-class TMaze : public EnvironmentOptions {
+class TMaze : public EnvironmentOptions, public SuccessOptions {
  public:
   std::string name() const override { return "t_maze"; }
   Fields fields() override {
@@ -105,6 +106,7 @@ class TMaze : public EnvironmentOptions {
             .best_score = 1,
             .most_steps = rules_.length + 1};
   }
+  bool returns_score() const override { return rules_.penalty == 0; }
   std::unique_ptr<Environments> make(int64_t count, uint64_t seed) const override {
     return std::make_unique<WorldBatch<TMazeWorld>>(*this, rules_, count, seed);
   }

@@ -43,6 +43,7 @@ inline std::vector<EnvironmentCase> environment_cases() {
   cases.push_back({"t_maze", {{"length", "1"}}});
   cases.push_back({"t_maze", {{"length", "5"}, {"penalty", "0.3"}}});
   cases.push_back({"t_maze", {{"length", "9"}, {"shortest", "2"}}});
+  cases.push_back({"t_maze", {{"length", "3"}, {"penalty", "0"}}});
   return cases;
 }
 

@@ -45,7 +45,7 @@ int64_t time_of(const HttpRequest& request) {
   const auto found = request.query.find("t");
   const std::string text = found == request.query.end() ? "" : found->second;
   if (text.empty() || text.size() > 15 || text.find_first_not_of("0123456789") != text.npos)
-    throw Failure(400, "give the time of a token: ?t=12");
+    throw Failure(400, "give the time of a token or step: ?t=12");
   return std::stoll(text);
 }
 
@@ -136,7 +136,10 @@ HttpReply Api::command(const HttpRequest& request, const std::string& id, const 
   if (name == "step") return run([](Session& session) { session.step(); });
   if (name == "undo") {
     const int64_t time = fields.whole("to", -1, 0, int64_t{1} << 50);
-    return run([&](Session& session) { session.undo(time); });
+    return run([&](Session& session) {
+      if (time < 0) throw Failure(400, "to: give how many steps (tokens) are to remain");
+      session.undo(time);
+    });
   }
   if (name == "settings")
     return json(engine_.call([&] {
@@ -177,7 +180,10 @@ Json Api::info() {
 
 std::vector<std::shared_ptr<const Opened>> Api::open(const std::vector<LaneSettings>& lanes) {
   std::vector<std::shared_ptr<const Opened>> opened;
-  for (const auto& lane : lanes) opened.push_back(engine_.library().open(lane));
+  for (const auto& lane : lanes) {
+    require_options(lane, engine_.library(), fmt::format("lanes[{}].options.", opened.size()));
+    opened.push_back(engine_.library().open(lane));
+  }
   return opened;
 }
 
@@ -200,15 +206,16 @@ HttpReply Api::begin(JsonFields fields) {
 }
 
 // Lanes of other settings read the newest kExported tokens of the text anew, and show what they would remember of
-// these. Agents begin anew.
+// these. Agents whose settings differ begin anew.
 void Api::settings(Session& session, JsonFields& fields) {
   const bool others = fields.has("lanes");
   const auto lanes = lanes_of(fields);
   if (const auto* play = dynamic_cast<const Play*>(&session.subject())) {
     const PlaySettings how = play_of(fields, play->settings());
-    fields.yes("anew", true);
+    const bool anew = fields.yes("anew", false);
     fields.finish();
     const auto& wanted = others ? lanes : play->lanes();
+    if (!anew && how == play->settings() && wanted == play->lanes()) return;
     auto other = std::make_unique<Play>(open(wanted), wanted, how);
     return session.replace(std::move(other));
   }

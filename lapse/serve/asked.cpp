@@ -1,7 +1,9 @@
 #include "lapse/serve/asked.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "lapse/forgetting/registry.h"
@@ -20,12 +22,13 @@ LaneSettings lane_of(Json json, size_t number) {
     if (!name.empty()) find_method(name), lane.method = name;
   }
   const Json options = fields.any("options");
-  if (!options.is_null() && !options.is_object()) throw Failure(400, "options: give a JSON object");
+  if (!options.is_null() && !options.is_object())
+    throw Failure(400, fmt::format("lanes[{}].options: give a JSON object", number));
   for (const auto& [name, value] : options.items())
     if (value.is_string() || value.is_number())
       lane.options[name] = value.is_string() ? value.get<std::string>() : value.dump();
     else
-      throw Failure(400, fmt::format("options.{}: give a number or a text", name));
+      throw Failure(400, fmt::format("lanes[{}].options.{}: give a number or a text", number, name));
   fields.finish();
   return lane;
 }
@@ -39,6 +42,22 @@ std::vector<LaneSettings> lanes_of(JsonFields& fields) {
   std::vector<LaneSettings> lanes;
   for (const auto& one : given) lanes.push_back(lane_of(one, lanes.size()));
   return lanes;
+}
+
+void require_options(const LaneSettings& lane, const Library& library, const std::string& where) {
+  if (lane.run >= library.runs()) return;
+  const Reader& reader = library.run(lane.run).reader;
+  const auto method = reader.config().copy_method(lane.method.value_or(reader.method->name()));
+  const Fields fields = method->reading_fields();
+  std::vector<std::string> names;
+  for (const Field& field : fields) names.push_back(field.name);
+  for (const auto& [name, value] : lane.options) {
+    const auto field = std::ranges::find(fields, name, &Field::name);
+    if (field == fields.end())
+      fail(fmt::format("{}{}: {} has no such option; it has {}", where, name, method->name(),
+                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    set_field(*field, value, where + name);
+  }
 }
 
 std::vector<int32_t> ids_of(JsonFields& fields) {

@@ -96,7 +96,6 @@ HttpHead read_head(std::string_view text, const HttpLimits& limits) {
   if (head.headers.count("host") == 0) return refused(400, "the header Host is missing");
   if (head.headers.count("transfer-encoding")) return refused(411, "give Content-Length; chunked bodies are not read");
   if (head.headers.count("content-encoding")) return refused(415, "compressed bodies are not read");
-  if (head.headers.count("expect")) return refused(417, "Expect is not answered; send the body at once");
   if (head.headers.count("range")) return refused(416, "parts are not served");
   if (head.headers.count("upgrade")) return refused(400, "there is nothing to upgrade to");
   const std::string length = head.header("content-length");
@@ -109,6 +108,8 @@ HttpHead read_head(std::string_view text, const HttpLimits& limits) {
     return refused(411, "give Content-Length");
   }
   if (head.length > limits.body) return refused(413, fmt::format("the body has more than {} bytes", limits.body));
+  // After the length: curl expects this of large bodies, and should hear that they are too large.
+  if (head.headers.count("expect")) return refused(417, "Expect is not answered; send the body at once");
   if (head.method == "GET" && head.length > 0) return refused(400, "GET has no body");
   if (head.length > 0 && !lower(head.header("content-type")).starts_with("application/json"))
     return refused(415, "give JSON, with Content-Type: application/json");
@@ -137,7 +138,10 @@ Refusal check_origin(const HttpHead& head, const HttpOptions& options, int64_t p
 Refusal check_token(const HttpHead& head, const HttpOptions& options) {
   if (options.token.empty() || !is_protected(head.target)) return {};
   const std::string given = head.header("authorization");
-  if (given.starts_with("Bearer ") && same(std::string_view(given).substr(7), options.token)) return {};
+  constexpr std::string_view kScheme = "bearer ";  // in any case: RFC 9110, 11.1
+  if (lower(given.substr(0, kScheme.size())) == kScheme &&
+      same(std::string_view(given).substr(kScheme.size()), options.token))
+    return {};
   return {401, "give the token of --token: Authorization: Bearer TOKEN"};
 }
 

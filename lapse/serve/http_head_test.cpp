@@ -50,6 +50,7 @@ TEST(HttpHead, RefusesWhatIsNot) {
       {"GET / HTTP/1.1" + host + "\r\nContent-Length: 2", 400},
       {"GET / HTTP/1.1" + host + "\r\nRange: bytes=0-1", 416},
       {"GET / HTTP/1.1" + host + "\r\nExpect: 100-continue", 417},
+      {"POST / HTTP/1.1" + host + "\r\nContent-Length: 2000000\r\nExpect: 100-continue", 413},
   };
   for (const auto& [lines, status] : cases) EXPECT_EQ(head_of(lines).status, status) << lines;
   std::string many = "GET / HTTP/1.1" + host;
@@ -88,7 +89,8 @@ TEST(HttpHead, AsksForTheToken) {
   const auto with = [](const std::string& header, const std::string& target = "/api") {
     return check_token(head_of("GET " + target + " HTTP/1.1\r\nHost: x" + header), {.token = "secret-word"}).status;
   };
-  EXPECT_EQ(with("\r\nAuthorization: Bearer secret-word"), 0);
+  for (const char* scheme : {"Bearer", "bearer", "BEARER"})
+    EXPECT_EQ(with(std::string("\r\nAuthorization: ") + scheme + " secret-word"), 0) << scheme;
   for (const char* wrong : {"", "\r\nAuthorization: Bearer secret-wor", "\r\nAuthorization: Bearer ",
                             "\r\nAuthorization: Bearer secret-wordsecret-word", "\r\nAuthorization: secret-word"})
     EXPECT_EQ(with(wrong), 401) << wrong;

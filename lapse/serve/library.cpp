@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "lapse/core/error.h"
@@ -35,6 +36,11 @@ void require_alike(const Opened& a, const Opened& b) {
 
 }  // namespace
 
+Json environment_options(const Opened& opened) {
+  const Config& config = opened.reader.config();
+  return read_by(config, {})[config.task_name];
+}
+
 Library::Library(const ReadingOptions& reading, const std::vector<std::string>& runs) : reading_(reading) {
   std::set<std::string> folders;
   const std::set<std::string> paths(runs.begin(), runs.end());
@@ -45,7 +51,9 @@ Library::Library(const ReadingOptions& reading, const std::vector<std::string>& 
     Reader reader = open_reader(reading_);
     auto model = reader.model();
     reader.checkpoint.close();
-    const std::string name = alike ? run : run_folder(reader.checkpoint.path()).filename().string();
+    std::string name = alike ? run : run_folder(reader.checkpoint.path()).filename().string();
+    // One run given twice.
+    if (std::ranges::any_of(default_, [&](const auto& one) { return one->name == name; })) name += " (2)";
     default_.push_back(
         std::make_shared<const Opened>(Opened{std::move(reader), std::move(model), name, reading_.of_method}));
     require_watchable(*default_.back());

@@ -23,9 +23,12 @@ struct LaneSettings {
 struct Opened {
   Reader reader;
   std::unique_ptr<Transformer> model;
-  std::string name;                ///< of the run: its folder, or its path where folders are called the same
+  std::string name;  ///< of the run: its folder, or its path where folders are called the same; no other run's
   ReadingOptions::Values options;  ///< of the method, those of the command line among them
 };
+
+/// Of a run that acts: the options of the environment that it was trained in.
+Json environment_options(const Opened& opened);
 
 /// For one thread.
 class Library {

@@ -77,9 +77,13 @@ Json Play::describe() const {
   Json lanes = Json::array();
   for (size_t i = 0; i < agents_.size(); ++i)
     lanes.push_back(lane_json(*agents_[i]->opened, lanes_[i], agents_[i]->stream));
-  return {{"kind", "steps"},          {"environment", opened()->reader.config().task_name},
-          {"score", shape_.score},    {"actions", shape_.actions},
-          {"seed", settings_.seed},   {"greedy", settings_.greedy},
+  return {{"kind", "steps"},
+          {"environment", opened()->reader.config().task_name},
+          {"environment_options", environment_options(*opened())},
+          {"score", shape_.score},
+          {"actions", shape_.actions},
+          {"seed", settings_.seed},
+          {"greedy", settings_.greedy},
           {"lanes", std::move(lanes)}};
 }
 

@@ -14,6 +14,8 @@ namespace lapse {
 struct PlaySettings {
   uint64_t seed = 1;
   bool greedy = false;  ///< the likeliest actions; else they are drawn from the policy
+
+  bool operator==(const PlaySettings&) const = default;
 };
 
 class Play : public Subject {

@@ -126,7 +126,7 @@ void Session::replace(std::unique_ptr<Subject> subject) {
 Json Session::row(int64_t time) {
   const int64_t now = subject_->time();
   if (now < quiet_until_ && time >= 0 && time < quiet_until_) return nullptr;  // an undo is on its way
-  if (time < 0 || time >= now) fail(fmt::format("there is no token {}; {} were read", time, now));
+  if (time < 0 || time >= now) fail(fmt::format("there is no time {} yet; it is {}", time, now));
   return subject_->row(time, *snapshots_.before(now - 1).state);
 }
 

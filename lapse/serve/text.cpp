@@ -54,8 +54,8 @@ void WatchedText::add(const std::vector<int32_t>& tokens) {
   begin_anew();
   if (context() > 0 && end() + std::ssize(tokens) > context())
     fail(fmt::format(
-        "the model reads windows of {} tokens, of which {} are used: these {} do not fit; undo, or begin anew",
-        context(), end(), tokens.size()));
+        "the model reads windows of {} tokens, of which {} are used: {} more {} not fit; undo, or begin anew",
+        context(), end(), tokens.size(), tokens.size() == 1 ? "does" : "do"));
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
 }
 

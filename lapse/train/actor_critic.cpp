@@ -25,9 +25,8 @@ class ActorCritic : public Objective {
     const Tensor chosen = log_pi.gather(-1, actions.unsqueeze(-1)).squeeze(-1);
     const Tensor policy_loss = -(chosen * error.detach()).sum(), value_loss = error.square().sum();
     const Tensor entropy = -(log_pi.exp() * log_pi).sum();
-    const double weight = config_.entropy * (1 - of.done * (1 - config_.entropy_last));
-    const Tensor loss =
-        (policy_loss + config_.value_loss * value_loss - weight * entropy) / static_cast<double>(part.target.numel());
+    const Tensor loss = (policy_loss + config_.value_loss * value_loss - entropy_weight(config_, of.done) * entropy) /
+                        static_cast<double>(part.target.numel());
     return {loss + y.cost,
             loss,
             y.cost,
@@ -43,6 +42,10 @@ class ActorCritic : public Objective {
 
 std::unique_ptr<Objective> actor_critic(const ActorCriticConfig& config) {
   return std::make_unique<ActorCritic>(config);
+}
+
+double entropy_weight(const ActorCriticConfig& config, double done) {
+  return config.entropy * (1 - done * (1 - config.entropy_last));
 }
 
 void discounted_returns(const float* rewards, const bool* ends, int64_t steps, double after, double discount,

@@ -17,6 +17,9 @@ namespace lapse {
 /// agent_ends.
 std::unique_ptr<Objective> actor_critic(const ActorCriticConfig& config);
 
+/// The entropy's weight in it, c_e (1 - d (1 - f)), after this share d of the run's updates.
+double entropy_weight(const ActorCriticConfig& config, double done);
+
 /// R_t = r_t + gamma (1 - end_t) R_{t+1}, with R_K = `after`, the value of the state after the last step. Of one
 /// environment: rewards, ends and returns [K].
 void discounted_returns(const float* rewards, const bool* ends, int64_t steps, double after, double discount,

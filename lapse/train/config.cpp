@@ -128,8 +128,15 @@ std::string Config::used_toml() const {
   Config copy(*this);
   Sections used = copy.sections();
   std::erase_if(used, [&](const auto& section) { return !uses(section.name); });
+  // What is generated is no text, and what an agent sees no token: check_generated refuses what would ask for them.
+  const auto of_texts = [&](const std::string& section, const std::string& name) {
+    return (generates() && section == "data" && name != "task") ||
+           (environment() && section == "model" && (name == "input" || name == "output"));
+  };
   for (auto& section : used)
-    std::erase_if(section.fields, [](const Field& field) { return field.is_used && !field.is_used(); });
+    std::erase_if(section.fields, [&](const Field& field) {
+      return of_texts(section.name, field.name) || (field.is_used && !field.is_used());
+    });
   return config_to_toml(used);
 }
 

@@ -9,8 +9,13 @@ namespace lapse {
 
 const std::vector<ObjectiveEntry>& objective_table() {
   static const std::vector<ObjectiveEntry> table = {
-      {"actor_critic", "policy, value and entropy", true, [](const Config& c) { return c.environment() != nullptr; },
-       [](const Config& c) { return actor_critic(c.actor_critic); }},
+      {"actor_critic",
+       "policy, value and entropy",
+       true,
+       [](const Config& c) { return c.environment() != nullptr; },
+       [](const Config& c) { return actor_critic(c.actor_critic); },
+       {{"the entropy's weight (actor_critic.entropy_last)",
+         [](const Config& c, double done) { return entropy_weight(c.actor_critic, done); }}}},
       {"scored_task", "nats of the scored tokens, divided by (their number + 1e-6), since a block may have none", false,
        [](const Config& c) { return c.task() != nullptr; }, [](const Config&) { return scored_task(); }},
       {"language_modelling", "nats per predicted token", false, [](const Config&) { return true; },

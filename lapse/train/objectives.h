@@ -10,11 +10,18 @@
 
 namespace lapse {
 
+/// A number of the objective that changes in the course of a run.
+struct ObjectiveCourse {
+  std::string name;                                    ///< "the entropy's weight"
+  double (*value)(const Config& config, double done);  ///< after this share of the run's updates, 0 ... 1
+};
+
 struct ObjectiveEntry {
   std::string name, help;
   bool acts;                            ///< for agents in environments; else for what is predicted
   bool (*usual)(const Config& config);  ///< "usual" is the first entry for which this holds
   std::unique_ptr<Objective> (*make)(const Config& config);
+  std::vector<ObjectiveCourse> courses = {};
 };
 const std::vector<ObjectiveEntry>& objective_table();
 

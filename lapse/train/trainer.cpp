@@ -15,6 +15,7 @@
 #include "lapse/train/checkpoint.h"
 #include "lapse/train/device.h"
 #include "lapse/train/history.h"
+#include "lapse/train/objectives.h"
 #include "lapse/train/resume.h"
 #include "lapse/train/run_lock.h"
 #include "lapse/train/run_record.h"
@@ -103,6 +104,7 @@ class Run {
     if (!resumed_) return;
     progress_->print(fmt::format("resumed after update {}", update()));
     describe_rate();
+    describe_courses();
     if (update() >= config_.train.updates)
       progress_->print(
           fmt::format("the run is complete: it has {} updates, and train.updates = {}; to go on, give more (--set "
@@ -118,6 +120,22 @@ class Run {
     progress_->print(
         fmt::format("the cosine now ends at update {}, not {}: the learning rate was {:.2g}, and is {:.2g}", total,
                     planned_, learning_rate(rates, n, planned_), learning_rate(rates, n + 1, total)));
+  }
+
+  /// The same of what the objective changes from the first update to the last.
+  void describe_courses() {
+    const int64_t total = config_.train.updates, n = update();
+    if (planned_ == total || n >= total || n == 0) return;
+    for (const auto& course : objective_of(config_).courses) {
+      const auto value = [&](int64_t done, int64_t of) {
+        return course.value(config_, static_cast<double>(done) / static_cast<double>(of));
+      };
+      const double was = value(n - 1, planned_), is = value(n, total);
+      if (was == is) continue;
+      progress_->print(
+          fmt::format("{} changes until the last update, which is now {}, not {}: it was {:.2g}, and is {:.2g}",
+                      course.name, total, planned_, was, is));
+    }
   }
 
   bool validates() const { return lapse::validates(config_, *problem_); }
@@ -144,8 +162,8 @@ class Run {
     const std::string advice =
         files.empty() || update_of(files[0]) == 0
             ? fmt::format(
-                  "there is no checkpoint from before it. Begin anew with a lower optimiser.rate, a longer "
-                  "optimiser.warmup or {}",
+                  "there is no checkpoint of a trained model from before it. Begin anew with a lower optimiser.rate, "
+                  "a longer optimiser.warmup or {}",
                   clipped)
             : fmt::format(
                   "the last good checkpoint is {0}. Begin another run from it, with a lower optimiser.rate or {1}: "

@@ -134,7 +134,7 @@ TEST_F(Trainer, ALossThatIsNotFiniteEndsTheRunAndSaysWhatToDo) {
   });
   const std::string error = error_of([&] { train("run", config(), /*resume=*/true); });
   EXPECT_NE(error.find("update 1: the loss is nan"), std::string::npos) << error;
-  EXPECT_NE(error.find("no checkpoint from before it"), std::string::npos) << error;
+  EXPECT_NE(error.find("no checkpoint of a trained model from before it"), std::string::npos) << error;
   EXPECT_EQ(checkpoints("run"), (std::vector<int64_t>{0}));
 }
 

@@ -85,7 +85,7 @@ function lanesWanted() {
   });
 }
 // Of agents: which episodes they play, and how they choose.
-const episodesWanted = () => (about.kind === "text" ? {} : { seed: Number(element("seed").value), greedy: element("greedy").checked });
+const episodesWanted = () => (about.kind === "text" ? {} : { seed: Number(element("seed").value), greedy: element("greedy").checked, anew: true });
 async function apply() {
   say(about.kind === "text" ? "Reading the text anew …" : "Beginning anew …");
   await command("settings", { lanes: lanesWanted(), ...episodesWanted() });  // what is refused stays there, to be mended
