@@ -1,6 +1,7 @@
 #include "lapse/forgetting/method.h"
 
 #include "lapse/core/error.h"
+#include "lapse/memory/samples.h"
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -22,8 +23,7 @@ RampOptions ramp_options(const Query& query, const ModelShape& shape) {
 
 AttentionInputs ramp_inputs(const Query& query, const Rows& rows) {
   at::Tensor until = rows.until;
-  if (query.lengths.defined())
-    until = at::minimum(until, (query.start + query.lengths).index_select(0, rows.table.sample()));
+  if (query.lengths.defined()) until = at::minimum(until, of_rows(rows.table, query.start + query.lengths));
   return {query.q, rows.key, rows.value, rows.table.offsets(), query.start, rows.table.time(), until};
 }
 

@@ -10,6 +10,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/linear_weights.h"
 #include "lapse/forgetting/budgets.h"
+#include "lapse/memory/samples.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/selective/selective_attention.h"
 #include "lapse/ops/dense/linear.h"
@@ -130,7 +131,7 @@ class SelectiveAttention : public Method, public BudgetedLayer {
       held = memory.masked_fill(at::arange(K, last.options()) >= query.lengths.unsqueeze(1),
                                 -std::numeric_limits<double>::infinity());
     }
-    const Tensor sample = rows.table.sample(), now = last.index_select(0, sample);
+    const Tensor sample = rows.table.sample(), now = of_rows(rows.table, last);
     const Tensor read = at::logical_and(rows.table.time() <= now, rows.until > now);
     n = at::maximum(n, at::zeros_like(last).index_add(0, sample, read.to(at::kLong)));
     const Tensor share = std::get<0>(held.max(1)) / n.clamp_min(1).to(memory.scalar_type());

@@ -1,5 +1,7 @@
 #include "lapse/memory/samples.h"
 
+#include <algorithm>
+
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -12,6 +14,17 @@ MemoryTable samples_of(const MemoryTable& table, int64_t first, int64_t count) {
   Columns columns;
   for (const auto& [name, values] : table.columns()) columns[name] = values.narrow(0, begin, end - begin);
   return MemoryTable::restore(table.offsets().narrow(0, first, count + 1) - begin, std::move(columns));
+}
+
+Tensor of_rows(const MemoryTable& table, const Tensor& values) {
+  if (!values.is_cpu() || values.scalar_type() != at::kLong) return values.index_select(0, table.sample());
+  TORCH_CHECK(values.dim() == 1 && values.size(0) == table.samples(), "there are ", table.samples(), " samples, got ",
+              values.sizes());
+  const Tensor given = values.contiguous(), all = at::empty({table.rows()}, at::kLong);
+  auto* to = all.mutable_data_ptr<int64_t>();
+  for (int64_t b = 0; b < table.samples(); ++b)
+    std::fill(to + table.first_row(b), to + table.first_row(b + 1), given.const_data_ptr<int64_t>()[b]);
+  return all;
 }
 
 MemoryTable joined(const std::vector<MemoryTable>& tables) {

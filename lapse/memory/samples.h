@@ -10,6 +10,9 @@ namespace lapse {
 /// The table's samples first ... first + count - 1.
 MemoryTable samples_of(const MemoryTable& table, int64_t first, int64_t count);
 
+/// values [B] of the samples as those of their rows: [N]. Without a gradient.
+at::Tensor of_rows(const MemoryTable& table, const at::Tensor& values);
+
 /// The samples of all tables, one table's after the other's. Those that have rows have the same columns.
 MemoryTable joined(const std::vector<MemoryTable>& tables);
 

@@ -44,6 +44,17 @@ TEST(Samples, APieceHasItsOwnRows) {
   EXPECT_EQ(piece.time().item<int64_t>(), 0);
 }
 
+TEST(Samples, RowsHaveWhatTheirSamplesHave) {
+  for (const auto& rows : {std::vector<int64_t>{3, 0, 1, 5}, {0, 2, 0, 0}, {0, 0, 0, 0}}) {
+    const MemoryTable table = table_of(rows);
+    const at::Tensor values = at::tensor({7, -1, 4, 9}, at::kLong);
+    EXPECT_TRUE(at::equal(of_rows(table, values), values.index_select(0, table.sample())));
+    EXPECT_TRUE(
+        at::equal(of_rows(table, values.to(at::kDouble)), values.to(at::kDouble).index_select(0, table.sample())));
+    EXPECT_THROW(of_rows(table, at::zeros({3}, at::kLong)), c10::Error);
+  }
+}
+
 TEST(Samples, ColumnsAreThoseOfAnotherTable) {
   const MemoryTable table = table_of({2, 3});
   const Columns like = table_of({1}).columns();

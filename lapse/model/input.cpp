@@ -1,15 +1,30 @@
 #include "lapse/model/input.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <algorithm>
 
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/bag.h"
+#include "lapse/ops/dense/few_rows.h"
 
 namespace lapse {
 namespace {
 
 using at::Tensor;
+
+/// Lines `numbers` [...] of x [n, width], float32: [..., width]. For a few tokens libtorch's operators take longer.
+Tensor lines_of(const Tensor& x, const Tensor& numbers) {
+  c10::SmallVector<int64_t, 4> shape(numbers.sizes());
+  const int64_t width = x.size(1);
+  shape.push_back(width);
+  Tensor y = empty_rows(shape);
+  float* to = y.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < numbers.numel(); ++i)
+    std::copy_n(x.const_data_ptr<float>() + numbers.const_data_ptr<int64_t>()[i] * width, width, to + i * width);
+  return y;
+}
 
 class TokenInput : public Input {
  public:
@@ -18,7 +33,9 @@ class TokenInput : public Input {
 
   Tensor embed(const Tensor& tokens) const override {
     require_tokens(tokens, embedding_->size(0));
-    return at::embedding(*embedding_, tokens);
+    const Tensor& E = *embedding_;
+    const bool few = tokens.is_cpu() && tokens.is_contiguous() && tokens.numel() <= kSomeRows;
+    return few && few_rows(E, E.size(0)) ? lines_of(E, tokens) : at::embedding(E, tokens);
   }
   std::shared_ptr<Tensor> embedding() const override { return embedding_; }
   NamedTensors parameters() override { return {{"embedding", embedding_.get()}}; }

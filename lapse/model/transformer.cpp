@@ -10,6 +10,7 @@
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/parallel/team.h"
 #include "lapse/ops/waiting.h"
 #include "lapse/ops/without_autograd.h"
@@ -279,8 +280,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   };
   require_room(tokens.size(1), memory);
   Tensor h = drop(embed(tokens, memory.clock), config_.embedding_dropout, 0);
-  memory.torn = true;  // until all layers have read the block, and what it predicts is known
-  result.cost = at::zeros({}, h.options());
+  memory.torn = true;            // until all layers have read the block, and what it predicts is known
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();
   const BlockTimes times(memory.clock, tokens.size(1), options.begins);
@@ -294,7 +294,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
     pass.draws.uniform = draws.uniform, pass.draws.dropped = !draws.dropped.empty() && draws.dropped[l];
     if (draws.seed) pass.draws.seed = mix64(*draws.seed + l);
     h = layers_[l](h, pass);
-    if (pass.cost.defined()) result.cost = result.cost + pass.cost;
+    if (pass.cost.defined()) result.cost = result.cost.defined() ? result.cost + pass.cost : pass.cost;
     if (options.observe || options.rows || options.pairs == Pairs::reads)
       result.reports.push_back(std::move(pass.report));
     if (pass.kept.defined()) sieves.push_back({&memory.layers[l], std::move(pass.kept)});
@@ -302,9 +302,10 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
     if (device_.is_cpu()) MemoryTable::keep(sieves), sieves.clear();
   }
   MemoryTable::keep(sieves);
+  if (!result.cost.defined()) result.cost = at::zeros({}, h.options());
   if (options.observe) count(result.reports);
   if (encoder_) h = options.at_places(h);
-  memory.clock = memory.clock + tokens.size(1);
+  memory.clock = shifted(memory.clock, tokens.size(1));
   if (memory.latest != kNever) memory.latest += tokens.size(1);
   return drop(norm_(h), config_.output_dropout, 1);
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "lapse/memory/samples.h"
 #include "lapse/nn/pairs.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/few_rows.h"
@@ -40,7 +41,7 @@ Stored stored_in(const MemoryTable& table) {
 /// |C_t| of each query: [B, K].
 Tensor memory_sizes(const MemoryTable& table, const Tensor& first, const Tensor& until, const Tensor& start,
                     int64_t K) {
-  const Tensor sample = table.sample(), begin = start.index_select(0, sample);
+  const Tensor sample = table.sample(), begin = of_rows(table, start);
   const Tensor enter = (first - begin).clamp(0, K);
   constexpr int64_t kFar = int64_t{1} << 60;  // until may be for ever, or never
   const Tensor leave = at::maximum((until.clamp(-kFar, kFar) - begin).clamp(0, K), enter);
@@ -146,7 +147,7 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
 Tensor Attention::alive(const MemoryTable& table, const Tensor& next) const {
   if (table.rows() == 0) return at::ones({0}, next.options().dtype(at::kBool));
   at::NoGradGuard no_grad;
-  return method_->weightless_from(rows(table, stored_in(table))) > next.index_select(0, table.sample());
+  return method_->weightless_from(rows(table, stored_in(table))) > of_rows(table, next);
 }
 
 Columns Attention::tell(const MemoryTable& table) const {
@@ -266,7 +267,7 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   MemoryTable& table = pass.table;
   table.detach();
   if (!forgets_at_once(pass) && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
-  const Tensor next = (pass.times.start + K).index_select(0, table.sample());
+  const Tensor next = of_rows(table, shifted(pass.times.start, K));
   Tensor kept = method_->released(rows.until, pass.stored) > next;
   if (ended.defined()) kept = at::logical_and(kept, ended > next);
   if (pass.options.observe) report(pass, rows, kept, K);
@@ -281,12 +282,11 @@ void Attention::report(LayerPass& pass, const Rows& rows, const Tensor& kept, in
   const Tensor& lengths = pass.options.lengths;
   const Tensor padding = lengths.defined() ? at::arange(K, lengths.options()) >= lengths.unsqueeze(1) : Tensor();
   const Tensor sizes = padding.defined() ? report.sizes.masked_fill(padding, 0) : report.sizes;
-  const Tensor start = pass.times.start.index_select(0, table.sample());
+  const Tensor start = of_rows(table, pass.times.start);
   const Tensor recent = at::logical_and(table.time() >= start, is_token(table.kind()));
   // Without the rows that could have gone before the block and have yet to be released.
   Tensor readable = at::logical_or(method_->released(rows.until, pass.stored) > start, recent);
-  if (padding.defined())
-    readable = at::logical_and(readable, table.time() < start + lengths.index_select(0, table.sample()));
+  if (padding.defined()) readable = at::logical_and(readable, table.time() < start + of_rows(table, lengths));
   const Tensor largest = at::constant_pad_nd(sizes.flatten(), {0, 1}).max();  // 0 where there are no queries
   const Tensor gone = at::logical_and(readable, at::logical_not(kept));
   const Tensor queries =

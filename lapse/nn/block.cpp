@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "lapse/memory/samples.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -16,6 +18,12 @@ Tensor BlockOptions::at_places(const Tensor& x) const {
 BlockTimes::BlockTimes(const Tensor& clock, int64_t length, const Tensor& given)
     : start(clock), time(clock.unsqueeze(1)) {
   static_assert(static_cast<int>(RowKind::token) == 0 && static_cast<int>(RowKind::first) == 1);
+  if (length == 1 && !given.defined() && clock.is_cpu() && clock.is_contiguous()) {  // without libtorch's operators
+    kind = empty_rows({clock.size(0), 1}, at::kByte);
+    const auto* now = clock.const_data_ptr<int64_t>();
+    std::transform(now, now + clock.numel(), kind.mutable_data_ptr<uint8_t>(), [](int64_t t) { return t == 0; });
+    return;
+  }
   if (length != 1) time = time + at::arange(length, clock.options());
   Tensor first = time == 0;  // of a stream that has read nothing
   const Tensor begins = given.defined() ? sent(given, clock.device()) : given;
@@ -41,7 +49,7 @@ Tensor BlockTimes::ended(const MemoryTable& table) const {
   if (!next_.defined()) return {};
   const Tensor sample = table.sample();
   // Of the block's row at column c the columns after it count, of older rows all.
-  const Tensor column = (table.time() - start.index_select(0, sample) + 1).clamp(0, next_.size(1) - 1);
+  const Tensor column = (table.time() - of_rows(table, start) + 1).clamp(0, next_.size(1) - 1);
   return next_.flatten().index_select(0, sample * next_.size(1) + column);
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/few_rows.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -19,10 +19,22 @@ int64_t bucket_of(int64_t r, int64_t farthest, bool both_ways) {
   return offset + std::min(n - 1, exact + static_cast<int64_t>(share * static_cast<double>(n - exact)));
 }
 
-at::Tensor bias_by_age(const at::Tensor& table, int64_t farthest, bool both_ways) {
+std::vector<int64_t> buckets_by_age(int64_t farthest, bool both_ways) {
   std::vector<int64_t> buckets;
   for (int64_t age = both_ways ? -farthest : 0; age <= farthest; ++age)
     buckets.push_back(bucket_of(-age, farthest, both_ways));
+  return buckets;
+}
+
+at::Tensor bias_by_age(const at::Tensor& table, const std::vector<int64_t>& buckets) {
+  if (few_rows(table, kBuckets)) {  // as for a token: without libtorch's operators
+    const int64_t heads = table.size(1), ages = std::ssize(buckets);
+    at::Tensor bias = empty_rows({heads, ages});
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t a = 0; a < ages; ++a)
+        bias.mutable_data_ptr<float>()[h * ages + a] = table.const_data_ptr<float>()[buckets[a] * heads + h];
+    return bias;
+  }
   // Not by index_select: its gradient would depend on the order in which a GPU's threads come.
   return at::embedding(table, sent(at::tensor(buckets, at::kLong), table.device())).t().contiguous();
 }

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace lapse {
 
 constexpr int64_t kBuckets = 32;  ///< rows of the table
@@ -12,8 +14,11 @@ constexpr int64_t kBuckets = 32;  ///< rows of the table
 /// direction. `both_ways`: half of the buckets are for keys after the query; else those share bucket 0.
 int64_t bucket_of(int64_t r, int64_t farthest, bool both_ways);
 
-/// Of a table [kBuckets, H] the bias of each age [H, A], with gradient: of ages 0 ... farthest, or of
-/// -farthest ... farthest where keys lie `both_ways`. Ages beyond have the bias of the outermost.
-at::Tensor bias_by_age(const at::Tensor& table, int64_t farthest, bool both_ways);
+/// The bucket of each age: of 0 ... farthest, or of -farthest ... farthest where keys lie `both_ways`. Ages beyond are
+/// in the bucket of the outermost.
+std::vector<int64_t> buckets_by_age(int64_t farthest, bool both_ways);
+
+/// Of a table [kBuckets, H] the bias of each age [H, A], with gradient.
+at::Tensor bias_by_age(const at::Tensor& table, const std::vector<int64_t>& buckets);
 
 }  // namespace lapse

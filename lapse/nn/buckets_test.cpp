@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ATen/core/grad_mode.h>
+
 #include <cmath>
 
 #include "lapse/ops/aten.h"
@@ -44,7 +46,7 @@ TEST(Buckets, FollowTheFormula) {
 TEST(Buckets, BecomeABiasOfEachAge) {
   const at::Tensor table = at::arange(64, at::kDouble).view({32, 2}).set_requires_grad(true);
   for (const auto& [farthest, both_ways] : {std::pair{128, false}, {128, true}, {17, false}, {600, true}}) {
-    const at::Tensor bias = bias_by_age(table, farthest, both_ways);
+    const at::Tensor bias = bias_by_age(table, buckets_by_age(farthest, both_ways));
     const int64_t first = both_ways ? -farthest : 0;
     ASSERT_EQ(bias.sizes(), at::IntArrayRef({2, farthest + 1 - first}));
     for (int64_t age = first; age <= farthest; ++age)
@@ -53,6 +55,10 @@ TEST(Buckets, BecomeABiasOfEachAge) {
     // What is older or younger has the last column's: the operators clamp ages.
     EXPECT_EQ(bucket_of(-farthest - 1, farthest, both_ways), bucket_of(-farthest, farthest, both_ways));
     EXPECT_EQ(bucket_of(farthest + 1, farthest, both_ways), bucket_of(farthest, farthest, both_ways));
+    const at::NoGradGuard no_grad;  // a token's, by a loop of its own
+    const at::Tensor few = bias_by_age(table.to(at::kFloat), buckets_by_age(farthest, both_ways));
+    EXPECT_TRUE(at::equal(few, bias.to(at::kFloat)));
+    const at::AutoGradMode gradients(true);
     table.mutable_grad().reset();
     bias.sum().backward();
     for (int64_t b = 0; b < 32; ++b) {

@@ -31,14 +31,12 @@ class BucketPositions : public Positions {
  public:
   BucketPositions(const PositionSizes& sizes, Random& random)
       : Positions(normal_parameter({kBuckets, sizes.heads}, random, 1 / std::sqrt(static_cast<double>(sizes.width)))),
-        distance_(sizes.bucket_distance),
-        both_ways_(sizes.both_ways) {}
+        buckets_(buckets_by_age(sizes.bucket_distance, sizes.both_ways)) {}
 
-  Ages ages() const override { return {{}, bias_by_age(table_, distance_, both_ways_)}; }
+  Ages ages() const override { return {{}, bias_by_age(table_, buckets_)}; }
 
  private:
-  int64_t distance_;
-  bool both_ways_;
+  std::vector<int64_t> buckets_;
 };
 
 /// GPT's: an embedding of each time 0 ... block - 1 is added to the token's [block, width].
