@@ -104,6 +104,25 @@ class Choices(ProgramTest):
         self.assertIn("truncated           1", self.succeed("eval", shared / "selective", "--choices", path).stdout)
         self.assertEqual(self.answer("expire", path)["truncated"], 0)
 
+    def test_what_the_model_cannot_read_is_left_out(self):
+        good = {"context": "the sky is", "choices": ["white", "blue"], "answer": 1}
+        long = {"context": "the sky is", "choices": ["white", "blue " * 200], "answer": 1}
+        empty = {"context": "", "choices": ["white", "blue"], "answer": 1}
+        for run, bad, why in (("selective", long, "this model reads windows of"), ("expire", empty, "the context is empty")):
+            path = self.write("some.jsonl", "".join(json.dumps(line) + "\n" for line in (good, bad, bad)))
+            alone = self.answer(run, self.write("good.jsonl", json.dumps(good)))
+            done = self.succeed("eval", shared / run, "--choices", path, "--json")
+            result = json.loads(done.stdout)
+            self.assertEqual((result["questions"], result["left_out"], result["acc"]), (1, 2, alone["acc"]))
+            self.assertRegex(done.stderr, f"note: 2 of 3 questions are left out: .*some.jsonl:2: .*{why}")
+            self.assertIn("left out            2", self.succeed("eval", shared / run, "--choices", path).stdout)
+            self.refuse("eval", shared / run, "--choices", self.write("bad.jsonl", json.dumps(bad)), says=["bad.jsonl:1", why])
+
+    def test_the_result_says_how_the_model_was_read(self):
+        result = self.answer("selective", self.file("own"), "--budget", 12)
+        self.assertEqual(result["options"]["budget"], 12)
+        self.assertEqual(result["config"]["data"]["unit"], "byte")
+
     def test_what_is_refused(self):
         good = self.file("own")
         run = shared / "expire"

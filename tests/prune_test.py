@@ -91,8 +91,9 @@ class Prune(ProgramTest):
         self.prune("--margin", 0.001, "--out", out)
         earlier = out.read_bytes()
         result = self.prune("--context", 24, "--threshold", 0.1, "--out", out)
-        self.assertIsNone(result["checkpoint"])  # no budgets reach the loss, and what an earlier search wrote stays
-        self.assertEqual(out.read_bytes(), earlier)
+        self.assertIsNone(result["checkpoint"])  # no budgets reach the loss, and what an earlier search wrote is kept with its rounds
+        self.assertEqual((self.folder / "small.old.safetensors").read_bytes(), earlier)
+        self.assertFalse(out.exists())
         self.succeed("plot", out.with_suffix(".json"), "-o", self.folder / "far.svg")
         picture = (self.folder / "far.svg").read_text()
         self.assertIn("loss to reach: 0.1)", picture)  # told, since a line so far away would make the curve flat
@@ -119,8 +120,15 @@ class Prune(ProgramTest):
         self.assertEqual(self.succeed(*search, cwd=shared).stderr.count("note"), 0)
         done = self.succeed(*search, "--step", 16, cwd=shared)
         self.assertIn(f'{self.folder / "p.json"} is of a search with another "step"; it is kept as {self.folder / "p.old.json"}', done.stderr)
-        self.assertEqual((self.folder / "p.old.json").read_text(), before)
-        self.assertEqual(json.loads((self.folder / "p.json").read_text())["settings"]["step"], 16)
+        kept = json.loads((self.folder / "p.old.json").read_text())
+        self.assertEqual(kept | {"checkpoint": None}, json.loads(before) | {"checkpoint": None})
+        # The checkpoint of that search is kept too, where its result says.
+        self.assertEqual(kept["checkpoint"], str(self.folder / "p.old.safetensors"))
+        for result in (kept, json.loads((self.folder / "p.json").read_text())):
+            told = json.loads(self.succeed("info", result["checkpoint"], "--json").stdout)["config"]
+            self.assertIn(f"budgets = {result['budgets']}", told)
+        self.assertEqual(result["settings"]["step"], 16)
+        before = (self.folder / "p.old.json").read_text()
         done = self.succeed(*search, "--step", 24, cwd=shared)
         self.assertIn(str(self.folder / "p.old2.json"), done.stderr)
         self.assertEqual((self.folder / "p.old.json").read_text(), before)

@@ -219,7 +219,9 @@ int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data},
                       {"--losses", arguments.losses},
                       {"--against", arguments.against},
-                      {"--choices", arguments.choices.questions}});
+                      {"--choices", arguments.choices.questions},
+                      {"--labels", arguments.choices.labels}});
+  refuse_empty(verb, {{"--data-documents", arguments.data_documents}}, "give lines, whole or markers");
   if (!arguments.losses.empty()) check_out(arguments.losses, "--losses");
   Reader reader = open_reader(arguments.reading, join_group(kPatience));
   if (!arguments.losses.empty()) {
@@ -237,7 +239,7 @@ int run(const Command& verb, const Arguments& arguments) {
                {"--data", "--data-documents", "--split", "--streams", "--block", "--min-fill", "--losses", "--against"},
                "is for reading a text, not for --choices");
   if (!join_group(kPatience).alone()) fail("--choices reads in one process; start this one without torchrun");
-  return eval_choices(reader, arguments.choices, arguments.json);
+  return eval_choices(reader, arguments.reading, arguments.choices, arguments.json);
 }
 
 }  // namespace

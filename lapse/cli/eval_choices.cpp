@@ -23,6 +23,8 @@ void print(const Json& json) {
   std::cout << fmt::format("{:<20}{}\n", "questions", json["questions"].get<int64_t>());
   if (const int64_t truncated = json["truncated"]; truncated > 0)
     std::cout << fmt::format("{:<20}{}, whose contexts did not fit the model's window\n", "truncated", truncated);
+  if (const int64_t left_out = json["left_out"]; left_out > 0)
+    std::cout << fmt::format("{:<20}{}, which the model cannot read\n", "left out", left_out);
   std::cout << fmt::format("{:<20}{:.0f}\n{:<20}{}\n", "questions/min", json["questions_per_minute"].get<double>(),
                            "peak memory", byte_size(json["peak_memory"].get<double>()));
 }
@@ -40,7 +42,7 @@ void add_choices(const Command& verb, ChoicesArguments& arguments) {
       .needs(questions);
 }
 
-int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {
+int eval_choices(Reader& reader, const ReadingOptions& reading, const ChoicesArguments& arguments, bool json) {
   reader.require_text("--choices");
   if (reader.task) fail("--choices is for runs that read a text, and this one has the task " + reader.task->name());
   const auto model = reader.model();
@@ -52,21 +54,29 @@ int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json) {
   const auto result = answer_questions(*model, reader.vocabulary(), questions,
                                        [&](const ChoicesResult& so_far) { progress.update(std::ssize(so_far.right)); });
   progress.finish();
+  if (result.left_out > 0)
+    std::cerr << fmt::format("lapse: note: {} of {} questions are left out: {}\n", result.left_out, questions.size(),
+                             result.why);
   Json all = {{"run", reader.checkpoint.path().string()},
               {"method", reader.method->name()},
               {"choices", arguments.questions},
+              {"labels", arguments.labels},
               {"questions", result.right.size()}};
+  if (arguments.labels.empty()) all.erase("labels");
   for (const auto& [name, values] : {std::pair("acc", &result.right), {"acc_norm", &result.right_per_byte}}) {
     const Interval interval = interval_of_share(*values);
     all[name] = interval.mean;
     all[name + std::string("_low")] = interval.low, all[name + std::string("_high")] = interval.high;
   }
   all.update({{"truncated", result.truncated},
+              {"left_out", result.left_out},
               {"tokens", result.tokens},
               {"seconds", result.seconds},
               {"questions_per_minute", 60 * static_cast<double>(result.right.size()) / result.seconds},
               {"peak_memory", peak_memory()},
-              {"complete", !result.stopped}});
+              {"complete", !result.stopped},
+              {"options", to_json(reading)},
+              {"config", read_by(reader.config(), reading)}});
   if (json)
     std::cout << to_text(all, 2) << '\n';
   else

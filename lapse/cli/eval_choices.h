@@ -15,7 +15,8 @@ struct ChoicesArguments {
 /// Declares --choices and --labels.
 void add_choices(const Command& verb, ChoicesArguments& arguments);
 
-/// Answers the questions of the file and prints how many are right; returns the exit status.
-int eval_choices(Reader& reader, const ChoicesArguments& arguments, bool json);
+/// Answers the questions of the file and prints how many are right; returns the exit status. `reading` opened the
+/// reader.
+int eval_choices(Reader& reader, const ReadingOptions& reading, const ChoicesArguments& arguments, bool json);
 
 }  // namespace lapse

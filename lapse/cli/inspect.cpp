@@ -209,9 +209,12 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
   for (const char* picture : {".png", ".svg", ".pdf", ".html"})
     if (fs::path(arguments.out).extension() == picture)
       fail(fmt::format("{}: --matrix writes JSON; name a .json file, which `lapse plot` draws", arguments.out));
-  const int64_t tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0;
-  const std::string file = matrix_file(reader, model, arguments.matrix, arguments.data, arguments.data_documents,
-                                       split_of(arguments, arguments.data), tokens);
+  const MatrixReading reading = {.options = arguments.reading,
+                                 .data = arguments.data,
+                                 .data_documents = arguments.data_documents,
+                                 .split = split_of(arguments, arguments.data),
+                                 .tokens = verb.count("--tokens") > 0 ? arguments.tokens : 0};
+  const std::string file = matrix_file(reader, model, arguments.matrix, reading);
   if (file.empty()) fail("interrupted; no file was written");
   write_file(arguments.out, file);
   std::cout << arguments.out << '\n';
@@ -220,8 +223,9 @@ int write_matrix(const Command& verb, const Reader& reader, Transformer& model, 
 
 int run(const Command& verb, Arguments arguments) {
   if (!arguments.matrix.what.empty() && verb.count("--out") == 0) arguments.out = "matrix.json";
-  refuse_empty(verb,
-               {{"--data", arguments.data}, {"--compare", arguments.compare}, {"--matrix", arguments.matrix.what}});
+  refuse_empty(verb, {{"--data", arguments.data}, {"--compare", arguments.compare}});
+  refuse_empty(verb, {{"--matrix", arguments.matrix.what}}, "name what it is to show");
+  refuse_empty(verb, {{"--data-documents", arguments.data_documents}}, "give lines, whole or markers");
   check_out(arguments.out);
   Reader reader = open_reader(arguments.reading);
   auto read = files_of_runs({arguments.reading.run});

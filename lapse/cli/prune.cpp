@@ -236,15 +236,18 @@ PruneOptions options_of(const Arguments& arguments, const Part& part, const Read
 
 /// What a search depends on.
 Json settings_of(const Arguments& arguments, const Part& part, const Reader& reader, const PruneOptions& options) {
-  return {{"run", reader.checkpoint.path().filename().string()},
-          {"checkpoint", reader.checkpoint.file().checksum()},
-          {"split", arguments.split},
-          {"data", arguments.data},
-          {"text", part.tokens.checksum()},
-          {"tokens", arguments.tokens},
-          {"streams", part.batch},
-          {"context", options.context},
-          {"step", options.step}};
+  Json settings = {{"run", reader.checkpoint.path().filename().string()},
+                   {"checkpoint", reader.checkpoint.file().checksum()},
+                   {"split", arguments.split},
+                   {"data", arguments.data}};
+  if (!arguments.data_documents.empty()) settings["data_documents"] = arguments.data_documents;
+  if (arguments.min_fill > 0) settings["min_fill"] = arguments.min_fill;
+  settings.update({{"text", part.tokens.checksum()},
+                   {"tokens", arguments.tokens},
+                   {"streams", part.batch},
+                   {"context", options.context},
+                   {"step", options.step}});
+  return settings;
 }
 
 double loss_with(Transformer& model, const std::vector<int64_t>& budgets, const Part& part, const Reader& reader) {
@@ -268,6 +271,7 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
   Json on = {
       {"split", arguments.split}, {"tokens", full.score.scored}, {"loss_full", full.nats}, {"loss", chosen.nats}};
   Json measured = {{"split", arguments.measure},
+                   {"text", other.tokens.checksum()},
                    {"loss_full", loss_with(model, {}, other, reader)},
                    {"loss", loss_with(model, chosen.budgets, other, reader)}};
   if (!arguments.standard.empty()) {
@@ -275,6 +279,7 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
     measured["loss_standard"] = loss_of(arguments, other, reader);
   }
   Json result = to_json(chosen, all);
+  if (!arguments.standard.empty()) result["standard"] = arguments.standard;
   result.update({{"threshold", options.threshold}, {"full", all}, {"chosen_on", on}, {"measured_on", measured}});
   if (options.threshold == full.nats) return result;
   const PruneRound& own = chosen_round(curve, full.nats);     // what the model's own loss allows
@@ -287,6 +292,7 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
 
 int run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
+  refuse_empty(verb, {{"--data-documents", arguments.data_documents}}, "give lines, whole or markers");
   const Reader reader = open_reader(arguments.reading);
   check(arguments, reader);
   catch_interrupts();
@@ -317,7 +323,7 @@ int run(const Command& verb, const Arguments& arguments) {
 
   const int64_t all = std::ssize(full.layers) * most_rows(full, part, reader);
   Json found = result_of(arguments, *model, curve, all, options, full, other, reader);
-  found["checkpoint"] = reached ? Json(out.string()) : Json();  // a file of an earlier search stays as it is
+  found["checkpoint"] = reached ? Json(out.string()) : Json();
   const Json result = file.save(curve, found);
   if (arguments.json)
     std::cout << to_text(result, 1) << '\n';

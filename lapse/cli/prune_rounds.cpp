@@ -51,20 +51,32 @@ Json to_json(const std::vector<PruneRound>& all) {
   return rounds;
 }
 
-/// The first setting in which two searches differ; empty if there is none.
+/// The first setting in which two searches differ, those that one of them lacks among them; empty if there is none.
 std::string difference(const Json& before, const Json& now) {
-  for (const auto& [name, value] : now.items())
-    if (before.value(name, Json()) != value) return name;
+  for (const Json* one : {&now, &before})
+    for (const auto& item : one->items())
+      if (before.value(item.key(), Json()) != now.value(item.key(), Json())) return item.key();
   return "";
 }
 
 }  // namespace
 
-// Its rounds may have taken hours.
-void RoundsFile::put_aside(const std::string& other) const {
-  fs::path aside = fs::path(path_).replace_extension(".old.json");
-  for (int i = 2; is_there(aside); ++i) aside = fs::path(path_).replace_extension(fmt::format(".old{}.json", i));
-  fs::rename(path_, aside);
+// Its rounds may have taken hours. The checkpoint that it names is kept with it: the next search writes another.
+void RoundsFile::put_aside(Json json, const std::string& other) const {
+  const Json named = json.value("checkpoint", Json());
+  const fs::path checkpoint =
+      named.is_string() ? path_.parent_path() / fs::path(named.get<std::string>()).filename() : fs::path();
+  const auto old = [](const fs::path& path, int i) {
+    return fs::path(path).replace_extension((i == 1 ? ".old" : fmt::format(".old{}", i)) + path.extension().string());
+  };
+  int i = 1;
+  while (is_there(old(path_, i)) || (!checkpoint.empty() && is_there(old(checkpoint, i)))) ++i;
+  const fs::path aside = old(path_, i);
+  const bool moves = !checkpoint.empty() && is_file(checkpoint);
+  if (moves) json["checkpoint"] = old(checkpoint, i).string();
+  write_file(aside, to_text(json, 1) + "\n");
+  if (moves) fs::rename(checkpoint, old(checkpoint, i));
+  fs::remove(path_);
   fmt::print(stderr, "lapse: note: {} is of a search with another \"{}\"; it is kept as {}\n", path_.string(), other,
              aside.string());
 }
@@ -76,7 +88,7 @@ std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
     if (!is_file(path_)) fail("not a file");
     const Json json = parse_json(read_file(path_, kSmallFile), path_.string());
     if (const std::string other = difference(json.at("settings"), settings_); !other.empty())
-      return put_aside(other), curve;
+      return put_aside(json, other), curve;
     curve = read_rounds(json.at("rounds"), settings_, layers);
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {

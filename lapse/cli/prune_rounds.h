@@ -17,13 +17,14 @@ class RoundsFile {
   RoundsFile(fs::path path, Json settings) : path_(std::move(path)), settings_(std::move(settings)) {}
 
   /// The rounds of an interrupted search with these settings; none if there was none. The file of a search with other
-  /// settings is kept beside, as NAME.old.json, and a note says so. Error if the file is of another form.
+  /// settings is kept beside, as NAME.old.json, and its checkpoint likewise; a note says so. Error if the file is of
+  /// another form.
   std::vector<PruneRound> earlier(size_t layers) const;
   /// Writes the rounds, and `more` that the search found. Returns all that the file holds.
   Json save(const std::vector<PruneRound>& rounds, const Json& more = Json::object()) const;
 
  private:
-  void put_aside(const std::string& other) const;
+  void put_aside(Json json, const std::string& other) const;
 
   fs::path path_;
   Json settings_;

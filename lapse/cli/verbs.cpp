@@ -148,9 +148,10 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {
   return files;
 }
 
-void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags) {
+void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags,
+                  const std::string& advice) {
   for (const auto& [name, value] : flags)
-    if (value.empty() && verb.count(name) > 0) fail(name + " is empty; name a file, or leave it out");
+    if (value.empty() && verb.count(name) > 0) fail(fmt::format("{} is empty; {}, or leave it out", name, advice));
 }
 
 void add_data_documents(const Command& verb, std::string& kind) {

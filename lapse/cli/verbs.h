@@ -66,7 +66,8 @@ std::vector<std::string> files_of_runs(const std::vector<std::string>& runs);
 
 /// Error if one of these flags was given an empty value, such as an unset variable of a shell: nothing else than what
 /// was asked for may be read.
-void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags);
+void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, std::string>>& flags,
+                  const std::string& advice = "name a file");
 
 /// What a run of this configuration would take, printed and not written: parameters, memory, time per update. A
 /// warning says so if training would refuse it, or if it would not fit into memory.

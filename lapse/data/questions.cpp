@@ -51,26 +51,46 @@ Question hellaswag(const JsonObject& line) {
   return question;
 }
 
-/// ARC, OpenBookQA and CommonsenseQA: the answer is the label of a choice.
-Question labelled(const JsonObject& line) {
-  const JsonObject asked = line.object("question");
-  Question question{asked.text("stem"), {}, kUnknown};
-  const bool answered = line.has("answerKey");
-  const std::string right = answered ? line.text("answerKey") : "";
-  for (const JsonObject& choice : asked.objects("choices")) {
-    if (answered && choice.text("label") == right) {
-      if (question.answer != kUnknown) line.refuse("answerKey", "the label of one of question.choices, not of several");
-      question.answer = std::ssize(question.candidates);
-    }
-    question.candidates.push_back(choice.text("text"));
-  }
-  if (answered && question.answer == kUnknown) line.refuse("answerKey", "the label of one of question.choices");
+/// The number of the label that `answerKey` has; kUnknown if the line does not have it. `where`: the labels' key.
+int64_t answer_by_label(const JsonObject& line, const std::vector<std::string>& labels, const std::string& where) {
+  const std::string right = line.has("answerKey") ? line.text("answerKey") : "";
+  if (right.empty()) return kUnknown;
+  const auto found = std::ranges::find(labels, right);
+  if (found == labels.end()) line.refuse("answerKey", "the label of one of " + where);
+  if (std::count(found, labels.end(), right) > 1)
+    line.refuse("answerKey", fmt::format("the label of one of {}, not of several", where));
+  return found - labels.begin();
+}
+
+/// As Hugging Face's datasets have them: the choices' texts and labels side by side.
+Question labelled_columns(const JsonObject& line, const std::string& key) {
+  const JsonObject choices = line.object("choices");
+  Question question{line.text(key), choices.texts("text"), kUnknown};
+  const auto labels = choices.texts("label");
+  if (labels.size() != question.candidates.size()) line.refuse("choices", "of as many labels as texts");
+  question.answer = answer_by_label(line, labels, "choices.label");
   return question;
 }
 
+/// ARC, OpenBookQA and CommonsenseQA: the answer is the label of a choice.
+Question labelled(const JsonObject& line) {
+  if (line.has_text("question")) return labelled_columns(line, "question");
+  const JsonObject asked = line.object("question");
+  Question question{asked.text("stem"), {}, kUnknown};
+  std::vector<std::string> labels;
+  for (const JsonObject& choice : asked.objects("choices")) {
+    if (line.has("answerKey")) labels.push_back(choice.text("label"));
+    question.candidates.push_back(choice.text("text"));
+  }
+  question.answer = answer_by_label(line, labels, "question.choices");
+  return question;
+}
+
+Question openbookqa(const JsonObject& line) { return labelled_columns(line, "question_stem"); }
+
 Question piqa(const JsonObject& line) {
   Question question{line.text("goal"), {line.text("sol1"), line.text("sol2")}};
-  question.answer = answer_of(line, "label", 2);
+  question.answer = answer_in_text(line, "label", 2);
   return question;
 }
 
@@ -88,6 +108,8 @@ constexpr Form kForms[] = {
     {"HellaSwag", "ctx, endings, label", "ctx", "label", hellaswag},
     {"ARC, OpenBookQA, CommonsenseQA", "question: {stem, choices: [{text, label}, ...]}, answerKey", "question",
      "answerKey", labelled},
+    {"the same, from `datasets`", "question (or question_stem), choices: {text, label}, answerKey", "question_stem",
+     "answerKey", openbookqa},
     {"PiQA", "goal, sol1, sol2, and label or --labels", "goal", "label", piqa},
 };
 

@@ -35,8 +35,11 @@ TEST_F(QuestionsTest, OfEveryForm) {
 {"ctx": "The sky is", "endings": ["green", "blue"], "label": "1"}
 {"id": "M_1", "question": {"stem": "The sky is", "choices": [{"text": "green", "label": "A"}, {"text": "blue", "label": "B"}]}, "answerKey": "B"}
 {"question": {"stem": "The sky is", "choices": [{"label": "1", "text": "blue"}, {"label": "2", "text": "red"}], "question_concept": "sky"}, "answerKey": "1"}
-{"goal": "The sky is", "sol1": "red", "sol2": "blue\n", "label": 1})");
-  ASSERT_EQ(all.size(), 6u);
+{"goal": "The sky is", "sol1": "red", "sol2": "blue\n", "label": 1}
+{"goal": "The sky is", "sol1": "red", "sol2": "blue", "label": "1"}
+{"question": "The sky is", "question_concept": "sky", "choices": {"label": ["A", "B"], "text": ["red", "blue"]}, "answerKey": "B"}
+{"question_stem": "The sky is", "choices": {"text": ["blue", "red"], "label": ["A", "B"]}, "answerKey": "A"})");
+  ASSERT_EQ(all.size(), 9u);
   for (const auto& question : all) {
     EXPECT_EQ(question.context, "The sky is");
     EXPECT_EQ(question.candidates[question.answer], "blue");
@@ -69,7 +72,8 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndWhatIsMissing) {
   };
   EXPECT_THAT(second("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(second("[1]"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(second(R"({"text": 1})"), HasSubstr("none of the keys 'context', 'ctx', 'question', 'goal'"));
+  EXPECT_THAT(second(R"({"text": 1})"),
+              HasSubstr("none of the keys 'context', 'ctx', 'question', 'question_stem', 'goal'"));
   EXPECT_THAT(second(R"({"context": "a", "answer": 1})"), HasSubstr("'choices' must be a list of texts"));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b", 1], "answer": 1})"), HasSubstr("'choices'"));
   EXPECT_THAT(second(R"({"context": "a", "choices": ["b", "c"]})"),
@@ -90,6 +94,14 @@ TEST_F(QuestionsTest, ErrorsNameFileLineAndWhatIsMissing) {
   const std::string twice = R"([{"label": "A", "text": "b"}, {"label": "A", "text": "c"}])";
   EXPECT_THAT(second(R"({"question": {"stem": "a", "choices": )" + twice + R"(}, "answerKey": "A"})"),
               HasSubstr("not of several"));
+  EXPECT_THAT(second(R"({"question": "a", "choices": {"text": ["b", "c"], "label": ["A"]}, "answerKey": "A"})"),
+              HasSubstr("'choices' must be of as many labels as texts"));
+  EXPECT_THAT(
+      second(R"({"question_stem": "a", "choices": {"text": ["b", "c"], "label": ["A", "B"]}, "answerKey": "C"})"),
+      HasSubstr("'answerKey' must be the label of one of choices.label"));
+  EXPECT_THAT(
+      second(R"({"question_stem": "a", "choices": {"text": ["b", "c"], "label": ["A", "B"]}, "answerKey": ""})"),
+      HasSubstr("'answerKey' is missing"));
   EXPECT_THAT(error("\n"), HasSubstr("no question"));
 }
 

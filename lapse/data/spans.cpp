@@ -177,7 +177,8 @@ std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view 
   };
   const int64_t spans = for_each_gap(text, add, [&](int64_t span) {
     if (span >= vocabulary.sentinels())
-      fail(fmt::format("the vocabulary has {} sentinels, and the text {} and more gaps", vocabulary.sentinels(), span));
+      fail(
+          fmt::format("the vocabulary has {} sentinels, and the text more than {} gaps", vocabulary.sentinels(), span));
     ids.push_back(vocabulary.sentinel(span));
   });
   if (spans == 0) fail(fmt::format("nothing in the text is to be filled in: mark a place by {}", gap(0)));

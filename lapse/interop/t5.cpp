@@ -89,7 +89,8 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   const auto gates = value_of<std::string>(json, "feed_forward_proj", "relu", origin);
   require(gates == "relu", fmt::format("its feed-forward layers are \"{}\"", gates));
   require(value_of(json, "tie_word_embeddings", true, origin), "its output has weights of its own");
-  require(value_of(json, "scale_decoder_outputs", true, origin), "its output is not scaled");
+  require(value_of(json, "scale_decoder_outputs", true, origin),
+          "its output is not scaled, as where it has weights of its own");
   require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets,
           "its relative positions have another number of buckets");
   // What reads and generates here takes these for granted (data/spans.h).
@@ -180,7 +181,8 @@ void load_t5(Transformer& model, const SafetensorsFile& file) {
     if (theirs.empty()) continue;
     known.insert(theirs);
     const Tensor loaded = to_tensor(file.tensor(theirs));
-    if (loaded.sizes() != tensor->sizes() || !loaded.is_floating_point()) fail_of_shape(file, theirs);
+    if (loaded.sizes() != tensor->sizes()) fail_of_shape(file, theirs);
+    if (!loaded.is_floating_point()) fail(fmt::format("{}: '{}' holds whole numbers", file.path().string(), theirs));
     tensor->detach().copy_(loaded);
   }
   for (const auto& [name, entry] : file.tensors())

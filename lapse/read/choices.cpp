@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <numbers>
+#include <optional>
+#include <utility>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -57,19 +59,17 @@ size_t likeliest(const std::vector<double>& nats, const std::vector<double>& wei
   return best;
 }
 
-/// Of all questions, before any is read: one that cannot be read is found at once.
-std::vector<QuestionTokens> tokens_of_all(const std::vector<Question>& questions, const Vocabulary& vocabulary,
-                                          int64_t context) {
-  std::vector<QuestionTokens> all;
-  for (const Question& question : questions) {
-    all.push_back(tokens_of(question, vocabulary));
-    try {
-      shorten(all.back(), context, vocabulary.bos() >= 0);
-    } catch (const Error& error) {
-      fail(fmt::format("{}: {}", question.origin, error.what()));
-    }
+/// Of the question as the model can read it; none, and `result` says so, where it cannot.
+std::optional<QuestionTokens> tokens_to_read(const Question& question, const Vocabulary& vocabulary, int64_t context,
+                                             ChoicesResult& result) {
+  try {
+    QuestionTokens tokens = tokens_of(question, vocabulary);
+    shorten(tokens, context, vocabulary.bos() >= 0);
+    return tokens;
+  } catch (const Error& error) {
+    if (result.left_out++ == 0) result.why = fmt::format("{}: {}", question.origin, error.what());
+    return std::nullopt;
   }
-  return all;
 }
 
 }  // namespace
@@ -79,8 +79,7 @@ QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary)
   if (vocabulary.bos() >= 0) tokens.context.push_back(vocabulary.bos());
   const auto context = vocabulary.encode(question.context);
   tokens.context.insert(tokens.context.end(), context.begin(), context.end());
-  if (tokens.context.empty())
-    fail(question.origin + ": the context is empty, and this model has no token to begin with (data.windows)");
+  if (tokens.context.empty()) fail("the context is empty, and this model has no token to begin with (data.windows)");
   for (const auto& candidate : question.candidates) {
     std::vector<TextBytes> bytes;
     tokens.candidates.push_back(vocabulary.encode((context.empty() ? "" : " ") + candidate, &bytes));
@@ -136,10 +135,13 @@ ChoicesResult answer_questions(Transformer& model, const Vocabulary& vocabulary,
                                const std::function<void(const ChoicesResult& so_far)>& progress) {
   ChoicesResult result;
   const auto start = std::chrono::steady_clock::now();
-  const auto all = tokens_of_all(questions, vocabulary, model.context());
-  for (size_t number = 0; number < questions.size(); ++number) {
-    const Question& question = questions[number];
-    const QuestionTokens& tokens = all[number];
+  std::vector<std::pair<const Question*, QuestionTokens>> all;
+  for (const Question& question : questions)
+    if (auto tokens = tokens_to_read(question, vocabulary, model.context(), result))
+      all.emplace_back(&question, std::move(*tokens));
+  if (all.empty()) fail(result.why);
+  for (const auto& [asked, tokens] : all) {
+    const Question& question = *asked;
     const auto nats = candidate_nats(model, tokens);
     std::vector<double> bytes;
     for (const auto& candidate : question.candidates) bytes.push_back(static_cast<double>(candidate.size()));

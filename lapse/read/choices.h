@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "lapse/data/questions.h"
@@ -18,8 +19,7 @@ struct QuestionTokens {
   bool truncated = false;              ///< the context has lost its beginning
 };
 
-/// One space is between context and candidate. Error, with the question's origin, if there is nothing before the
-/// candidates.
+/// One space is between context and candidate. Error if there is nothing before the candidates.
 QuestionTokens tokens_of(const Question& question, const Vocabulary& vocabulary);
 
 /// Takes so many tokens off the context's left, BOS aside, that the longest candidate fits a model that reads streams
@@ -35,12 +35,15 @@ struct ChoicesResult {
   std::vector<double> right,
       right_per_byte;     ///< of each question, 1 or 0: of the likeliest candidate, or per byte of it
   int64_t truncated = 0;  ///< questions whose context did not fit
+  int64_t left_out = 0;   ///< questions that the model cannot read: they are neither right nor wrong
+  std::string why;        ///< of the first of these, with its origin
   int64_t tokens = 0;     ///< read
   double seconds = 0;
   bool stopped = false;  ///< by Ctrl-C, before the end
 };
 
-/// All questions, one after the other. `progress` is called after each. Of equally likely candidates the first counts.
+/// All questions that the model can read, one after the other. `progress` is called after each. Of equally likely
+/// candidates the first counts. Error if there is none that it can read.
 ChoicesResult answer_questions(Transformer& model, const Vocabulary& vocabulary, const std::vector<Question>& questions,
                                const std::function<void(const ChoicesResult& so_far)>& progress = {});
 

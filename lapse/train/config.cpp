@@ -322,6 +322,11 @@ void require_new_run(const Config& config) {
   if (!config.data.tokenizer.empty() && !unit_named(config.data.unit).pieces)
     fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
                      config.data.unit));
+  if (config.data.documents == "whole")
+    fail(
+        "data.documents = \"whole\" would make the whole text one document, of which a window's beginning is read; it "
+        "is "
+        "for --data-documents. Give \"lines\" or markers, or \"none\" for streams");
   require_utf8(config);
   const std::string what = config.generates() ? fmt::format("data.task = \"{}\"", config.task_name)
                                               : fmt::format("data.unit = \"{}\"", config.data.unit);
