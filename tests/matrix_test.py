@@ -22,6 +22,7 @@ def setUpModule():
     runs = {
         "selective": merged(TINY, WINDOWS, SELECTIVE),
         "streams": merged(TINY, {"data": {"path": "text.txt"}}),
+        "copy": merged(TINY, {"data": {"task": "copy"}, "copy": {"longest": 4, "alphabet": 3}, "train": {"block": 12}}),
         "corridor": merged(TINY, {"data": {"task": "corridor"}, "actor_critic": {"validation_episodes": 5}}),
     }
     for name, config in runs.items():
@@ -43,6 +44,27 @@ class Matrix(ProgramTest):
                 self.assertEqual([len(line) for line in lines], list(range(1, 17)))
                 for line in lines:
                     self.assertAlmostEqual(sum(line), 1, places=2)
+
+    def test_what_was_read_is_in_the_file(self):
+        """In the words of `lapse eval --json`."""
+        text = shared / "text.txt"
+        given = ("--data", text, "--split", "test", "--budget", 8)
+        for run, how in (("selective", ("--split", "valid")), ("selective", given), ("copy", ("--split", "test"))):
+            found = self.matrix(run, "kept", *how)
+            read = self.succeed_json("eval", shared / run, *how)
+            for key in ("run", "method", "split", "text", "unit", "task", "options", "config"):
+                self.assertEqual(found.get(key), read.get(key), key)
+        self.assertEqual(self.matrix("streams", "kept", "--tokens", 24)["options"]["block"], 24)
+
+    def test_a_picture_says_what_was_read_where_two_files_differ(self):
+        files = []
+        for n in (3, 5):
+            self.matrix("selective", "masking", "--split", "valid" if n == 3 else "test", "--documents", n)
+            files.append((self.folder / "selective.json").rename(self.folder / f"of{n}.json"))
+        self.succeed("plot", *files, "-o", self.folder / "picture.svg")
+        text = (self.folder / "picture.svg").read_text()
+        for words in ("documents 3", "documents 5", "split valid", "split test"):
+            self.assertEqual(text.count(f">{words}<"), 2, words)  # a panel for each layer
 
     def test_means_over_many(self):
         found = self.matrix("selective", "masking", "--documents", "11", "--layer", "1")

@@ -30,6 +30,25 @@ void check_size(const Transformer& model, const MatrixArguments& arguments, int6
         matrices, tokens, numbers / 1e6, kMostNumbers / 1'000'000));
 }
 
+/// What was read, and how, in the words of `lapse eval --json`: without it, two files that differ look alike.
+Json facts_of(const Reader& reader, const Source& source, const MatrixArguments& arguments,
+              const MatrixReading& reading, int64_t block) {
+  Json facts = {
+      {"run", reader.checkpoint.path().string()}, {"method", reader.method->name()}, {"split", reading.split}};
+  if (reader.task)
+    facts["task"] = reader.config().task_name;
+  else
+    facts.update(
+        {{"text", fmt::format("{:08x}", source.checksum(reading.split))}, {"unit", reader.vocabulary().unit().name}});
+  Json options = to_json(reading.options);
+  options["block"] = block;
+  if (arguments.min_fill > 0) options["min_fill"] = arguments.min_fill;
+  if (!reading.data.empty()) options["data"] = reading.data;
+  if (!reading.data_documents.empty()) options["data_documents"] = reading.data_documents;
+  facts.update({{"options", options}, {"config", read_by(reader.config(), reading.options)}});
+  return facts;
+}
+
 }  // namespace
 
 void add_matrix(const Command& verb, MatrixArguments& arguments) {
@@ -46,13 +65,13 @@ void add_matrix(const Command& verb, MatrixArguments& arguments) {
 }
 
 std::string matrix_file(const Reader& reader, Transformer& model, const MatrixArguments& arguments,
-                        const std::string& data, const std::string& data_documents, const std::string& split,
-                        int64_t tokens) {
+                        const MatrixReading& reading) {
   reader.require_text("--matrix");
   const Config& config = reader.config();
-  const int64_t block = tokens > 0 ? tokens : config.train.block;
+  const int64_t block = reading.tokens > 0 ? reading.tokens : config.train.block;
+  const std::string& split = reading.split;
   check_size(model, arguments, config.model.heads, block);
-  const auto source = reader.source(data, split, {arguments.min_fill, block, data_documents});
+  const auto source = reader.source(reading.data, split, {arguments.min_fill, block, reading.data_documents});
   int64_t samples = source->streams(split, block, std::min(arguments.documents, kSamples));
   auto blocks = source->evaluation(split, samples, block, /*drop_partial=*/true);
   // Each stream loses what fills no block: fewer of them give more of a short text.
@@ -72,7 +91,7 @@ std::string matrix_file(const Reader& reader, Transformer& model, const MatrixAr
   std::vector<std::string> texts;
   for (const int32_t token : record.tokens)
     texts.push_back(token == reader.vocabulary().bos() ? "BOS" : readable(reader.vocabulary().decode(token)));
-  return matrix_json(record, options, reader.checkpoint.path().string(), texts);
+  return matrix_json(record, options, facts_of(reader, *source, arguments, reading, block), texts);
 }
 
 }  // namespace lapse

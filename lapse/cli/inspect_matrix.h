@@ -17,10 +17,16 @@ struct MatrixArguments {
 /// Declares --matrix, --documents, --min-fill and --layer.
 void add_matrix(const Command& verb, MatrixArguments& arguments);
 
-/// Reads `documents` windows, documents or blocks of `tokens` tokens (0: as in training) of the run's text or task, and
-/// returns the file's text; empty if Ctrl-C broke off. Error if the run acts in an environment.
+/// What is read, and how; `tokens`: of a block, 0: as in training.
+struct MatrixReading {
+  ReadingOptions options;
+  std::string data, data_documents, split;
+  int64_t tokens = 0;
+};
+
+/// Reads `documents` windows, documents or blocks of the run's text or task, and returns the file's text; empty if
+/// Ctrl-C broke off. Error if the run acts in an environment.
 std::string matrix_file(const Reader& reader, Transformer& model, const MatrixArguments& arguments,
-                        const std::string& data, const std::string& data_documents, const std::string& split,
-                        int64_t tokens);
+                        const MatrixReading& reading);
 
 }  // namespace lapse

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "lapse/core/error.h"
-#include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/memory/row_kind.h"
 #include "lapse/ops/aten.h"
@@ -111,10 +110,11 @@ MatrixRecord record_matrix(Transformer& model, EvaluationBlocks& blocks, const M
   return record;
 }
 
-std::string matrix_json(const MatrixRecord& record, const MatrixOptions& options, const std::string& run,
+std::string matrix_json(const MatrixRecord& record, const MatrixOptions& options, const Json& read,
                         const std::vector<std::string>& texts) {
-  nlohmann::ordered_json head = {{"matrix", options.what}, {"run", run}, {"documents", record.documents}};
-  head["counts"] = record.counts, head["tokens"] = texts;
+  Json head = {{"matrix", options.what}};  // the first key: `lapse plot` knows the file by it
+  head.update(read);
+  head["documents"] = record.documents, head["counts"] = record.counts, head["tokens"] = texts;
   std::string json = to_text(head);
   json.pop_back();
   json += ", \"layers\": [";

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "lapse/core/json.h"
 #include "lapse/data/source.h"
 #include "lapse/model/transformer.h"
 
@@ -34,8 +35,9 @@ struct MatrixRecord {
 /// number. Error if there is nothing to read, the method tells no such matrix, or reads token by token.
 MatrixRecord record_matrix(Transformer& model, EvaluationBlocks& blocks, const MatrixOptions& options);
 
-/// As JSON, for `lapse plot`: layers -> heads -> of each query the values of rows 0 ... query. `texts`: of the tokens.
-std::string matrix_json(const MatrixRecord& record, const MatrixOptions& options, const std::string& run,
+/// As JSON, for `lapse plot`: layers -> heads -> of each query the values of rows 0 ... query. `read`: what was read,
+/// and how. `texts`: of the tokens.
+std::string matrix_json(const MatrixRecord& record, const MatrixOptions& options, const Json& read,
                         const std::vector<std::string>& texts);
 
 }  // namespace lapse

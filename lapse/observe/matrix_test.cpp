@@ -175,8 +175,11 @@ TEST(Matrix, JsonHasALineForEachQuery) {
   const MatrixOptions options{.what = "attention"};
   const auto record = record_matrix(*model, samples, options);
   EXPECT_EQ(std::ssize(record.tokens), kLength);
-  const auto json = nlohmann::json::parse(matrix_json(record, options, "a run", {"a", "\"b"}));
+  const auto json =
+      nlohmann::json::parse(matrix_json(record, options, {{"run", "a run"}, {"split", "test"}}, {"a", "\"b"}));
   EXPECT_EQ(json["matrix"], "attention");
+  EXPECT_EQ(json["run"], "a run");
+  EXPECT_EQ(json["split"], "test");
   EXPECT_EQ(json["tokens"][1], "\"b");
   ASSERT_EQ(json["layers"].size(), 2u);
   ASSERT_EQ(json["layers"][1]["heads"].size(), 3u);
