@@ -37,8 +37,8 @@ class Forgetting:
     initial_fraction: float = 0.9  # p: spans begin at p L, so that at first little is forgotten
 
 
-class LastCall(threading.local):
-    """A thread's last call of a layer: several threads may read with one model at a time."""
+class LastCall:
+    """What the last call of a layer left."""
 
     cost: Tensor | None = None  # None: none yet, or it read with a cache
     blind = False  # whether it was in training, and kept no gradients
@@ -51,22 +51,40 @@ class LayerForgetting:
 
     def __init__(self, told: Forgetting, module: nn.Module, layers: int):
         self.told, self.layers = told, layers
-        self.last = LastCall()
+        self._forget_calls()
         self._hook = module.register_forward_pre_hook(self._see, with_kwargs=True)
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies: without what hangs on the last call."""
-        return {name: value for name, value in self.__dict__.items() if name != "last"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_threads", "_compiled")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.last = LastCall()
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        self._threads, self._compiled = threading.local(), LastCall()
+
+    @property
+    def last(self) -> LastCall:
+        """This thread's: several threads may read with one model at a time. torch.compile does not trace threading.local, and
+        what it traces is one thread's."""
+        if torch.compiler.is_compiling():
+            return self._compiled
+        if not hasattr(self._threads, "last"):
+            self._threads.last = LastCall()
+        return self._threads.last
+
+    def paid(self) -> LastCall:
+        """The call that `cost` is of: the thread's, unless compiled code came after it."""
+        return self.last if self._compiled.cost is None else self._compiled
 
     def remove(self) -> None:
         self._hook.remove()
 
     def _see(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        self.last.called, self.last.cost, self.last.blind = True, None, False
+        last, self._compiled.cost = self.last, None
+        last.called, last.cost, last.blind = True, None, False
         if self.told.method == "expire_span":
             self.last.hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
 
@@ -186,7 +204,7 @@ def cost(model: PreTrainedModel) -> Tensor:
     if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1:
         raise RuntimeError("lapse: torch.nn.DataParallel computes costs in threads of its own; use DistributedDataParallel")
     found = [getattr(m, "lapse_forgetting", None) for m in attentions(model)]
-    calls = [x.last for x in found if isinstance(x, LayerForgetting)]
+    calls = [x.paid() for x in found if isinstance(x, LayerForgetting)]
     costs = [x.cost for x in calls if x.cost is not None]
     if not costs:
         raise RuntimeError(

@@ -184,6 +184,24 @@ class Training(unittest.TestCase):
                 self.assertTrue(torch.equal(twin(tokens).logits, model(tokens).logits))
                 self.assertEqual(lapse.hf.cost(twin).item(), lapse.hf.cost(model).item())
 
+    def test_compiled(self):
+        inputs = prompts((20, 13))
+        for method, options in KINDS.items():
+            model = moved(lapse.hf.forget(make().double(), method, **options)).train()
+            torch.compiler.reset()
+            results = []
+            for run in (model, torch.compile(model, backend="aot_eager"), model):
+                model.zero_grad()
+                loss = run(**inputs, labels=inputs["input_ids"], use_cache=False).loss
+                cost = lapse.hf.cost(model)
+                (loss + cost).backward()
+                results.append([loss, cost, *[p.grad for p in model.parameters()]])
+                model(**inputs, use_cache=False)  # another call, with the same cost but no graph of it left behind
+                self.assertIsNot(lapse.hf.cost(model), cost)
+            for other in results[1:]:
+                for eager, compiled in zip(results[0], other, strict=True):
+                    torch.testing.assert_close(compiled, eager, rtol=1e-9, atol=1e-12)
+
     def test_a_call_without_a_cost_leaves_none_behind(self):
         tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))
         for method, options in KINDS.items():
