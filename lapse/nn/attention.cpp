@@ -20,9 +20,9 @@ namespace {
 using at::Tensor;
 
 // Rows that no query reads are skipped by attention anyway. Token by token they are looked for once this share of the
-// table is new, and so many rows, so that a stream that loses one row per token does not copy its memory at every
-// token; where there is room, once that is full.
-constexpr int64_t kNewShare = 8, kLeastNew = 16;
+// table is new, so that a stream that loses one row per token does not copy its memory at every token; where there is
+// room, once that is full.
+constexpr int64_t kNewShare = 8;
 
 // Streams that are read token by token get room for so many more tokens, or more.
 constexpr int64_t kRoom = 16;
@@ -266,9 +266,7 @@ void Attention::forget(LayerPass& pass, const Rows& rows, const Tensor& ended, i
   at::NoGradGuard no_grad;
   MemoryTable& table = pass.table;
   table.detach();
-  if (!forgets_at_once(pass) && K == 1 &&
-      (table.room() > 0 || table.unsifted() < std::max(kLeastNew, table.rows() / kNewShare)))
-    return;
+  if (!forgets_at_once(pass) && K == 1 && (table.room() > 0 || table.unsifted() * kNewShare < table.rows())) return;
   const Tensor next = of_rows(table, shifted(pass.times.start, K));
   Tensor kept = method_->released(rows.until, pass.stored) > next;
   if (ended.defined()) kept = at::logical_and(kept, ended > next);
