@@ -27,13 +27,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from lapse import ops
 from lapse._call import autocast
 from lapse.hf_training import ONCE, attentions, cost, forget, restore, unwrapped
-from lapse.memory import Memory
+from lapse.memory import RECORDED, Memory
 from lapse.methods import ALIASES, Reading, Settings, make_method
 from lapse.table import NEVER
 
 __all__ = ["Cache", "NAME", "attention", "cost", "forget", "restore"]
 NAME = "lapse"
-RECORDED = 128  # tokens that `crop` can take back; assisted generation takes back some 20 at most
 _UNREAD = ("softcap", "position_bias", "s_aux")  # what attention may be told that changes logits, and is not read here
 _CHANGED = {  # what attention modules have that do so, and what it is
     "sinks": "attention sinks that are weights",

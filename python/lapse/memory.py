@@ -7,6 +7,8 @@ from lapse.methods import Method, Reading
 from lapse.spans import check_whole
 from lapse.table import DEAD, Table
 
+RECORDED = 128  # tokens that `crop` can take back; assisted generation takes back some 20 at most
+
 
 class Memory:
     """Streams [B] that are read block by block, or token by token, with the same numbers.
@@ -138,7 +140,7 @@ class Memory:
     def recording(self) -> bool:
         return self._log is not None
 
-    def record(self, most: int) -> None:
+    def record(self, most: int = RECORDED) -> None:
         """From now on `crop` can take back what is read: of the newest block its last `most` tokens, and what was read since
         the last `crop` as long as that is no more. Nothing of it is given back until then."""
         check_whole("tokens", most, 1)
