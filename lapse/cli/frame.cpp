@@ -84,6 +84,7 @@ std::vector<std::string> listed(const std::vector<std::string>& names, size_t wi
   return lines;
 }
 
+/// Of a text whose lines all end.
 std::string first_lines(const std::string& text, int64_t count) {
   size_t end = 0;
   for (int64_t line = 0; line < count && end < text.size(); ++line) end = text.find('\n', end) + 1;

@@ -86,7 +86,7 @@ class LayerForgetting:
         last, self._compiled.cost = self.last, None
         last.called, last.cost, last.blind = True, None, False
         if self.told.method == "expire_span":
-            self.last.hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+            last.hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
 
     def spans(self, module: nn.Module) -> Tensor | None:
         """e = L sigmoid((w x + b) / c) of the tokens that the layer is reading: [B, T]; None without spans."""
