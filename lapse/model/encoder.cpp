@@ -20,15 +20,14 @@ Encoder::Encoder(const ModelConfig& config, Random& random)
   if (config.norm == "pre") norm_ = Norm(config.width, config.norm_kind, config.norm_epsilon);
 }
 
-Tensor Encoder::operator()(const Tensor& embedding, const BlockOptions& given, std::optional<uint64_t> seed) const {
-  const int64_t B = embedding.size(0);
-  const BlockTimes times(at::zeros({B}, embedding.options().dtype(at::kLong)), embedding.size(1), {});
-  const BlockOptions options{.lengths = given.source_lengths, .bfloat16 = given.bfloat16};
+Tensor Encoder::operator()(const Tensor& embedding, const BlockTimes& times, const BlockOptions& options,
+                           const Padding& padding, std::optional<uint64_t> seed) const {
   const Ages ages = positions_->ages();
-  MemoryTable none(B);
+  MemoryTable none(times.start.size(0));
   Tensor h = embedding;
   for (size_t l = 0; l < layers_.size(); ++l) {
     LayerPass pass{times, options, ages, Stored::inputs, none};
+    pass.padding = padding;
     if (seed) pass.draws.seed = mix64(*seed + l);
     h = layers_[l](h, pass);
   }

@@ -14,9 +14,10 @@ class Encoder {
  public:
   Encoder(const ModelConfig& config, Random& random);
 
-  /// Of an embedding h [B, S, width], with padding from lengths [B] on (undefined: none): [B, S, width]. `seed`: of
-  /// the dropout; none: no dropout.
-  at::Tensor operator()(const at::Tensor& h, const BlockOptions& options, std::optional<uint64_t> seed) const;
+  /// Of an embedding h [B, S, width], or [1, P, width] without `padding`: as much. `times`: the block's;
+  /// options.lengths are the sources'. `seed`: of the dropout; none: no dropout.
+  at::Tensor operator()(const at::Tensor& h, const BlockTimes& times, const BlockOptions& options,
+                        const Padding& padding, std::optional<uint64_t> seed) const;
 
   /// position, layers.0.query, ..., norm.weight.
   NamedTensors parameters();

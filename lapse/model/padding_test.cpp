@@ -11,8 +11,9 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kLongest = 24;
-const std::vector<int64_t> kLengths = {kLongest, 9, 1, 17};
 constexpr int64_t kSamples = 4;
+using Lengths = std::vector<int64_t>;
+const std::vector<Lengths> kLengths = {{kLongest, 9, 1, 17}, {23, kLongest, 22, kLongest}};  // much padding, and little
 
 struct Padded {
   std::string method;
@@ -47,11 +48,11 @@ Read read(Transformer& model, bool training, const Tensor& tokens, const Tensor&
 }
 
 /// The samples one by one, without padding: sums over them.
-Read alone(Transformer& model, bool training, const Tensor& tokens) {
+Read alone(Transformer& model, bool training, const Tensor& tokens, const Lengths& lengths) {
   Read all;
   for (int64_t b = 0; b < kSamples; ++b) {
     const Tensor own = tokens.narrow(0, b, 1);
-    Read one = read(model, training, own.narrow(1, 0, kLengths[b]), own.narrow(1, 1, kLengths[b]), {});
+    Read one = read(model, training, own.narrow(1, 0, lengths[b]), own.narrow(1, 1, lengths[b]), {});
     if (b == 0) {
       all = std::move(one);
       continue;
@@ -68,49 +69,57 @@ Read alone(Transformer& model, bool training, const Tensor& tokens) {
 }
 
 /// The batch with `width` tokens a sample, padding of the given token included.
-Read padded(Transformer& model, bool training, const Tensor& tokens, int64_t width, int64_t padding) {
-  const Tensor lengths = at::tensor(kLengths, at::kLong);
+Read padded(Transformer& model, bool training, const Tensor& tokens, const Lengths& of, int64_t width,
+            int64_t padding) {
+  const Tensor lengths = at::tensor(of, at::kLong);
   const Tensor beyond = at::arange(width, at::kLong) >= lengths.unsqueeze(1);
   return read(model, training, tokens.narrow(1, 0, width).masked_fill(beyond, padding),
               tokens.narrow(1, 1, width).masked_fill(beyond, kNoTarget), lengths);
 }
 
+void expect_as_alone(Transformer& model, bool training, const Tensor& tokens, const Lengths& lengths,
+                     double tolerance) {
+  const Read expected = alone(model, training, tokens, lengths);
+  const Read first = padded(model, training, tokens, lengths, kLongest, 0);
+  const Read other = padded(model, training, tokens, lengths, kLongest, 7);
+  const Read wider = padded(model, training, tokens, lengths, kLongest + 5, 0);
+  for (const Read* got : {&first, &wider}) {
+    EXPECT_LE(difference(got->nats, expected.nats), tolerance);
+    EXPECT_LE(difference(got->cost * kSamples, expected.cost), tolerance);
+    for (size_t i = 0; i < expected.gradients.size(); ++i)
+      EXPECT_LE(difference(got->gradients[i], expected.gradients[i]), 10 * tolerance) << i;
+    for (size_t l = 0; l < expected.reports.size(); ++l) {
+      EXPECT_EQ(got->reports[l].memory_sum, expected.reports[l].memory_sum);
+      EXPECT_EQ(got->reports[l].memory_max, expected.reports[l].memory_max);
+      EXPECT_EQ(got->reports[l].queries, expected.reports[l].queries);
+      // For lines of training. Of these more may be deleted: those that end while the padding lasts.
+      if (training) {
+        EXPECT_EQ(got->reports[l].readable, expected.reports[l].readable);
+      }
+      for (const auto& [name, values] : got->reports[l].told) {
+        const Tensor width = at::arange(values.size(1), at::kLong);
+        EXPECT_TRUE(at::equal(values.isnan(), width >= at::tensor(lengths, at::kLong).unsqueeze(1))) << name;
+      }
+    }
+  }
+  EXPECT_TRUE(at::equal(first.nats, other.nats));
+  EXPECT_TRUE(at::equal(first.cost, other.cost));
+  for (size_t i = 0; i < first.gradients.size(); ++i)
+    EXPECT_TRUE(at::equal(first.gradients[i], other.gradients[i])) << i;
+}
+
 TEST(Padding, ChangesNothing) {
   const Tensor tokens = random_tokens(kSamples, kLongest + 8, 3);
   for (const auto& [method, settings] : cases())
-    for (const bool training : {true, false})
-      for (const auto type : {at::kDouble, at::kFloat}) {
-        SCOPED_TRACE(method + (training ? ", training, " : ", reading, ") + c10::toString(type));
-        const double tolerance = type == at::kDouble ? 1e-12 : 2e-5;  // sums of thousands of roundings
-        const auto model = tiny_model(tiny_config("pre"), *method_options(method, settings), type);
-        const Read expected = alone(*model, training, tokens);
-        const Read first = padded(*model, training, tokens, kLongest, 0);
-        const Read other = padded(*model, training, tokens, kLongest, 7);
-        const Read wider = padded(*model, training, tokens, kLongest + 5, 0);
-        for (const Read* got : {&first, &wider}) {
-          EXPECT_LE(difference(got->nats, expected.nats), tolerance);
-          EXPECT_LE(difference(got->cost * kSamples, expected.cost), tolerance);
-          for (size_t i = 0; i < expected.gradients.size(); ++i)
-            EXPECT_LE(difference(got->gradients[i], expected.gradients[i]), 10 * tolerance) << i;
-          for (size_t l = 0; l < expected.reports.size(); ++l) {
-            EXPECT_EQ(got->reports[l].memory_sum, expected.reports[l].memory_sum);
-            EXPECT_EQ(got->reports[l].memory_max, expected.reports[l].memory_max);
-            EXPECT_EQ(got->reports[l].queries, expected.reports[l].queries);
-            // For lines of training. Of these more may be deleted: those that end while the padding lasts.
-            if (training) {
-              EXPECT_EQ(got->reports[l].readable, expected.reports[l].readable);
-            }
-            for (const auto& [name, values] : got->reports[l].told) {
-              const Tensor width = at::arange(values.size(1), at::kLong);
-              EXPECT_TRUE(at::equal(values.isnan(), width >= at::tensor(kLengths, at::kLong).unsqueeze(1))) << name;
-            }
+    for (const std::string norm : {"pre", "post"})
+      for (const bool training : {true, false})
+        for (const auto type : {at::kDouble, at::kFloat})
+          for (const Lengths& lengths : kLengths) {
+            SCOPED_TRACE(method + ", " + norm + (training ? ", training, " : ", reading, ") + c10::toString(type));
+            const double tolerance = type == at::kDouble ? 1e-12 : 2e-5;  // sums of thousands of roundings
+            const auto model = tiny_model(tiny_config(norm), *method_options(method, settings), type);
+            expect_as_alone(*model, training, tokens, lengths, tolerance);
           }
-        }
-        EXPECT_TRUE(at::equal(first.nats, other.nats));
-        EXPECT_TRUE(at::equal(first.cost, other.cost));
-        for (size_t i = 0; i < first.gradients.size(); ++i)
-          EXPECT_TRUE(at::equal(first.gradients[i], other.gradients[i])) << i;
-      }
 }
 
 // As agents are evaluated, each step saying how many of a stream's tokens are none: what padding hides in one block is

@@ -195,10 +195,15 @@ std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const B
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && seed ? dropped(x, p, mix64(*seed + config_.encoder_layers + site)) : x;
   };
-  Tensor h = drop(input_->embed(options.source), config_.embedding_dropout, 0);
-  h = drop((*encoder_)(h, options, seed), config_.output_dropout, 1);
+  const int64_t B = options.source.size(0), S = options.source.size(1);
+  const BlockTimes times(at::zeros({B}, at::TensorOptions(device_).dtype(at::kLong)), S, {});
+  const Padding padding(options.source_lengths, S);
+  BlockOptions own{.bfloat16 = options.bfloat16};
+  if (options.source_lengths.defined()) own.lengths = sent(options.source_lengths, device_);
+  Tensor h = drop(padding.removed(input_->embed(options.source)), config_.embedding_dropout, 0);
+  h = drop((*encoder_)(h, times, own, padding, seed), config_.output_dropout, 1);
   std::vector<SourceRows> rows;
-  for (const auto& layer : layers_) rows.push_back(layer.source()->rows(h, options.source_lengths, options.bfloat16));
+  for (const auto& layer : layers_) rows.push_back(layer.source()->rows(h, own.lengths, padding, options.bfloat16));
   return rows;
 }
 
@@ -272,15 +277,19 @@ void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
                     context(), config_.positions));
 }
 
-Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
+Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,
                            const BlockDraws& draws, Result& result) {
   // Of the layers' sites numbers 0 ... layers - 1.
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
   };
   require_room(tokens.size(1), memory);
-  Tensor h = drop(embed(tokens, memory.clock), config_.embedding_dropout, 0);
-  memory.torn = true;            // until all layers have read the block, and what it predicts is known
+  const Padding padding(given.lengths, tokens.size(1));
+  Tensor h = drop(padding.removed(embed(tokens, memory.clock)), config_.embedding_dropout, 0);
+  memory.torn = true;  // until all layers have read the block, and what it predicts is known
+  BlockOptions options = given;
+  if (given.lengths.defined()) options.lengths = sent(given.lengths, device_);
+  options.places = padding.places(given.places);
   BlockOptions inner = options;  // all positions but the last layer's are read by the next layer
   inner.places.reset();
   const BlockTimes times(memory.clock, tokens.size(1), options.begins);
@@ -290,6 +299,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
     // Attention to a source follows the layer's first sublayer, and wants all positions too.
     const bool all = encoder_ || l + 1 < layers_.size();
     LayerPass pass{times, all ? inner : options, ages, memory.stored, memory.layers[l]};
+    pass.padding = padding;
     if (encoder_) pass.source = &memory.source[l];
     pass.draws.uniform = draws.uniform, pass.draws.dropped = !draws.dropped.empty() && draws.dropped[l];
     if (draws.seed) pass.draws.seed = mix64(*draws.seed + l);
@@ -307,7 +317,8 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   if (encoder_) h = options.at_places(h);
   memory.clock = shifted(memory.clock, tokens.size(1));
   if (memory.latest != kNever) memory.latest += tokens.size(1);
-  return drop(norm_(h), config_.output_dropout, 1);
+  h = drop(norm_(h), config_.output_dropout, 1);
+  return options.places.defined() ? h : padding.restored(h);
 }
 
 }  // namespace lapse

@@ -90,12 +90,15 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
   return columns;
 }
 
-Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own) const {
+Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& kind, const Projected& own,
+                           const Padding& padding) const {
   Columns columns = method_->state(time.sizes(), h.options().requires_grad(false));
   columns["time"] = time, columns["kind"] = kind;
   if (method_->pools()) columns["hidden"] = h;
   const int64_t n = time.numel();
-  const Columns described = this->described(reshaped(own.x, {n, shape_.width}));
+  Columns described = this->described(reshaped(own.x, {own.x.size(0) * own.x.size(1), shape_.width}));
+  if (padding)
+    for (auto& [name, values] : described) values = padding.restored(values.unsqueeze(0)).flatten(0, 1);
   columns["until"] = reshaped(
       method_->until({reshaped(time, {n}), reshaped(kind, {n}), described, Stored::projections}), time.sizes());
   for (const auto& [name, values] : described) {
@@ -104,7 +107,8 @@ Columns Attention::columns(const Tensor& h, const Tensor& time, const Tensor& ki
     columns[name] = reshaped(values, shape);
   }
   const auto type = w_.bfloat16() ? at::kBFloat16 : h.scalar_type();
-  columns["key"] = as(key_norm_(w_.heads(own.key)), type), columns["value"] = as(w_.heads(own.value), type);
+  columns["key"] = padding.restored(as(key_norm_(w_.heads(own.key)), type));
+  columns["value"] = padding.restored(as(w_.heads(own.value), type));
   return columns;
 }
 
@@ -120,7 +124,8 @@ void Attention::pool(LayerPass& pass, int64_t length) const {
   pass.table.insert(pooled.sample, rows);
 }
 
-Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, bool bfloat16) const {
+Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, bool bfloat16,
+                     const Padding& padding) const {
   Columns described;
   for (const auto& column : table.columns())
     if (!is_own(column.first)) described.insert(column);
@@ -129,16 +134,22 @@ Rows Attention::rows(const MemoryTable& table, Stored stored, int64_t fresh, boo
     rows.until = method_->until_among(rows);
     return rows;
   }
-  const Tensor x = before_(table.column("hidden"));
+  const ChosenRows chosen = padding.rows(table);
+  const Tensor x = before_(chosen.of(table.column("hidden")));
   LinearOptions options{.bfloat16 = bfloat16};
   if (!before_.defined() && fresh > 0)  // else the norm learns from all rows
-    for (int64_t b = 0; b < table.samples(); ++b) {
-      const int64_t end = table.first_row(b + 1);
-      options.gradient_rows.emplace_back(end - fresh, end);
+    for (int64_t b = 0, end = 0; b < table.samples(); ++b) {
+      end += table.rows_of(b) - padding.of(b);
+      options.gradient_rows.emplace_back(end - (fresh - padding.of(b)), end);
     }
   const auto projected = lapse::linear(x, {w_.key.weight, w_.value.weight}, options);
-  described.merge(this->described(x));
-  Rows rows{table, key_norm_(w_.heads(projected[0])), w_.heads(projected[1]), {}, std::move(described), stored};
+  for (const auto& [name, values] : this->described(x)) described[name] = chosen.among_zeros(values);
+  Rows rows{table,
+            chosen.among_zeros(key_norm_(w_.heads(projected[0]))),
+            chosen.among_zeros(w_.heads(projected[1])),
+            {},
+            std::move(described),
+            stored};
   rows.until = method_->until(rows.view());
   rows.until = method_->until_among(rows);
   return rows;
@@ -182,9 +193,11 @@ MemoryTable Attention::projected(const MemoryTable& inputs) const {
 
 Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const {
   const bool stored = pass.stored == Stored::projections, rounded = pass.options.bfloat16 || w_.bfloat16();
-  Query query{stored ? own.x : before_(h), {}, pass.times.start, pass.ages.position, pass.options.lengths};
+  const Tensor x = stored ? own.x : before_(h);
+  const Tensor q = query_norm_(w_.heads(stored ? own.query : w_.query(x, pass.options.bfloat16)));
+  Query query{pass.padding.restored(x), pass.padding.restored(q), pass.times.start, pass.ages.position,
+              pass.options.lengths};
   query.age_bias = pass.ages.bias;
-  query.q = query_norm_(w_.heads(stored ? own.query : w_.query(query.x, pass.options.bfloat16)));
   query.uniform = pass.draws.uniform;
   if (dropout_ > 0 && pass.draws.seed) {
     query.dropout = dropout_;
@@ -205,9 +218,10 @@ Reading Attention::read(const Tensor& h, const Projected& own, LayerPass& pass, 
 }
 
 Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
+  const int64_t K = pass.times.time.size(1);
   const Projected own = pass.stored == Stored::projections ? project(h, /*query=*/true) : Projected();
   remember(h, own, pass);
-  Rows rows = this->rows(pass.table, pass.stored, h.size(1), pass.options.bfloat16);
+  Rows rows = this->rows(pass.table, pass.stored, K, pass.options.bfloat16, pass.padding);
   const Tensor ended = pass.times.ended(pass.table);
   if (ended.defined()) rows.until = at::minimum(rows.until, ended);
   Reading reading;
@@ -220,15 +234,15 @@ Tensor Attention::operator()(const Tensor& h, LayerPass& pass) {
   Tensor result;
   if (!pass.draws.dropped) {
     pass.cost = reading.cost;
-    const Tensor attended = pass.options.at_places(
-        reshaped(as(reading.out, h.scalar_type()), {h.size(0), h.size(1), w_.out.weight.size(1)}));
-    result = w_.out(attended, pass.options.bfloat16);
+    const Tensor attended = pass.padding.removed(
+        reshaped(as(reading.out, h.scalar_type()), {pass.table.samples(), K, w_.out.weight.size(1)}));
+    result = w_.out(pass.options.at_places(attended), pass.options.bfloat16);
   }
   if (pass.options.rows)
     pass.report.rows = {
         pass.table.time(), pass.table.kind(),  method_->first(rows.view()), method_->weightless_from(rows),
         std::move(cut),    method_->tell(rows)};
-  forget(pass, rows, ended, h.size(1));
+  forget(pass, rows, ended, K);
   return result;
 }
 
@@ -236,12 +250,14 @@ void Attention::remember(const Tensor& h, const Projected& own, LayerPass& pass)
   const bool stored = pass.stored == Stored::projections;
   MemoryTable& table = pass.table;
   const BlockTimes& times = pass.times;
+  const int64_t K = times.time.size(1);
   table.reset(times.begun);
-  if (stored && h.size(1) == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.samples() > 1 &&
+  if (stored && K == 1 && !forgets_at_once(pass) && !at::GradMode::is_enabled() && table.samples() > 1 &&
       table.room() == 0)
     table.reserve(kRoom);
-  table.append(stored ? columns(h, times.time, times.kind, own) : columns(h, times.time, times.kind));
-  pool(pass, h.size(1));
+  const Tensor all = stored && !method_->pools() ? h : pass.padding.restored(h);  // `hidden`, if the table has it
+  table.append(stored ? columns(all, times.time, times.kind, own, pass.padding) : columns(all, times.time, times.kind));
+  pool(pass, K);
 }
 
 Tensor Attention::settle(const Reading& reading, LayerPass& pass, Rows& rows, bool ended) const {

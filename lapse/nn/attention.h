@@ -39,17 +39,19 @@ class Attention : public Sublayer {
  private:
   /// What the block's own rows are made of, where keys and values are stored.
   struct Projected {
-    at::Tensor x, query, key, value;  // [B, K, width] and, before their norms, [B, K, H D]
+    at::Tensor x, query, key, value;  // [B, K, width] and, before their norms, [B, K, H D], without padding
   };
   Projected project(const at::Tensor& h, bool query) const;
   /// Method::describe.
   Columns described(const at::Tensor& x) const;
-  /// Of new rows at these times [B, K], all that the table stores of them.
+  /// Of new rows at these times [B, K], all that the table stores of them. `own`: without that padding.
   Columns columns(const at::Tensor& h, const at::Tensor& time, const at::Tensor& kind) const;
-  Columns columns(const at::Tensor& h, const at::Tensor& time, const at::Tensor& kind, const Projected& own) const;
+  Columns columns(const at::Tensor& h, const at::Tensor& time, const at::Tensor& kind, const Projected& own,
+                  const Padding& padding = {}) const;
   void pool(LayerPass& pass, int64_t length) const;
-  /// `fresh`: how many of each sample's newest rows have gradients.
-  Rows rows(const MemoryTable& table, Stored stored, int64_t fresh = 0, bool bfloat16 = false) const;
+  /// `fresh`: how many of each sample's newest rows have gradients; of them those of padding get zeros.
+  Rows rows(const MemoryTable& table, Stored stored, int64_t fresh = 0, bool bfloat16 = false,
+            const Padding& padding = {}) const;
   /// The block's rows, and what is pooled from older ones, come into the table.
   void remember(const at::Tensor& h, const Projected& own, LayerPass& pass) const;
   Reading read(const at::Tensor& h, const Projected& own, LayerPass& pass, const Rows& rows) const;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lapse/forgetting/method.h"
+#include "lapse/nn/padding.h"
 
 namespace lapse {
 
@@ -30,7 +31,9 @@ struct BlockOptions {
   /// Delete rows at once when no later query reads them. Else, with few queries a block, they may stay for a while:
   /// they take room, and change results by no more than rounding. When they go depends on how many tokens a call reads.
   bool exact = false;
-  at::Tensor lengths;  ///< [B] int64: tokens of each sample before the padding on its right; undefined: no padding
+  /// [B] int64, best on the CPU: tokens of each sample before the padding on its right; undefined: no padding. What a
+  /// model says of padding, its logits for instance, means nothing.
+  at::Tensor lengths;
   /// [B, K] bool: an episode begins here, and nothing before it is read; undefined: nowhere. May stay on the CPU.
   at::Tensor begins;
   at::Tensor places;  ///< [P] int64: the positions b K + t whose logits are asked for; undefined: all
@@ -123,6 +126,7 @@ struct LayerPass {
   Stored stored;       ///< what `table` holds
   MemoryTable& table;  ///< gains the block's rows; loses, by `kept`, those that expire
   LayerDraws draws = {};
+  Padding padding = {};                ///< what the layer's h is without: [1, P, width] instead of [B, K, width]
   const SourceRows* source = nullptr;  ///< null: the layer reads no source
   at::Tensor cost = {};                ///< the method's: a scalar, undefined if there is none
   at::Tensor kept = {};                ///< [N] bool: rows that are to stay in `table`; undefined: all

@@ -16,8 +16,9 @@ class SourceAttention : public Sublayer {
 
   at::Tensor operator()(const at::Tensor& h, LayerPass& pass) override;
 
-  /// Of an encoder's output x [B, S, width], with padding from lengths [B] on (undefined: none).
-  SourceRows rows(const at::Tensor& x, const at::Tensor& lengths, bool bfloat16) const;
+  /// Of an encoder's output x [B, S, width], or [1, P, width] without `padding`, with padding from lengths [B] on
+  /// (undefined: none).
+  SourceRows rows(const at::Tensor& x, const at::Tensor& lengths, const Padding& padding, bool bfloat16) const;
 
   /// PREFIXquery and so on.
   void name(const std::string& prefix, NamedTensors& parameters) { w_.name(prefix, parameters); }
@@ -25,7 +26,8 @@ class SourceAttention : public Sublayer {
   Norm& before() { return before_; }
 
  private:
-  SourceRows packed(const at::Tensor& key, const at::Tensor& value, const at::Tensor& lengths) const;
+  SourceRows packed(const at::Tensor& key, const at::Tensor& value, const at::Tensor& lengths,
+                    const Padding& padding) const;
 
   ModelShape shape_;
   double dropout_;

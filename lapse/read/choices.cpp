@@ -116,10 +116,9 @@ std::vector<double> candidate_nats(Transformer& model, const QuestionTokens& que
   }
   const auto tensor = [](const std::vector<int64_t>& x) { return at::tensor(x, at::kLong); };
   ModelMemory memory = repeated(read_context(model, question.context), count);
-  const auto y = model.forward(sent(tensor(input), model.device()).view({count, longest}), memory,
-                               {.lengths = sent(tensor(lengths), model.device()),
-                                .target = tensor(target).view({count, longest}),
-                                .each = true});
+  const auto y =
+      model.forward(sent(tensor(input), model.device()).view({count, longest}), memory,
+                    {.lengths = tensor(lengths), .target = tensor(target).view({count, longest}), .each = true});
   const Tensor each = y.likelihood.each.to(at::kCPU, at::kDouble).contiguous();
   const auto* next = each.const_data_ptr<double>();
   std::vector<double> nats(count);

@@ -9,6 +9,7 @@
 #include "lapse/core/error.h"
 #include "lapse/forgetting/budgets.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/waiting.h"
 
 namespace lapse {
 
@@ -28,8 +29,11 @@ void require_budgets(const Transformer& model) {
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   require_budgets(model);
   TokenBlock block;
-  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
-    blocks_.push_back({Batch(block).to(model.device()), block.restart});
+  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i) {
+    Batch batch = Batch(block).to(model.device());
+    Padding padding(batch.lengths, block.length);
+    blocks_.push_back({std::move(batch), block.restart, std::move(padding)});
+  }
   if (blocks_.empty()) fail("there is no block of text to find budgets on");
   inputs_.resize(model.layers().size());
 }
@@ -47,7 +51,7 @@ double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
     Tensor clock;
     for (const auto& block : blocks_) {
       if (block.restart) clock = at::zeros({block.batch.input.size(0)}, block.batch.input.options());
-      inputs_[0].push_back(model_.embed(block.batch.input, clock));
+      inputs_[0].push_back(block.padding.removed(model_.embed(block.batch.input, clock)));
       clock = clock + block.batch.input.size(1);
     }
   }
@@ -74,16 +78,20 @@ std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Te
   MemoryTable table;
   Tensor clock;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const int64_t streams = inputs[i].size(0);
-    if (blocks_[i].restart) {
+    const auto& [batch, restart, padding] = blocks_[i];
+    const int64_t streams = batch.input.size(0), K = batch.input.size(1);
+    if (restart) {
       table = model_.begin_layer(layer, streams, Stored::projections);
       clock = at::zeros({streams}, inputs[i].options().dtype(at::kLong));
     }
-    const BlockTimes times(clock, inputs[i].size(1), {});
-    LayerPass pass{times, {}, model_.ages(), Stored::projections, table};
+    const BlockTimes times(clock, K, {});
+    BlockOptions options;
+    if (batch.lengths.defined()) options.lengths = sent(batch.lengths, model_.device());
+    LayerPass pass{times, options, model_.ages(), Stored::projections, table};
+    pass.padding = padding;
     outputs.push_back(model_.layers()[layer](inputs[i], pass));
     if (pass.kept.defined()) table.keep(pass.kept);
-    clock = clock + inputs[i].size(1);
+    clock = clock + K;
   }
   return outputs;
 }
@@ -92,7 +100,8 @@ double LayerwiseText::nats(const std::vector<Tensor>& outputs) const {
   double sum = 0;
   int64_t count = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    const Likelihood found = model_.likelihood(outputs[i], blocks_[i].batch.target);
+    const auto& [batch, restart, padding] = blocks_[i];
+    const Likelihood found = model_.likelihood(padding.restored(outputs[i]), batch.target);
     sum += found.nats.item<double>();
     count += found.scored;
   }

@@ -40,6 +40,7 @@ class LayerwiseText {
   struct Block {
     Batch batch;
     bool restart;
+    Padding padding;
   };
   std::vector<at::Tensor> run_layer(int64_t layer, const std::vector<at::Tensor>& inputs);
   double nats(const std::vector<at::Tensor>& outputs) const;
@@ -47,7 +48,7 @@ class LayerwiseText {
   Transformer& model_;
   std::vector<Block> blocks_;
   std::vector<int64_t> budgets_;
-  std::vector<std::vector<at::Tensor>> inputs_;  // [layer][block]
+  std::vector<std::vector<at::Tensor>> inputs_;  // [layer][block], without padding
 };
 
 struct PruneOptions {

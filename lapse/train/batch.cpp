@@ -33,7 +33,7 @@ Batch Batch::part(int64_t first, int64_t size) const {
 
 Batch Batch::to(at::Device device) const {
   Batch there = each([&](const at::Tensor& x) { return sent(x, device); });
-  there.target = target;
+  there.target = target, there.lengths = lengths;
   return there;
 }
 

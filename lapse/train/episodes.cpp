@@ -53,7 +53,7 @@ class Streams {
     }
     const at::Device device = model_.device();
     const auto y = model_.forward(sent(observed(*environments_, 0, n), device), memory_,
-                                  {.observe = true, .lengths = sent(lengths, device), .begins = begins});
+                                  {.observe = true, .lengths = lengths, .begins = begins});
     for (size_t l = 0; l < layers.size(); ++l) {
       layers[l].memory_sum += y.reports[l].memory_sum, layers[l].queries += y.reports[l].queries;
       layers[l].memory_max = std::max(layers[l].memory_max, y.reports[l].memory_max);
