@@ -75,9 +75,10 @@ def size_context_heads_updates():
     size.set_xlabel("d: layers and heads, of width 64 d")
     size.set_xticks((2, 3, 4))
     size.set_ylabel("nats per piece, test")
-    lines(context, (256, 512, 1024), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
+    lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
     context.set_xlabel("window, pieces")
-    context.set_xticks((256, 512, 1024))
+    context.set_xscale("log", base=2)
+    context.xaxis.set_major_formatter("{x:g}")
     standard = {2: "d2-256-standard-1"} | {n: f"d2-256-standard_{n}_heads-1" for n in (3, 4, 8, 16)}
     found = [(n, loss) for n, name in standard.items() if (loss := test_loss(name))]
     heads.plot([n for n, _ in found], [loss for _, loss in found], "o-", color=KINDS["standard"], markersize=4, label="standard")
@@ -95,7 +96,7 @@ def size_context_heads_updates():
     save(figure, "figures")
 
 
-SEARCHES = {"window 512, learned positions": "d2-512-{}-1", "window 1,024, learned positions": "d2-1024-{}-1", "window 512, relative positions": "d2-512-{}_relative-1"}
+SEARCHES = {"window 512, learned positions": "d2-512-{}-1", "window 1,024, learned positions": "d2-1024-{}-1", "window 2,048, learned positions": "d2-2048-{}-1", "window 512, relative positions": "d2-512-{}_relative-1"}
 TRAINED = {"selective": ("selective", "C1"), "memory_loss": ("selective, memory loss", "C2")}
 DOCUMENTS = {"budgets": ("", "-"), "budgets_filled": (", windows filled to 90 %", ":")}
 
@@ -105,8 +106,9 @@ def loss_against_budgets():
     figure, panels = plt.subplots(1, len(SEARCHES), figsize=(4.4 * len(SEARCHES), 3.6))
     for axes, (title, name) in zip(panels, SEARCHES.items()):
         for kind, (label, colour) in TRAINED.items():
-            for documents, (which, style) in DOCUMENTS.items():
-                search = result(name.format(kind))["budgets"][documents]
+            run = result(name.format(kind))
+            for documents, (which, style) in DOCUMENTS.items() if run else ():
+                search = run["budgets"][documents]
                 axes.plot(*zip(*search["curve"]), style, color=colour, label=label + which)
         far = []
         for documents, (which, style) in DOCUMENTS.items():
