@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "lapse/core/config.h"
 #include "lapse/core/error.h"
 #include "lapse/data/corpus.h"
 #include "lapse/data/stream.h"
@@ -19,7 +20,8 @@ int main(int argc, char** argv) try {
   data.path = argv[1];
   const lapse::Corpus corpus = lapse::load_corpus(data);
 
-  const auto method = lapse::find_method("expire_span").options();  // or "fixed_span"
+  const auto method = lapse::find_method("expire_span").options();                         // or "fixed_span"
+  lapse::set_config({{"expire_span", "", method->fields()}}, "expire_span.max_span=256");  // as a configuration's keys
   lapse::ModelConfig config;
   config.width = 64, config.layers = 2, config.feed_forward = 256;
   const int64_t batch = 8, block = 64;

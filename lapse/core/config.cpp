@@ -280,6 +280,20 @@ void set_config(const Sections& sections, const std::string& assignment) {
   if (field.is_path) make_absolute(field, "");
 }
 
+void check_values(const Fields& fields, const std::string& section) {
+  for (const Field& field : fields) {
+    const std::string origin = section + '.' + field.name;
+    const auto number = [&](const auto& value) {
+      check_range(field, static_cast<double>(value), to_toml(value), origin);
+    };
+    std::visit(Match{[&](const int64_t* value) { number(*value); }, [&](const double* value) { number(*value); },
+                     [](const bool*) {}, [&](const std::string* value) { check_choice(field, *value, origin); },
+                     [&](const std::vector<double>* values) { std::ranges::for_each(*values, number); },
+                     [&](const std::vector<int64_t>* values) { std::ranges::for_each(*values, number); }},
+               field.value);
+  }
+}
+
 void copy_values(const Fields& from, const Fields& to) {
   for (size_t i = 0; i < to.size(); ++i)
     std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from.at(i).value); }, to[i].value);

@@ -77,6 +77,10 @@ void set_config(const Sections& sections, const std::string& assignment);
 /// Sets one field from text, checking type, range and choices; `origin` begins the message ("--max-span").
 void set_field(const Field& field, const std::string& text, const std::string& origin);
 
+/// The same checks of the values that fields have, for configurations that a program has filled in: Error for the
+/// first that is out of range or not among its choices, as "section.key: ...".
+void check_values(const Fields& fields, const std::string& section);
+
 /// Gives fields the values of others, which were declared by the same code.
 void copy_values(const Fields& from, const Fields& to);
 

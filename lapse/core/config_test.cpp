@@ -191,6 +191,19 @@ TEST_F(Config, IntegersReachTheirLimits) {
   EXPECT_THAT(set_error("data.offset=9223372036854775808"), HasSubstr("expected an integer"));
 }
 
+TEST_F(Config, ValuesThatAProgramGaveAreCheckedAlike) {
+  const auto check = [&] {
+    for (const auto& section : sections_) check_values(section.fields, section.name);
+  };
+  check();
+  example_.name = "Adam";
+  EXPECT_EQ(error_of(check), set_error("optimiser.name=Adam"));
+  example_.name = "adam", example_.split = {0.5, 1.5};
+  EXPECT_THAT(error_of(check), HasSubstr("data.split: 1.5 is out of range"));
+  example_.split = {}, example_.rate = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(error_of(check), HasSubstr("optimiser.rate: nan is out of range"));
+}
+
 TEST_F(Config, ChoicesAreChecked) {
   EXPECT_EQ(set_error("optimiser.name=adma"),
             "optimiser.name: there is no 'adma' (did you mean 'adam'?); give one of adam, sgd");

@@ -9,6 +9,8 @@ namespace lapse {
 using at::Tensor;
 
 MemoryTable samples_of(const MemoryTable& table, int64_t first, int64_t count) {
+  TORCH_CHECK(first >= 0 && count >= 0 && first + count <= table.samples(), "there are ", table.samples(),
+              " samples, not ", first, " ... ", first + count - 1);
   if (table.rows() == 0) return MemoryTable(count);
   const int64_t begin = table.first_row(first), end = table.first_row(first + count);
   Columns columns;

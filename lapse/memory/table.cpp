@@ -64,6 +64,11 @@ Tensor chosen(const Tensor& values, const Tensor& numbers, bool slack) {
 
 }  // namespace
 
+MemoryTable::MemoryTable(int64_t samples) {
+  TORCH_CHECK(samples >= 0, "a memory table of ", samples, " samples");
+  offsets_.assign(samples + 1, 0);
+}
+
 Tensor MemoryTable::offsets() const {
   if (pinned_offsets_.defined()) return pinned_offsets_;
   Tensor copy = empty_rows({samples() + 1}, at::kLong);
@@ -104,6 +109,8 @@ void MemoryTable::check_rows(const Columns& more, int64_t leading) const {
     TORCH_CHECK(found != columns_.end() || rows() == 0, "column '", name, "' is new to a table that has rows");
     if (found == columns_.end()) continue;
     const Tensor& old = found->second;
+    TORCH_CHECK(values.device() == old.device(), "column '", name, "' is on ", old.device(), ", got rows on ",
+                values.device());
     TORCH_CHECK(values.scalar_type() == old.scalar_type() && values.sizes().slice(leading) == old.sizes().slice(1),
                 "rows of column '", name, "' are ", old.scalar_type(), " ", old.sizes().slice(1), ", got ",
                 values.scalar_type(), " ", values.sizes().slice(leading));
@@ -118,8 +125,9 @@ void MemoryTable::check(const Columns& block, int64_t K) const {
   const auto fits = [&](const auto& column) {
     const auto& [name, old] = *own++;
     const at::IntArrayRef sizes = column.second.sizes();
-    return name == column.first && old.scalar_type() == column.second.scalar_type() && sizes.size() >= 2 &&
-           sizes[0] == samples() && sizes[1] == K && sizes.slice(2) == old.sizes().slice(1);
+    return name == column.first && old.scalar_type() == column.second.scalar_type() &&
+           old.device() == column.second.device() && sizes.size() >= 2 && sizes[0] == samples() && sizes[1] == K &&
+           sizes.slice(2) == old.sizes().slice(1);
   };
   if (block.size() == columns_.size() && std::all_of(block.begin(), block.end(), fits)) return;
   for (const auto& [name, values] : block)
@@ -258,6 +266,8 @@ void MemoryTable::insert(const Tensor& sample, const Columns& more) {
 }
 
 void MemoryTable::reset(c10::ArrayRef<int64_t> samples) {
+  for (const int64_t b : samples)
+    TORCH_CHECK(b >= 0 && b < this->samples(), "reset: there is no sample ", b, " of ", this->samples());
   if (rows() == 0 || samples.empty()) return;
   if (!held_.empty()) {
     for (const int64_t b : samples) clear(b);

@@ -27,7 +27,7 @@ using Columns = std::map<std::string, at::Tensor>;
 /// and an `until` of 0 before every next one's. `append` puts new rows in their place.
 class MemoryTable {
  public:
-  explicit MemoryTable(int64_t samples = 0) : offsets_(samples + 1, 0) {}
+  explicit MemoryTable(int64_t samples = 0);
 
   int64_t samples() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   int64_t rows() const { return offsets_.back(); }

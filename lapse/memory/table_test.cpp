@@ -300,6 +300,13 @@ TEST(MemoryTableErrors, ReplaceAndInsertWantTheTablesColumns) {
   EXPECT_EQ(table.rows(), 6);
 }
 
+TEST(MemoryTableErrors, ThereIsNoSuchSample) {
+  EXPECT_THROW(MemoryTable(-1), c10::Error);
+  MemoryTable table = filled(2);
+  for (const int64_t wrong : {-1, 2}) EXPECT_THROW(table.reset({wrong}), c10::Error);
+  EXPECT_EQ(table.rows(), 6);
+}
+
 TEST(MemoryTableErrors, AppendWantsTheSameColumnsAndLeavesTheTableIfItFails) {
   for (int64_t B : {1, 2}) {
     const Columns faults[] = {
@@ -309,6 +316,7 @@ TEST(MemoryTableErrors, AppendWantsTheSameColumnsAndLeavesTheTableIfItFails) {
         {{"x", at::ones({B, 2, 1})}},
         {{"x", at::ones({B, 2})}},
         {{"x", at::ones({B, 2, 4}, at::kDouble)}},
+        {{"x", at::ones({B, 2, 4}, at::kMeta)}},
         {{"y", at::ones({B, 2, 4})}},
         {{"a", at::ones({B, 2})}, {"x", at::ones({B, 2, 4})}},
         {{"x", at::ones({B, 2, 4})}, {"z", at::ones({B, 3})}},

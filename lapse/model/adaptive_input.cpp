@@ -20,8 +20,9 @@ class AdaptiveInput : public Input {
   AdaptiveInput(const ModelConfig& config, int64_t vocabulary, Random& random)
       : bands_(std::make_shared<Bands>(config, vocabulary, random)) {}
 
+  void check(const Tensor& tokens) const override { require_tokens(tokens, bands_->words()); }
   Tensor embed(const Tensor& tokens) const override {
-    require_tokens(tokens, bands_->words());
+    check(tokens);
     const Tensor words = tokens.flatten(), band = bands_->band_of(words);
     const bool few = !words.device().is_cpu() && words.numel() <= kFew && !at::GradMode::is_enabled();
     return (few ? by_choice(words, band) : by_band(words, band)).view({tokens.size(0), tokens.size(1), -1});

@@ -74,6 +74,8 @@ Fields ModelConfig::fields(const std::function<bool()>& may_read_self) {
 int64_t ModelConfig::inner_width() const { return feed_forward > 0 ? feed_forward : 8 * width / 3; }
 
 void ModelConfig::check() const {
+  ModelConfig own = *this;
+  check_values(own.fields({}), "model");
   if (head_dim == 0 && width % heads != 0)
     fail(fmt::format("model.width = {} is no multiple of model.heads = {}: change one, or set model.head_dim", width,
                      heads));

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "lapse/core/error.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
 
@@ -177,12 +178,12 @@ TEST(EpisodesErrors, StartsFromZerosAndAbsolutePositionsAreRefused) {
   const auto m = tiny_model(tiny_config("post"), *zeros, at::kFloat);
   ModelMemory memory = m->begin(1, Stored::inputs);
   const Tensor begins = at::ones({1, 3}, at::kBool);
-  EXPECT_THROW(m->forward(random_tokens(1, 3), memory, {.begins = begins}), c10::Error);
+  EXPECT_THROW(m->forward(random_tokens(1, 3), memory, {.begins = begins}), Error);
   ModelConfig config = tiny_config("post");
   config.positions = "absolute";
   const auto absolute = tiny_model(config, *method_options("fixed_span"), at::kFloat);
   ModelMemory window = absolute->begin(1, Stored::inputs);
-  EXPECT_THROW(absolute->forward(random_tokens(1, 3), window, {.begins = begins}), c10::Error);
+  EXPECT_THROW(absolute->forward(random_tokens(1, 3), window, {.begins = begins}), Error);
 }
 
 }  // namespace

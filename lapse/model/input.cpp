@@ -1,9 +1,11 @@
 #include "lapse/model/input.h"
 
 #include <c10/util/SmallVector.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/bag.h"
@@ -31,8 +33,9 @@ class TokenInput : public Input {
   TokenInput(const ModelConfig& config, int64_t vocabulary, Random& random)
       : embedding_(std::make_shared<Tensor>(normal_parameter({vocabulary, config.width}, random))) {}
 
+  void check(const Tensor& tokens) const override { require_tokens(tokens, embedding_->size(0)); }
   Tensor embed(const Tensor& tokens) const override {
-    require_tokens(tokens, embedding_->size(0));
+    check(tokens);
     const Tensor& E = *embedding_;
     const bool few = tokens.is_cpu() && tokens.is_contiguous() && tokens.numel() <= kSomeRows;
     return few && few_rows(E, E.size(0)) ? lines_of(E, tokens) : at::embedding(E, tokens);
@@ -69,8 +72,8 @@ void require_tokens(const Tensor& tokens, int64_t vocabulary) {
   const Tensor all = tokens.contiguous();
   const auto* first = all.const_data_ptr<int64_t>();
   const auto [least, most] = std::minmax_element(first, first + all.numel());
-  TORCH_CHECK(*least >= 0 && *most < vocabulary, "tokens must be 0 to ", vocabulary - 1, ", got ",
-              *least < 0 ? *least : *most);
+  if (*least < 0 || *most >= vocabulary)
+    fail(fmt::format("tokens must be 0 to {}, got {}", vocabulary - 1, *least < 0 ? *least : *most));
 }
 
 std::unique_ptr<Input> bag_input(const ModelConfig& config, int64_t bits, Random& random) {

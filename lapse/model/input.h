@@ -16,6 +16,8 @@ class Input {
   virtual ~Input() = default;
   /// Of tokens [B, K] int64, or as the input has it [B, K, ...]: [B, K, width].
   virtual at::Tensor embed(const at::Tensor& tokens) const = 0;
+  /// Error for tokens that `embed` cannot read, as far as the host can tell without waiting for a GPU.
+  virtual void check(const at::Tensor& tokens) const { (void)tokens; }
   /// What an output may share with this input; null: nothing.
   virtual std::shared_ptr<Bands> bands() const { return nullptr; }
   /// Each token's vector [V, width], for an output that shares them; null: there is no such table.
@@ -23,7 +25,7 @@ class Input {
   virtual NamedTensors parameters() = 0;
 };
 
-/// c10::Error unless all tokens are 0 to vocabulary - 1. Nothing of tokens on a GPU, for which the host would wait.
+/// Error unless all tokens are 0 to vocabulary - 1. Nothing of tokens on a GPU, for which the host would wait.
 void require_tokens(const at::Tensor& tokens, int64_t vocabulary);
 
 /// An embedding of `vocabulary` kinds of tokens, N(0, 1).

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "lapse/core/error.h"
 #include "lapse/core/testing.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
@@ -49,8 +50,8 @@ TEST(Streams, OneBeginsAnewAndTheOthersGoOn) {
 TEST(Streams, AreNumberedWhenTheyBeginAnew) {
   const auto m = tiny_model(tiny_config("post"), *method_options("fixed_span"), at::kFloat);
   ModelMemory memory = m->begin(2, Stored::projections);
-  EXPECT_THROW(m->reset(memory, {2}), c10::Error);
-  EXPECT_THROW(m->reset(memory, {-1}), c10::Error);
+  EXPECT_THROW(m->reset(memory, {2}), Error);
+  EXPECT_THROW(m->reset(memory, {-1}), Error);
   m->reset(memory, {});
 }
 
@@ -73,16 +74,14 @@ TEST(Streams, SavedWithRoomAreTheSame) {
   }
 }
 
-// A method that reads token by token, and a token that is none in the midst of a block.
+// An error after all layers have read, which nothing finds before.
 TEST(Streams, HalfReadAreNotReadOn) {
   const auto m = tiny_model(tiny_config("post"), *method_options("tova", {{"budget", "6"}}), at::kFloat);
   const at::Tensor tokens = random_tokens(1, 20);
   ModelMemory memory = m->begin(1, Stored::projections);
   run(*m, memory, tokens, {8});
   const ModelMemory before = memory;
-  at::Tensor wrong = tokens.narrow(1, 8, 4).clone();
-  wrong[0][2] = kVocabulary;
-  EXPECT_THROW(run(*m, memory, wrong, {4}), c10::Error);  // after two tokens of it
+  EXPECT_THROW(m->forward(tokens.narrow(1, 8, 4), memory, {.places = at::full({1}, 99, at::kLong)}), c10::Error);
   EXPECT_TRUE(memory.torn);
   EXPECT_NE(error_of([&] { run(*m, memory, tokens, {1}); }).find("half way"), std::string::npos);
   EXPECT_NE(error_of([&] { m->reset(memory, {0}); }).find("half way"), std::string::npos);
@@ -93,16 +92,24 @@ TEST(Streams, HalfReadAreNotReadOn) {
 }
 
 TEST(Streams, TokensThatDoNotFitLeaveThemAsTheyWere) {
-  const auto m = tiny_model(tiny_config("post"), *method_options("expire_span"), at::kFloat);
-  const at::Tensor tokens = random_tokens(2, 12);
-  ModelMemory memory = m->begin(2, Stored::projections), same = m->begin(2, Stored::projections);
-  run(*m, memory, tokens, {4}), run(*m, same, tokens, {4});
-  const at::Tensor next = tokens.narrow(1, 4, 4);
-  at::Tensor beyond = next.clone(), below = next.clone();
-  beyond[1][3] = kVocabulary, below[0][0] = -1;
-  for (const at::Tensor& wrong : {beyond, below, next.to(at::kInt), next[0], random_tokens(3, 4), random_tokens(1, 4)})
-    EXPECT_THROW(m->forward(wrong, memory, {}), c10::Error) << wrong.sizes();
-  EXPECT_TRUE(run(*m, memory, next, {4}).equal(run(*m, same, next, {4})));
+  for (const std::string method : {"expire_span", "tova"}) {  // block by block, and token by token
+    const auto m = tiny_model(tiny_config("post"), *method_options(method), at::kFloat);
+    const at::Tensor tokens = random_tokens(2, 12);
+    ModelMemory memory = m->begin(2, Stored::projections), same = m->begin(2, Stored::projections);
+    run(*m, memory, tokens, {4}), run(*m, same, tokens, {4});
+    const at::Tensor next = tokens.narrow(1, 4, 4);
+    at::Tensor beyond = next.clone(), below = next.clone();
+    beyond[1][3] = kVocabulary, below[0][0] = -1;
+    for (const at::Tensor& wrong :
+         {beyond, below, next.to(at::kInt), next[0], random_tokens(3, 4), random_tokens(1, 4)})
+      EXPECT_THROW(m->forward(wrong, memory, {}), Error) << wrong.sizes();
+    const at::Tensor turned = at::zeros({4, 2}, at::kLong), whole = at::zeros({2, 4}, at::kLong);
+    for (const BlockOptions& wrong : {BlockOptions{.target = turned}, BlockOptions{.target = whole.to(at::kInt)},
+                                      BlockOptions{.lengths = at::ones({1}, at::kLong)}, BlockOptions{.begins = whole}})
+      EXPECT_THROW(m->forward(next, memory, wrong), Error);
+    EXPECT_FALSE(memory.torn);
+    EXPECT_TRUE(run(*m, memory, next, {4}).equal(run(*m, same, next, {4})));
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <optional>
@@ -33,6 +34,12 @@ void require_whole(const ModelMemory& memory) {
     fail(
         "an error ended the reading of a block half way, and these memories hold only part of it; begin them anew, "
         "or go on from a copy that was made before");
+}
+
+void require_shape(const char* name, const Tensor& given, at::ScalarType type, at::IntArrayRef shape) {
+  if (given.defined() && (given.scalar_type() != type || given.sizes() != shape))
+    fail(fmt::format("{} must be {} [{}], got {} [{}]", name, c10::toString(type), fmt::join(shape, ", "),
+                     c10::toString(given.scalar_type()), fmt::join(given.sizes(), ", ")));
 }
 
 template <class Work>
@@ -151,7 +158,8 @@ void Transformer::reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) con
   require_whole(memory);
   if (encoder_) fail("streams of a model with an encoder have a source; begin all of them anew, with their sources");
   for (const int64_t b : streams)
-    TORCH_CHECK(b >= 0 && b < memory.clock.size(0), "reset: there is no stream ", b, " of ", memory.clock.size(0));
+    if (b < 0 || b >= memory.clock.size(0))
+      fail(fmt::format("reset: there is no stream {} of {}", b, memory.clock.size(0)));
   if (streams.empty()) return;
   const at::NoGradGuard no_grad;
   const Tensor numbers = at::tensor(streams, at::kLong);
@@ -168,6 +176,7 @@ void Transformer::reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) con
 }
 
 ModelMemory Transformer::projected(const ModelMemory& inputs) const {
+  require_whole(inputs);
   TORCH_CHECK(inputs.stored == Stored::inputs, "only a memory of inputs can be projected");
   ModelMemory memory{{}, inputs.clock, Stored::projections};
   for (size_t l = 0; l < layers_.size(); ++l)
@@ -227,26 +236,18 @@ Tensor Transformer::one_by_one(const Tensor& tokens, ModelMemory& memory, const 
 
 Transformer::Result Transformer::forward(const Tensor& tokens, ModelMemory& memory, const BlockOptions& given,
                                          const BlockDraws& draws) {
+  check(tokens, memory, given);
   BlockOptions options = given;
   if (options.target.defined()) {
     const Scored right = scored(options.target, device_);
     options.places = right.places, options.target = right.target;
   }
-  require_whole(memory);
-  TORCH_CHECK(tokens.dim() >= 2 && tokens.size(0) == memory.clock.size(0) && tokens.scalar_type() == at::kLong,
-              "tokens must be int64 [", memory.clock.size(0), ", K] for a memory of ", memory.clock.size(0),
-              " streams, got ", tokens.scalar_type(), " ", tokens.sizes());
   const bool stored = memory.stored == Stored::projections;
-  TORCH_CHECK(!options.bfloat16 || !stored, "bfloat16 products are for memories of inputs");
-  TORCH_CHECK(!options.begins.defined() || (initial_rows_ == 0 && context() == 0),
-              "episodes cannot begin within a block where streams start from zeros, or positions are absolute");
   const WithoutAutograd below;
   if (encoder_ && options.source.defined()) {
     memory.source = encode(options, draws);
     options.source.reset();
   }
-  if (encoder_ && memory.source.empty())
-    fail("this model has an encoder, and was given no source to read; `lapse eval` and `lapse generate` give it one");
   Result result;
   if (stored && tokens.size(1) > 1 && layers_[0].attention().method().one_by_one()) {
     predict(one_by_one(tokens, memory, options, result), options, result);
@@ -266,6 +267,27 @@ void Transformer::predict(const Tensor& h, const BlockOptions& options, Result& 
     result.logits = output_->logits(h, options.bfloat16);
 }
 
+void Transformer::check(const Tensor& tokens, ModelMemory& memory, const BlockOptions& options) const {
+  require_whole(memory);
+  const int64_t B = memory.clock.size(0);
+  if (tokens.dim() < 2 || tokens.size(0) != B || tokens.scalar_type() != at::kLong)
+    fail(fmt::format("tokens must be int64 [{0}, K] for a memory of {0} streams, got {1} [{2}]", B,
+                     c10::toString(tokens.scalar_type()), fmt::join(tokens.sizes(), ", ")));
+  const int64_t K = tokens.size(1);
+  require_shape("target", options.target, at::kLong, {B, K});
+  require_shape("lengths", options.lengths, at::kLong, {B});
+  require_shape("begins", options.begins, at::kBool, {B, K});
+  if (options.bfloat16 && memory.stored == Stored::projections)
+    fail("bfloat16 products are for memories of inputs; Transformer::to_bfloat16 is for others");
+  if (options.begins.defined() && (initial_rows_ > 0 || context() > 0))
+    fail("episodes cannot begin within a block where streams start from zeros, or positions are absolute");
+  if (encoder_ && memory.source.empty() && !options.source.defined())
+    fail("this model has an encoder, and was given no source to read; `lapse eval` and `lapse generate` give it one");
+  input_->check(tokens);
+  if (encoder_ && options.source.defined()) input_->check(options.source);
+  require_room(K, memory);
+}
+
 // Positions of times end somewhere: error if a stream would grow longer. A GPU is asked only where that may be so.
 void Transformer::require_room(int64_t tokens, ModelMemory& memory) const {
   if (context() == 0) return;
@@ -283,7 +305,6 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
   };
-  require_room(tokens.size(1), memory);
   const Padding padding(given.lengths, tokens.size(1));
   Tensor h = drop(padding.removed(embed(tokens, memory.clock)), config_.embedding_dropout, 0);
   memory.torn = true;  // until all layers have read the block, and what it predicts is known

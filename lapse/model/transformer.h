@@ -71,6 +71,8 @@ class Transformer {
   /// was made before (copies are cheap, but the next tokens copy the tables that they share), or begin anew.
   Result forward(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options,
                  const BlockDraws& draws = {});
+  /// The errors that `forward` finds before it reads anything, of all the streams' next tokens [B, K].
+  void check(const at::Tensor& tokens, ModelMemory& memory, const BlockOptions& options) const;
 
   /// `forward` in steps, for callers that run one layer at a time. The embedding of tokens [B, K] at times clock[b],
   /// ...: [B, K, width]. The times must be within the context.
@@ -87,7 +89,8 @@ class Transformer {
   /// Begins these streams of a memory anew, at time 0; the others go on. Error if the memory is torn, or the model has
   /// an encoder.
   void reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) const;
-  /// Memory of inputs as memory of projections, made with the present weights: to read with weights that learn.
+  /// Memory of inputs as memory of projections, made with the present weights: to read with weights that learn. Error
+  /// if it is torn. Where a method decides token by token what goes, rows beyond its budget are still there.
   ModelMemory projected(const ModelMemory& inputs) const;
   BlockDraws draw(Random& random) const;
 

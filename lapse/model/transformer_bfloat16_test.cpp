@@ -1,6 +1,7 @@
 // Training with products in bfloat16: the same numbers to its precision, and master weights that stay float32.
 #include <gtest/gtest.h>
 
+#include "lapse/core/error.h"
 #include "lapse/model/transformer.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
@@ -57,7 +58,7 @@ TEST(TransformerBfloat16, IsForTrainingOnly) {
   const auto options = method_options(default_method().name);
   const auto model = tiny_model(tiny_config("post"), *options, at::kFloat);
   ModelMemory memory = model->begin(1, Stored::projections);
-  EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.bfloat16 = true}), c10::Error);
+  EXPECT_THROW(model->forward(random_tokens(1, kBlock), memory, {.bfloat16 = true}), Error);
 }
 
 /// Logits of three blocks' tokens, read in blocks of `block`.

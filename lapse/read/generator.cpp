@@ -40,6 +40,7 @@ void Generator::feed(const std::vector<int32_t>& tokens) {
   }
   const Tensor all = sent(at::tensor(tokens, at::kLong), model_.device()).unsqueeze(0);
   const int64_t block = std::max<int64_t>(model_.shape().block, 1);
+  model_.check(all, memory_, {.source = source_});  // of all blocks, before the first is read
   for (int64_t i = 0; i < all.size(1); i += block) {
     const auto y = model_.forward(all.narrow(1, i, std::min(block, all.size(1) - i)), memory_, {.source = source_});
     source_.reset();

@@ -24,7 +24,8 @@ class Generator {
 
   /// What the model's encoder, which it must have, is to read: with the first tokens that follow.
   void read_source(const std::vector<int32_t>& tokens);
-  /// Reads tokens, block by block. At least one is needed before `next`.
+  /// Reads tokens, block by block. At least one is needed before `next`. Error, and nothing is read, for tokens that
+  /// are not of the vocabulary, or more than the model's window has room for.
   void feed(const std::vector<int32_t>& tokens);
   /// Draws the next token, and reads it unless the model's window is full: then none can follow, and
   /// another call is an Error.

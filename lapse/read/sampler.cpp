@@ -1,5 +1,7 @@
 #include "lapse/read/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -73,6 +75,11 @@ int64_t sample(const at::Tensor& given, const SamplingOptions& options, Random& 
   const at::Tensor logits = given.to(at::kCPU, at::kDouble).contiguous();
   const auto* x = logits.const_data_ptr<double>();
   const int64_t n = logits.numel();
+  const auto& [temperature, top_k, top_p] = options;
+  if (!(temperature >= 0 && top_k >= 0 && top_p >= 0 && top_p <= 1))  // false for NaN
+    fail(fmt::format("sampling needs temperature >= 0, top_k >= 0 and 0 <= top_p <= 1, not {}, {} and {}", temperature,
+                     top_k, top_p));
+  if (n == 0) fail("there are no logits to draw a token from");
   if (options.temperature == 0) {
     if (std::all_of(x, x + n, [](double one) { return !std::isnan(one) && one < INFINITY; }))
       if (const int64_t likeliest = std::max_element(x, x + n) - x; std::isfinite(x[likeliest])) return likeliest;

@@ -13,7 +13,8 @@ struct SamplingOptions {
   double top_p = 1;        ///< only the likeliest tokens that together reach this probability (at least one)
 };
 
-/// logits: [V] float. top_k is applied before top_p; ties go to the lower id.
+/// logits: [V] float. top_k is applied before top_p; ties go to the lower id. Error for no logits, for some that are
+/// not finite, and for a negative temperature or top_k, or a top_p that is not in [0, 1].
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, Random& random);
 
 }  // namespace lapse

@@ -73,6 +73,15 @@ TEST(Sampler, EqualOnesGoToTheLowerIndex) {
     EXPECT_EQ(sample(at::tensor({0.0, 1.0, 1.0, 0.5}), options, random), 1);
 }
 
+TEST(Sampler, OptionsOutOfRangeAreRefused) {
+  Random random(1, "test");
+  for (const SamplingOptions& wrong :
+       {SamplingOptions{.temperature = -1}, SamplingOptions{.temperature = NAN}, SamplingOptions{.top_k = -1},
+        SamplingOptions{.top_p = -1}, SamplingOptions{.top_p = 1.5}, SamplingOptions{.top_p = NAN}})
+    EXPECT_THROW(sample(at::tensor({0.0, 1.0}), wrong, random), Error);
+  EXPECT_THROW(sample(at::empty({0}), {}, random), Error);
+}
+
 TEST(Sampler, DamagedLogitsAreRefused) {
   Random random(1, "test");
   for (const double temperature : {0.0, 1.0})

@@ -108,6 +108,20 @@ TEST_F(StreamFiles, ThatNoModelHasAreRefused) {
   }
 }
 
+TEST(Generators, ReadNothingOfWhatTheyRefuse) {
+  for (const char* method : {"expire_span", "tova"}) {
+    const auto m = tiny_model(tiny_config("post"), *method_options(method), at::kFloat);
+    Generator one(*m, {.temperature = 0}, 3), other(*m, {.temperature = 0}, 3);
+    std::vector<int32_t> wrong(3 * kBlock, 1);
+    wrong.back() = kVocabulary;  // in the last of several blocks
+    EXPECT_THROW(one.feed(wrong), Error);
+    one.feed({1, 2, 3}), other.feed({1, 2, 3});
+    EXPECT_EQ(one.seen(), 3);
+    EXPECT_EQ(one.memory_sizes(), other.memory_sizes());
+    EXPECT_EQ(one.next(), other.next());
+  }
+}
+
 TEST_F(StreamFiles, GeneratorsWriteTheSameText) {
   for (const char* method : {"expire_span", "h2o", "compressive"}) {
     const auto m = model_of(method);

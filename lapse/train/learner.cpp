@@ -1,10 +1,14 @@
 #include "lapse/train/learner.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <utility>
 
+#include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
 
 namespace lapse {
@@ -34,6 +38,20 @@ std::map<std::string, double> numbers(const NamedSums& scalars) {
   return sums;
 }
 
+/// Where reading ends with an error, some parts have read what others have not: then all memory is torn.
+class TornByError {
+ public:
+  explicit TornByError(std::vector<ModelMemory>& memory) : memory_(memory), before_(std::uncaught_exceptions()) {}
+  ~TornByError() {
+    if (std::uncaught_exceptions() == before_) return;
+    for (auto& part : memory_) part.torn = true;
+  }
+
+ private:
+  std::vector<ModelMemory>& memory_;
+  int before_;
+};
+
 }  // namespace
 
 Learner::Learner(Transformer model, std::unique_ptr<Objective> objective, const LearnerOptions& options)
@@ -42,6 +60,11 @@ Learner::Learner(Transformer model, std::unique_ptr<Objective> objective, const 
       options_(options),
       optimiser_(options.optimiser, trained(model_.parameters(), options)),
       draws_(options.seed, "blocks") {
+  const auto [batch, parts] = std::pair(options.batch, options.parts);
+  if (batch < 1 || parts < 1 || batch % parts != 0)
+    fail(fmt::format("a batch of {} samples cannot be read in {} equal parts", batch, parts));
+  if (parts % options.group.size() != 0)
+    fail(fmt::format("{} parts cannot be divided evenly among {} ranks", parts, options.group.size()));
   restart();
 }
 
@@ -53,6 +76,8 @@ void Learner::restart() {
 
 Update Learner::update(const TokenBlock& block, bool observe) {
   if (block.restart) restart();
+  if (block.batch != options_.batch)
+    fail(fmt::format("the block has {} samples, and LearnerOptions::batch is {}", block.batch, options_.batch));
   const auto [first, count] = share();
   Update update = this->update(Batch(block).part(first, count), observe);
   update.score.bytes = block.bytes;
@@ -60,6 +85,9 @@ Update Learner::update(const TokenBlock& block, bool observe) {
 }
 
 Update Learner::update(const Batch& given, bool observe) {
+  if (given.input.size(0) != share().count)
+    fail(fmt::format("the batch has {} samples, and this rank's share of LearnerOptions::batch is {}",
+                     given.input.size(0), share().count));
   Group& group = options_.group;
   const int64_t all = options_.parts, parts = all / group.size(), size = given.input.size(0) / parts;
   const BlockOptions how{.observe = observe, .exact = true, .bfloat16 = options_.bfloat16};
@@ -75,6 +103,7 @@ Update Learner::update(const Batch& given, bool observe) {
                   std::min(1., static_cast<double>(updates_) / static_cast<double>(options_.updates))};
   NamedSums sums;
   optimiser_.zero_gradients();
+  const TornByError torn(memory_);
   for (int64_t p = 0; p < parts; ++p) {
     BlockDraws own = draws;
     own.seed = mix64(*draws.seed + group.rank() * parts + p);  // dropout differs between parts, u and layer drop do not

@@ -13,11 +13,11 @@
 namespace lapse {
 
 struct LearnerOptions {
-  int64_t batch = 1;    ///< samples of a batch, of all ranks together
-  int64_t parts = 1;    ///< of the whole batch, which divide it evenly: read one after the other, gradients accumulated
-                        ///< (less memory, the same update), or divided evenly among the ranks
-  int64_t updates = 1;  ///< length of the whole run, which the schedule ends with
-  uint64_t seed = 1;    ///< of the draws: dropout, layer drop, random spans
+  int64_t batch = 1;      ///< samples of a batch, of all ranks together
+  int64_t parts = 1;      ///< of the whole batch, which they must divide evenly: read one after the other, gradients
+                          ///< accumulated (less memory, the same update), or divided evenly among the ranks
+  int64_t updates = 1;    ///< length of the whole run, which the schedule ends with
+  uint64_t seed = 1;      ///< of the draws: dropout, layer drop, random spans
   bool bfloat16 = false;  ///< BlockOptions::bfloat16
   OptimiserConfig optimiser = {};
   std::function<bool(const std::string& parameter)> trains = {};  ///< empty: all parameters are trained
@@ -35,12 +35,14 @@ struct Update {
 
 class Learner {
  public:
+  /// Error if parts do not divide the batch, or ranks the parts.
   Learner(Transformer model, std::unique_ptr<Objective> objective, const LearnerOptions& options);
   Learner(const Learner&) = delete;  // the optimiser points to the model's parameters
 
   /// The whole update: every part of the batch forward and backward, clip, step. Memory starts anew if the block says
   /// so. A loss or gradient norm that is not finite is returned, and the step is not taken. The block is the whole
-  /// batch, of which this rank reads its share.
+  /// batch, of which this rank reads its share; Error if it has not as many samples. After another error parts may have
+  /// read what others have not: no more is read until `restart`.
   Update update(const TokenBlock& block, bool observe = false);
   /// The same of this rank's share of a batch.
   Update update(const Batch& share, bool observe = false);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "lapse/core/error.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
 
@@ -140,6 +141,26 @@ TEST(Learner, TrainsWhatItIsToldTo) {
   const auto names = learner.model().parameters();
   for (size_t i = 0; i < before.size(); ++i)
     EXPECT_EQ(at::equal(before[i], after[i]), !names[i].first.starts_with("output.")) << names[i].first;
+}
+
+TEST(Learner, RefusesBatchesOfOtherSizes) {
+  const auto made = [](LearnerOptions wrong) { Learner(small_model("fixed_span"), language_modelling(), wrong); };
+  for (const int64_t parts : {0, 3, 8}) EXPECT_THROW(made(options(parts)), Error);
+  EXPECT_THROW(made({.batch = 0}), Error);
+  EXPECT_THROW(made({.optimiser = {.name = "AdamW"}}), Error);
+  Learner learner(small_model("fixed_span"), language_modelling(), {.batch = 2 * kBatch});
+  EXPECT_THROW(learner.update(random_block(1)), Error);
+  EXPECT_THROW(learner.update(Batch(random_block(1))), Error);
+}
+
+TEST(Learner, ReadsNoMoreAfterAnErrorInOneOfTheParts) {
+  Learner learner(small_model("fixed_span"), language_modelling(), options(/*parts=*/2));
+  TokenBlock wrong = random_block(1);
+  wrong.input.back() = kVocabulary;
+  EXPECT_THROW(learner.update(wrong), Error);
+  EXPECT_THROW(learner.update(random_block(2)), Error);
+  learner.restart();
+  EXPECT_GT(learner.update(random_block(2)).loss, 0);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ std::vector<std::string> slots_of(const OptimiserConfig& config) {
 
 Optimiser::Optimiser(const OptimiserConfig& config, NamedTensors parameters)
     : config_(config), parameters_(std::move(parameters)) {
+  check_values(config_.fields({}), "optimiser");
   for (const auto& name : slots_of(config))
     for (const auto& [_, parameter] : parameters_) slots_[name].push_back(at::zeros_like(*parameter));
   lay_out_gradients();
