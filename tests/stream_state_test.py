@@ -1,14 +1,31 @@
 """`lapse generate --state`: a stream that is kept in a file, and goes on from there."""
 
+import contextlib
+import json
+import math
 import os
+import pty
 import re
+import select
 import signal
+import struct
 import subprocess
+import time
 import unittest
 
 from program import TINY, ProgramTest, checkpoints, english, merged, shared_folder, start, train_run
 
 shared = None  # the folder of runs that the tests read
+
+
+def forged(good, name, form, *values):
+    """A safetensors file whose tensor has other values, and that has no checksum."""
+    size = struct.unpack("<Q", good[:8])[0]
+    header, data = json.loads(good[8 : 8 + size]), bytearray(good[8 + size :])
+    del header["__metadata__"]["lapse.checksum"]
+    struct.pack_into(f"<{len(values)}{form}", data, header[name]["data_offsets"][0], *values)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
 
 
 def setUpModule():
@@ -62,6 +79,120 @@ class State(ProgramTest):
         shown = typed("is deep\n/memory\n/text\n")
         self.assertIn(f"of {len('The river') + 10 + 1 + len('is deep') + 10} tokens", shown)
 
+    @contextlib.contextmanager
+    def terminal(self, *arguments):
+        """A conversation on a terminal: the process, what types there, and what waits for words."""
+        ours, theirs = pty.openpty()
+        options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+        process = start("generate", shared / "expire", "--interactive", "--state", self.state, *arguments, **options)
+        os.close(theirs)
+        seen = b""
+
+        def until(words):
+            nonlocal seen
+            deadline = time.monotonic() + 60
+            while words not in seen:
+                self.assertTrue(select.select([ours], [], [], max(0, deadline - time.monotonic()))[0], seen)
+                seen += os.read(ours, 4096)
+            seen = seen.split(words, 1)[1]
+
+        try:
+            yield process, lambda keys: os.write(ours, keys), until
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    def seen(self):
+        """How many tokens the kept stream has; nothing else is left beside it."""
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["stream"])
+        shown = self.succeed_json("generate", shared / "expire", "--tokens", 1, "--state", self.state)
+        return shown["tokens_seen"] - 1
+
+    def test_a_signal_at_the_prompt_keeps_what_was_said(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self.state.unlink(missing_ok=True)
+            with self.terminal("--tokens", 10) as (process, write, until):
+                until(b"> ")
+                write(b"The river\n")
+                until(b"\n")
+                until(b"> ")
+                process.send_signal(number)
+                self.assertEqual(process.wait(timeout=60), 0, number)
+            self.assertEqual(self.seen(), len("The river") + 10)
+
+    def test_a_signal_within_an_answer_keeps_what_was_said(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self.state.unlink(missing_ok=True)
+            with self.terminal("--tokens", 0) as (process, write, until):
+                until(b"> ")
+                write(b"The river\n")
+                until(b"\n")
+                until(b" ")
+                process.send_signal(signal.SIGINT)  # ends the answer only
+                until(b"> ")
+                write(b"The\n")
+                until(b"\n")
+                until(b" ")
+                process.send_signal(number)
+                self.assertEqual(process.wait(timeout=60), 0, number)
+            self.assertGreater(self.seen(), len("The riverThe"))
+
+    def test_a_line_that_is_too_long_is_passed_over(self):
+        process = start("generate", shared / "expire", "--interactive", "--tokens", 10, "--state", self.state, stdin=subprocess.PIPE)
+        _, error = process.communicate("The\n" + "x" * 1_100_000 + "\nThe\n", timeout=100)
+        self.assertEqual((process.returncode, error.count("\n")), (0, 1), error)
+        self.assertIn("a line of more than 1048576 bytes is passed over", error)
+        self.assertEqual(self.seen(), 2 * len("The") + len("\n") + 2 * 10)
+
+    def test_a_reader_that_has_gone(self):
+        """The stream is kept, and the process ends as without --state."""
+        for more in ((), ("--json",)):
+            self.state.unlink(missing_ok=True)
+            process = start("generate", shared / "expire", "--tokens", 300, "--state", self.state, *more)
+            process.stdout.close()
+            self.assertEqual((process.wait(timeout=60), process.stderr.read()), (-signal.SIGPIPE, ""))
+            process.stderr.close()
+            self.assertGreater(self.seen(), 0)
+
+    def test_two_processes_on_one_stream(self):
+        """The second is refused, from the first's beginning to its end, also by the name of a link."""
+        self.text("expire", 20, "--state", self.state)
+        link = self.folder / "link"
+        link.symlink_to(self.state)
+        process = start("generate", shared / "expire", "--tokens", 0, "--state", self.state)
+        begun = process.stdout.read(100)
+        for name in (self.state, link):
+            self.refuse("generate", shared / "expire", "--state", name, says=["another process", str(self.state)])
+        process.send_signal(signal.SIGINT)
+        begun += process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 0)
+        link.unlink()
+        self.assertGreaterEqual(self.seen(), 100)
+
+    def test_an_interrupt_within_the_prompt(self):
+        """The stream stays as it was."""
+        self.text("expire", 20, "--state", self.state)
+        good = self.state.read_bytes()
+        prompt = self.write("prompt.txt", english(6000) * 500)
+        for more in ((), ("--interactive",)):
+            process = start("generate", shared / "expire", "--prompt-file", prompt, "--state", self.state, *more, stdin=subprocess.DEVNULL)
+            while not (self.folder / "stream.lock.partial").exists() and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            out, error = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, out), (1, ""))
+            self.assertRegex(error.splitlines()[-1], "^lapse: error: .*interrupted after .* tokens; nothing is kept$")
+            self.assertEqual(self.state.read_bytes(), good)
+
+    def test_a_long_prompt_in_pieces(self):
+        """Read block by block it gives the text of its tokens, whatever its length."""
+        for length in (1, 64, 65, 128, 129, 200):
+            prompt = english(300)[:length]
+            shown = self.succeed_json("generate", shared / "expire", "--prompt", prompt, "--tokens", 5, "--state", self.state)
+            self.assertEqual((shown["prompt_tokens"], shown["tokens_seen"]), (length, length + 5))
+            self.state.unlink()
+
     def test_an_interrupt_keeps_the_stream(self):
         process = start("generate", shared / "expire", "--tokens", 0, "--state", self.state, stdout=subprocess.PIPE)
         begun = process.stdout.read(500)
@@ -93,6 +224,13 @@ class State(ProgramTest):
             self.state.write_bytes(damaged)
             self.refuse("generate", run, "--state", self.state, says=str(self.state))
             self.assertEqual(self.state.read_bytes(), damaged)
+
+    def test_forged_numbers_are_refused(self):
+        self.text("expire", 20, "--state", self.state)
+        good = self.state.read_bytes()
+        for name, form, value in (("more.seen", "q", 1 << 62), ("more.seen", "q", 3), ("logits", "f", math.nan), ("clock", "q", 1 << 40)):
+            self.state.write_bytes(forged(good, name, form, value))
+            self.refuse("generate", shared / "expire", "--state", self.state, "--remembered", says=[f"{self.state}: ", "damaged"])
 
     @unittest.skipUnless(os.environ.get("LAPSE_STREAMS"), "LAPSE_STREAMS is not set")
     def test_the_example_reads_on(self):

@@ -7,6 +7,7 @@
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lapse/cli/interactive.h"
 #include "lapse/cli/prompt.h"
@@ -142,7 +143,6 @@ struct Written {
 
 Written write_on(Generator& generator, const Vocabulary& vocabulary, const Arguments& arguments, int32_t last,
                  int64_t tokens) {
-  catch_interrupts();
   Written written;
   if (!arguments.json) std::cout << arguments.prompt << space_after(arguments.prompt, last, vocabulary);
   std::cout << std::flush;
@@ -179,7 +179,8 @@ int write_text(const Command& verb, Arguments& arguments, const Vocabulary& voca
                      model.context()));
   std::vector<int32_t> tokens = prompt_tokens(vocabulary, arguments, given, before > 0);
   const int64_t wanted = tokens_to_write(verb, arguments, before + std::ssize(tokens), model.context());
-  if (!tokens.empty()) generator.feed(tokens);
+  if (const int64_t read = read_tokens(generator, model, tokens); read < std::ssize(tokens))
+    fail(fmt::format("interrupted after {} of the prompt's {} tokens; nothing is kept", read, tokens.size()));
   const Written written = write_on(generator, vocabulary, arguments, tokens.empty() ? -1 : tokens.back(), wanted);
   keep();
   if (!std::cout) return 0;
@@ -210,10 +211,13 @@ int run(const Command& verb, Arguments arguments) {
   reader.checkpoint.close();
   if (model->reads_source()) return fill(verb, arguments, *model, vocabulary);
   Generator generator(*model, arguments.sampling, static_cast<uint64_t>(arguments.seed));
-  if (!arguments.state.empty() && is_there(arguments.state)) generator.load(arguments.state, described);
-  if (!arguments.state.empty()) FileWriter(arguments.state);  // an Error now where it cannot be written later
+  const bool keeps = !arguments.state.empty();
+  if (keeps || !arguments.interactive) catch_interrupts();
+  std::optional<FileLock> lock;  // of the stream, until it is saved: what another process adds meanwhile would be lost
+  if (keeps) lock.emplace(arguments.state), outlive_readers();
+  if (keeps && is_there(arguments.state)) generator.load(arguments.state, described);
   const auto keep = [&] {
-    if (!arguments.state.empty()) generator.save(arguments.state, described);
+    if (keeps) generator.save(arguments.state, described);
   };
   if (arguments.interactive) {
     talk(generator, *model, vocabulary,
@@ -222,6 +226,14 @@ int run(const Command& verb, Arguments arguments) {
     return 0;
   }
   return write_text(verb, arguments, vocabulary, *model, generator, given, keep);
+}
+
+/// A process whose output nobody reads ends as SIGPIPE ends it, once the stream is kept.
+int run_to_end(const Command& verb, const Arguments& arguments) {
+  const int status = run(verb, arguments);
+  std::cout.flush();
+  end_with_readers();
+  return status;
 }
 
 }  // namespace
@@ -242,8 +254,8 @@ void add_generate(const Command& program, Action& action) {
                 "go on from each line that you type, and remember what was said before; /help there says more");
   verb.add_option(
           "--state", arguments->state,
-          "keep the stream in this file at the end, also after Ctrl-C; and if the file is there, go on from it: "
-          "with the same --seed as if there had been no stop")
+          "keep the stream in this file at the end, also after Ctrl-C, SIGTERM or SIGHUP, unless that comes within the "
+          "prompt; and if the file is there, go on from it: with the same --seed as if there had been no stop")
       .type_name("FILE");
   verb.add_option("--tokens", arguments->tokens,
                   "how many to write; 0: until Ctrl-C. If not given, no more than a model with windows has room for")
@@ -275,8 +287,8 @@ void add_generate(const Command& program, Action& action) {
   add_method_options(verb, arguments->reading);
   verb.callback([=, &action] {
     verb.refuse_extras();
-    action =
-        within_memory("lower --max-span or --budget, or give a shorter prompt", [=] { return run(verb, *arguments); });
+    action = within_memory("lower --max-span or --budget, or give a shorter prompt",
+                           [=] { return run_to_end(verb, *arguments); });
   });
 }
 

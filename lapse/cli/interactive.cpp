@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <iostream>
 
 #include "lapse/cli/prompt.h"
@@ -26,20 +29,68 @@ constexpr const char* kHelp =
     "Ctrl-C stops an answer; Ctrl-D, or Ctrl-C when nothing is being written, ends.\n";
 const std::vector<std::string> kCommands = {"/memory", "/text", "/reset", "/help"};
 
+/// The lines of standard input. Unlike std::cin it stops to wait for one when the process is interrupted.
+class Lines {
+ public:
+  /// The next line, without its end. False after the last, and when interrupted. Error for one that is longer than any
+  /// that a person types, which is passed over: a line without end would take all memory.
+  bool next(std::string& line) {
+    line.clear();
+    size_t length = 0;
+    while (at_ < size_ || refill()) {
+      const char letter = buffer_[at_++];
+      if (letter == '\n') return check(length), finish(line);
+      if (length++ < kLongest) line += letter;
+    }
+    if (length == 0 || interrupted()) return false;
+    return check(length), finish(line);
+  }
+
+ private:
+  static constexpr size_t kLongest = size_t{1} << 20;
+
+  static void check(size_t length) {
+    if (length > kLongest)
+      fail(fmt::format("a line of more than {} bytes is passed over; --prompt-file reads long texts", kLongest));
+  }
+
+  static bool finish(std::string& line) {
+    if (line.ends_with('\r')) line.pop_back();
+    return true;
+  }
+
+  /// Waits for more, but not for long at a time: a signal just before poll would not end it.
+  bool refill() {
+    constexpr int kMilliseconds = 200;
+    while (!interrupted()) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (const int ready = ::poll(&input, 1, kMilliseconds); ready == 0 || (ready < 0 && errno == EINTR)) continue;
+      const ssize_t count = ::read(STDIN_FILENO, buffer_.data(), buffer_.size());
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      at_ = 0, size_ = static_cast<size_t>(std::max<ssize_t>(count, 0));
+      return size_ > 0;
+    }
+    return false;
+  }
+
+  std::array<char, 1 << 16> buffer_;
+  size_t at_ = 0, size_ = 0;
+};
+
 class Talk {
  public:
   Talk(Generator& generator, const Transformer& model, const Vocabulary& vocabulary, const InteractiveOptions& options)
       : generator_(generator), model_(model), vocabulary_(vocabulary), options_(options) {}
 
   void run() {
-    if (!options_.prompt.empty()) read(options_.prompt, "--prompt");
+    if (!options_.prompt.empty()) read(options_.prompt, "--prompt", "nothing is kept");
     const bool terminal = isatty(STDIN_FILENO) != 0;
     if (terminal) std::cerr << "Type a line for the model to go on from. /help lists the commands, Ctrl-D ends.\n";
     std::string line;
-    while (true) {
+    while (!interrupted()) {
       if (terminal) std::cerr << "> " << std::flush;
-      if (!read_line(line)) break;
       try {
+        if (!lines_.next(line)) break;
         turn(line);
       } catch (const Error& error) {
         note(error.what());
@@ -76,8 +127,8 @@ class Talk {
     return tokens;
   }
 
-  /// The model reads a text; what came before it is ended by a line end.
-  void read(const std::string& text, const std::string& origin) {
+  /// The model reads a text; what came before it is ended by a line end. `rest`: what to say of an interrupt.
+  void read(const std::string& text, const std::string& origin, const std::string& rest) {
     auto tokens = encode_prompt(vocabulary_, text, origin);
     const bool first = generator_.seen() == 0;
     if (tokens.empty() && !first) return;
@@ -90,14 +141,16 @@ class Talk {
       fail(fmt::format(
           "the model reads windows of {} tokens, of which {} are used: these {} do not fit; /reset begins anew",
           context, generator_.seen(), tokens.size()));
-    generator_.feed(tokens);
-    read_.insert(read_.end(), tokens.begin(), tokens.end());
+    const int64_t count = read_tokens(generator_, model_, tokens);
+    read_.insert(read_.end(), tokens.begin(), tokens.begin() + count);
+    if (count < std::ssize(tokens))
+      fail(fmt::format("{}: interrupted after {} of {} tokens; {}", origin, count, tokens.size(), rest));
   }
 
   void answer(const std::string& line) {
     if (generator_.full()) fail_full();
     const Interruptible interruptible;
-    read(line, "your line");
+    read(line, "your line", "the rest is not read");
     for (int64_t i = 0; (options_.tokens == 0 || i < options_.tokens) && !interrupted() && std::cout; ++i) {
       if (generator_.full()) {
         std::cout << std::endl;
@@ -140,11 +193,27 @@ class Talk {
   const Transformer& model_;
   const Vocabulary& vocabulary_;
   const InteractiveOptions& options_;
+  Lines lines_;
   int64_t before_ = generator_.seen();  // tokens of a stream that goes on
   std::vector<int32_t> read_;           // and written: all tokens since the start or the last /reset
 };
 
 }  // namespace
+
+int64_t read_tokens(Generator& generator, const Transformer& model, const std::vector<int32_t>& tokens) {
+  constexpr int64_t kLeast = 64, kLong = 100'000;
+  const int64_t block = std::max<int64_t>(model.shape().block, 1), total = std::ssize(tokens);
+  const int64_t piece = (kLeast + block - 1) / block * block;  // whole blocks, as if all were read at once
+  Progress progress("prompt", "tokens", total, /*done=*/0, /*quiet=*/total < kLong);
+  int64_t read = 0;
+  while (read < total && !interrupted()) {
+    // A token alone would be read in another way, and to other bits.
+    const int64_t count = total - read <= piece + 1 ? total - read : piece;
+    generator.feed({tokens.begin() + read, tokens.begin() + read + count});
+    progress.update(read += count);
+  }
+  return read;
+}
 
 void talk(Generator& generator, const Transformer& model, const Vocabulary& vocabulary,
           const InteractiveOptions& options) {

@@ -1,7 +1,9 @@
 // `lapse generate --interactive`: a model that goes on from what is typed, line by line, and remembers what it can.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lapse/data/vocabulary.h"
 #include "lapse/read/generator.h"
@@ -14,8 +16,12 @@ struct InteractiveOptions {
   bool colour = false;
 };
 
-/// Reads lines until the end of standard input. What the model writes and what commands ask for goes to standard
-/// output, all else to standard error.
+/// The model reads tokens, and stops between blocks once the process is interrupted. How many it has read.
+int64_t read_tokens(Generator& generator, const Transformer& model, const std::vector<int32_t>& tokens);
+
+/// Reads lines until the end of standard input, or until the process is interrupted (core/process.h) while no answer is
+/// written. Error if it is interrupted within the prompt. What the model writes and what commands ask for goes to
+/// standard output, all else to standard error.
 void talk(Generator& generator, const Transformer& model, const Vocabulary& vocabulary,
           const InteractiveOptions& options);
 

@@ -132,9 +132,8 @@ class Partial {
 
 fs::path partial_of(const fs::path& target) { return target.string() + ".partial"; }
 
-// The file beside `target`, locked: of two that write one file the second is refused.
-int open_partial(const fs::path& target) {
-  const fs::path path = partial_of(target);
+// The file `path` beside `target`, locked: of two that write one file the second is refused.
+int open_locked(const fs::path& path, const fs::path& target) {
   for (int tries = 1;; ++tries) {
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     if (!file.ok()) return -1;
@@ -235,7 +234,8 @@ struct FileWriter::State {
     if (fs::is_directory(status)) fail_on("write", path, EISDIR);
     // Renaming onto /dev/null or a pipe would put a plain file in its place.
     const bool whole = !fs::is_other(status);
-    file.emplace(whole ? open_partial(target) : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    file.emplace(whole ? open_locked(partial_of(target), target)
+                       : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!file->ok()) fail_on("write", path, errno);
     if (whole) partial.emplace(partial_of(target));
     if (partial && ::ftruncate(file->get(), 0) != 0) fail_on("write", path, errno);  // what a crash has left
@@ -271,6 +271,20 @@ void FileWriter::finish() {
   }
   if (!file->close()) fail_on("write", path, errno);
 }
+
+struct FileLock::State {
+  Descriptor file;
+  Partial made;  // removed before the file is closed, and with that unlocked
+};
+
+FileLock::FileLock(const fs::path& path) {
+  const fs::path target = behind_links(path), lock = partial_of(target.string() + ".lock");
+  const int file = open_locked(lock, target);
+  if (file < 0) fail_on("write", path, errno);
+  state_.reset(new State{Descriptor(file), Partial(lock)});
+}
+
+FileLock::~FileLock() = default;
 
 bool is_folder(const fs::path& path) { return fs::is_directory(status_of(path)); }
 bool is_file(const fs::path& path) { return fs::is_regular_file(status_of(path)); }

@@ -48,6 +48,19 @@ class FileWriter {
   std::unique_ptr<State> state_;
 };
 
+/// Holds a file for this process, from reading it until it is written anew: of two that do so, the second is refused.
+/// While it lives there is an empty file beside `path` (path + ".lock.partial").
+class FileLock {
+ public:
+  /// Error if another process holds the file, or its folder cannot be written to.
+  explicit FileLock(const fs::path& path);
+  ~FileLock();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// Adds to the end of a file that stays readable meanwhile, such as a log. Makes it if there is none. After an Error a
 /// part of the bytes may be there.
 void append_to_file(const fs::path& path, std::string_view bytes);

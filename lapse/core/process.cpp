@@ -17,16 +17,22 @@
 namespace lapse {
 namespace {
 
-std::atomic<bool> stop = false;  // set by a signal on any thread, read by others
+// Set by signals on any thread, read by others: Ctrl-C, another that asks the process to end, a pipe without a reader.
+std::atomic<bool> pressed = false, told = false, unread = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-/// The first such signal sets `stop`, the second ends the process.
-void catch_once(int signal) {
+void note_signal(int signal) { (signal == SIGINT ? pressed : signal == SIGPIPE ? unread : told) = true; }
+
+/// Such signals are noted; what was done at them before goes to `before`.
+void note(int signal, int flags, struct sigaction* before = nullptr) {
   struct sigaction action {};
-  action.sa_handler = [](int) { stop = true; };
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
-  ::sigaction(signal, &action, nullptr);
+  action.sa_handler = note_signal;
+  action.sa_flags = flags | SA_RESTART;
+  ::sigaction(signal, &action, before);
 }
+
+/// The first such signal is noted, the second ends the process.
+void catch_once(int signal) { note(signal, SA_RESETHAND); }
 
 // "MemAvailable:   123 kB" of a file of such lines, in bytes.
 int64_t kilobytes_of(const char* file, const std::string& name) {
@@ -114,16 +120,24 @@ void catch_interrupts() {
   if (now.sa_handler != SIG_IGN) catch_once(SIGHUP);  // of nohup: goes on
 }
 
-bool interrupted() { return stop; }
+bool interrupted() { return pressed || told; }
 
 Interruptible::Interruptible() {
-  stop = false;
-  catch_once(SIGINT);
+  pressed = false;
+  note(SIGINT, 0, &before_);
 }
 
 Interruptible::~Interruptible() {
-  std::signal(SIGINT, SIG_DFL);
-  stop = false;
+  pressed = false;  // first: one that comes now is not lost
+  ::sigaction(SIGINT, &before_, nullptr);
+}
+
+void outlive_readers() { note(SIGPIPE, 0); }
+
+void end_with_readers() {
+  if (!unread) return;
+  std::signal(SIGPIPE, SIG_DFL);
+  std::raise(SIGPIPE);
 }
 
 }  // namespace lapse

@@ -1,6 +1,7 @@
 // This process: its memory, its limits, and whether it was asked to stop.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 
 namespace lapse {
@@ -32,13 +33,22 @@ void outlive_file_limit();
 void catch_interrupts();
 bool interrupted();
 
-/// While it lives, the first Ctrl-C only makes `interrupted` true; afterwards that is false again, and Ctrl-C ends the
-/// process. For work that is one piece of many.
+/// While it lives, Ctrl-C only makes `interrupted` true; afterwards Ctrl-C does what it did before, and those until
+/// then are forgotten, but not the other signals. For work that is one piece of many.
 class Interruptible {
  public:
   Interruptible();
   ~Interruptible();
   Interruptible(const Interruptible&) = delete;
+
+ private:
+  struct sigaction before_ {};
 };
+
+/// After this, a pipe that nobody reads any more is an error of what writes to it. Else SIGPIPE ends the process, also
+/// one that has something to keep first.
+void outlive_readers();
+/// Ends the process as SIGPIPE would have, if it came since then.
+void end_with_readers();
 
 }  // namespace lapse

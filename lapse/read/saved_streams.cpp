@@ -37,6 +37,15 @@ MemoryTable table_of(Columns parts, const Tensor& clock, const MemoryTable& like
   return table;
 }
 
+/// A file need not have a checksum: what readers rely on is looked at here, where the file can be named.
+void check_read(const fs::path& path, const SavedStreams& saved) {
+  if (saved.logits.defined() && !saved.logits.isfinite().all().item<bool>())
+    fail(path.string() + ": 'logits' are not finite numbers; it is damaged");
+  const auto seen = saved.more.find("seen");  // Generator's: it counts what each stream has read, as the clock does
+  if (seen == saved.more.end() || seen->second.scalar_type() != at::kLong) return;
+  if (!seen->second.equal(saved.memory.clock)) fail(path.string() + ": 'seen' is not the clock's; it is damaged");
+}
+
 }  // namespace
 
 void save_streams(const fs::path& file, const SavedStreams& streams, const std::string& described) {
@@ -85,6 +94,7 @@ SavedStreams load_streams(const fs::path& path, Transformer& model, const std::s
     } catch (const c10::Error& error) {
       fail(fmt::format("{}: the memory of layer {}: {}", path.string(), l, error.what_without_backtrace()));
     }
+  check_read(path, saved);
   memory.to(model.device());
   return saved;
 }
