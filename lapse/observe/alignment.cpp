@@ -3,6 +3,23 @@
 #include <algorithm>
 
 namespace lapse {
+namespace {
+
+/// How long the words of a text are; `numbers`: of each token the number of its word.
+class Words {
+ public:
+  explicit Words(const std::vector<int64_t>& numbers) : tokens_(numbers.empty() ? 0 : numbers.back() + 1) {
+    for (const int64_t word : numbers) ++tokens_[word];
+  }
+  size_t count() const { return tokens_.size(); }
+  /// Whether an edit in it is one of all of it.
+  bool is_whole(int64_t word) const { return tokens_[word] <= kLongestWord; }
+
+ private:
+  std::vector<int64_t> tokens_;
+};
+
+}  // namespace
 
 // Myers (1986), "An O(ND) difference algorithm": reach[k] is the largest x that d edits reach on the diagonal
 // k = x - y. Entry k of a step stands at k + d; `steps` keeps all of them to walk back.
@@ -46,18 +63,18 @@ Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, 
 }
 
 void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-  const auto words = [](const std::vector<int64_t>& of) { return of.empty() ? 0 : of.back() + 1; };
+  const Words words_a(a), words_b(b);
   for (bool changed = true; changed;) {
     changed = false;
-    std::vector<bool> edited_a(words(a)), edited_b(words(b)), taken(b.size());
+    std::vector<bool> edited_a(words_a.count()), edited_b(words_b.count()), taken(b.size());
     for (size_t i = 0; i < a.size(); ++i) {
       if (alignment.partner[i] < 0)
-        edited_a[a[i]] = true;
+        edited_a[a[i]] = words_a.is_whole(a[i]);
       else
         taken[alignment.partner[i]] = true;
     }
     for (size_t j = 0; j < b.size(); ++j)
-      if (!taken[j]) edited_b[b[j]] = true;
+      if (!taken[j]) edited_b[b[j]] = words_b.is_whole(b[j]);
     for (size_t i = 0; i < a.size(); ++i) {
       int64_t& partner = alignment.partner[i];
       if (partner >= 0 && (edited_a[a[i]] || edited_b[b[partner]])) partner = -1, changed = true;

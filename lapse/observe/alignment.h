@@ -18,8 +18,10 @@ constexpr int64_t kMostEdits = 2000;
 /// or inserted.
 Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, int64_t most_edits = kMostEdits);
 
+constexpr int64_t kLongestWord = 30;  ///< in tokens; longer ones are text without spaces
+
 /// An edit is of whole words: a token has no partner where another token of its word, or of its partner's, has none.
-/// `a`, `b`: of each token the number of its word.
+/// Not so of words with more than kLongestWord tokens. `a`, `b`: of each token the number of its word, ascending.
 void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b);
 
 /// The numbers of the words that tokens with these texts belong to; white space parts words, and belongs to none.

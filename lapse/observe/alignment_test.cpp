@@ -76,6 +76,33 @@ TEST(Aligned, EditsOfWordsAreWhole) {
   EXPECT_EQ(found.partner[10], 18);
 }
 
+TEST(Aligned, TextWithoutSpacesIsNoWord) {
+  const std::string a = std::string(25, 'a') + std::string(25, 'b'),
+                    b = std::string(25, 'a') + 'x' + std::string(25, 'b');
+  Alignment found = aligned({a.begin(), a.end()}, {b.begin(), b.end()});
+  widen_to_words(found, word_numbers(letters(a)), word_numbers(letters(b)));
+  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(found.partner[i], i < 25 ? i : i + 1);
+}
+
+/// How many tokens keep a partner where `inserted` is put into `text` at `at`.
+int64_t kept(const std::string& text, size_t at, const std::string& inserted) {
+  const std::string other = text.substr(0, at) + inserted + text.substr(at);
+  Alignment found = aligned({text.begin(), text.end()}, {other.begin(), other.end()});
+  widen_to_words(found, word_numbers(letters(text)), word_numbers(letters(other)));
+  return pairs({text.begin(), text.end()}, {other.begin(), other.end()}, found.partner);
+}
+
+TEST(Aligned, AnEditOfATextWithoutSpacesIsOfItsTokensAlone) {
+  std::string dna;
+  for (int i = 0; i < 250; ++i) dna += "gatc";
+  EXPECT_EQ(kept(dna, 500, "nn"), 1000);
+  EXPECT_EQ(kept("a " + dna + " b", 500, "nn"), 1004);
+  // At the bound of either text: a word is whole as long as it has 30 tokens, and one that is not keeps its own.
+  EXPECT_EQ(kept(std::string(28, 'x'), 14, "nn"), 0);
+  EXPECT_EQ(kept(std::string(30, 'x'), 15, "nn"), 0);
+  EXPECT_EQ(kept(std::string(31, 'x'), 15, "nn"), 31);
+}
+
 TEST(Aligned, WordsOfSubwords) {
   EXPECT_EQ(word_numbers({" to", " Eg", "ypt", ",", "\n", "a", "b", " "}),
             (std::vector<int64_t>{0, 1, 1, 1, 2, 3, 3, 4}));
