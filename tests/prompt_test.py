@@ -2,15 +2,13 @@
 
 import gzip
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
-import time
 import unittest
 
 from program import TINY, ProgramTest, english, lapse, merged, shared_folder, start, train_run
+from terminal import Terminal
 
 shared = None  # the folder of runs that the tests read
 
@@ -184,31 +182,14 @@ class Interactive(ProgramTest):
             process.communicate()
 
     def test_on_a_terminal(self):
-        ours, theirs = pty.openpty()
-        process = start("generate", shared / "run", "--interactive", "--tokens", 5, stdin=theirs, stdout=theirs, stderr=theirs)
-        os.close(theirs)
-        seen = b""
-
-        def until(words):
-            nonlocal seen
-            deadline = time.monotonic() + 60
-            while words not in seen:
-                self.assertTrue(select.select([ours], [], [], max(0, deadline - time.monotonic()))[0], seen)
-                seen += os.read(ours, 4096)
-            seen = seen.split(words, 1)[1]
-
-        try:
-            until(b"/help lists the commands")
-            until(b"> ")
-            os.write(ours, b"The river\n")
-            until(b"\n")
-            until(b"> ")
-            os.write(ours, b"\x04")  # Ctrl-D
-            self.assertEqual(process.wait(timeout=60), 0)
-        finally:
-            process.kill()
-            process.communicate()
-            os.close(ours)
+        with Terminal(self, "generate", shared / "run", "--interactive", "--tokens", 5) as terminal:
+            terminal.until(b"/help lists the commands")
+            terminal.until(b"> ")
+            terminal.write(b"The river\n")
+            terminal.until(b"\n")
+            terminal.until(b"> ")
+            terminal.write(b"\x04")  # Ctrl-D
+            self.assertEqual(terminal.process.wait(timeout=60), 0)
 
 
 if __name__ == "__main__":

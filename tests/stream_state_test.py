@@ -1,12 +1,9 @@
 """`lapse generate --state`: a stream that is kept in a file, and goes on from there."""
 
-import contextlib
 import json
 import math
 import os
-import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -14,6 +11,7 @@ import time
 import unittest
 
 from program import TINY, ProgramTest, checkpoints, english, merged, shared_folder, start, train_run
+from terminal import Terminal
 
 shared = None  # the folder of runs that the tests read
 
@@ -79,29 +77,8 @@ class State(ProgramTest):
         shown = typed("is deep\n/memory\n/text\n")
         self.assertIn(f"of {len('The river') + 10 + 1 + len('is deep') + 10} tokens", shown)
 
-    @contextlib.contextmanager
     def terminal(self, *arguments):
-        """A conversation on a terminal: the process, what types there, and what waits for words."""
-        ours, theirs = pty.openpty()
-        options = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
-        process = start("generate", shared / "expire", "--interactive", "--state", self.state, *arguments, **options)
-        os.close(theirs)
-        seen = b""
-
-        def until(words):
-            nonlocal seen
-            deadline = time.monotonic() + 60
-            while words not in seen:
-                self.assertTrue(select.select([ours], [], [], max(0, deadline - time.monotonic()))[0], seen)
-                seen += os.read(ours, 4096)
-            seen = seen.split(words, 1)[1]
-
-        try:
-            yield process, lambda keys: os.write(ours, keys), until
-        finally:
-            process.kill()
-            process.wait()
-            os.close(ours)
+        return Terminal(self, "generate", shared / "expire", "--interactive", "--state", self.state, *arguments)
 
     def seen(self):
         """How many tokens the kept stream has; nothing else is left beside it."""
@@ -112,30 +89,30 @@ class State(ProgramTest):
     def test_a_signal_at_the_prompt_keeps_what_was_said(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             self.state.unlink(missing_ok=True)
-            with self.terminal("--tokens", 10) as (process, write, until):
-                until(b"> ")
-                write(b"The river\n")
-                until(b"\n")
-                until(b"> ")
-                process.send_signal(number)
-                self.assertEqual(process.wait(timeout=60), 0, number)
+            with self.terminal("--tokens", 10) as terminal:
+                terminal.until(b"> ")
+                terminal.write(b"The river\n")
+                terminal.until(b"\n")
+                terminal.until(b"> ")
+                terminal.process.send_signal(number)
+                self.assertEqual(terminal.process.wait(timeout=60), 0, number)
             self.assertEqual(self.seen(), len("The river") + 10)
 
     def test_a_signal_within_an_answer_keeps_what_was_said(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
             self.state.unlink(missing_ok=True)
-            with self.terminal("--tokens", 0) as (process, write, until):
-                until(b"> ")
-                write(b"The river\n")
-                until(b"\n")
-                until(b" ")
-                process.send_signal(signal.SIGINT)  # ends the answer only
-                until(b"> ")
-                write(b"The\n")
-                until(b"\n")
-                until(b" ")
-                process.send_signal(number)
-                self.assertEqual(process.wait(timeout=60), 0, number)
+            with self.terminal("--tokens", 0) as terminal:
+                terminal.until(b"> ")
+                terminal.write(b"The river\n")
+                terminal.until(b"\n")
+                terminal.until(b" ")
+                terminal.process.send_signal(signal.SIGINT)  # ends the answer only
+                terminal.until(b"> ")
+                terminal.write(b"The\n")
+                terminal.until(b"\n")
+                terminal.until(b" ")
+                terminal.process.send_signal(number)
+                self.assertEqual(terminal.process.wait(timeout=60), 0, number)
             self.assertGreater(self.seen(), len("The riverThe"))
 
     def test_a_line_that_is_too_long_is_passed_over(self):

@@ -200,21 +200,6 @@ class Talk {
 
 }  // namespace
 
-int64_t read_tokens(Generator& generator, const Transformer& model, const std::vector<int32_t>& tokens) {
-  constexpr int64_t kLeast = 64, kLong = 100'000;
-  const int64_t block = std::max<int64_t>(model.shape().block, 1), total = std::ssize(tokens);
-  const int64_t piece = (kLeast + block - 1) / block * block;  // whole blocks, as if all were read at once
-  Progress progress("prompt", "tokens", total, /*done=*/0, /*quiet=*/total < kLong);
-  int64_t read = 0;
-  while (read < total && !interrupted()) {
-    // A token alone would be read in another way, and to other bits.
-    const int64_t count = total - read <= piece + 1 ? total - read : piece;
-    generator.feed({tokens.begin() + read, tokens.begin() + read + count});
-    progress.update(read += count);
-  }
-  return read;
-}
-
 void talk(Generator& generator, const Transformer& model, const Vocabulary& vocabulary,
           const InteractiveOptions& options) {
   Talk(generator, model, vocabulary, options).run();

@@ -2,18 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <iostream>
 
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/core/process.h"
+#include "lapse/core/progress.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
 
-// Bytes of standard input, and of a line there: it may never end.
-constexpr size_t kLongest = size_t{1} << 28, kLongestLine = size_t{1} << 20;
+constexpr size_t kLongest = size_t{1} << 28;  // bytes of standard input: it may never end
 
 std::string standard_input() {
   std::string text(1 << 16, '\0');
@@ -40,17 +41,6 @@ std::string read_prompt(const std::string& prompt, const std::string& file) {
   return prompt == "-" ? without_last_line_end(standard_input()) : prompt;
 }
 
-bool read_line(std::string& line) {
-  line.clear();
-  for (int letter; (letter = std::cin.get()) != EOF && letter != '\n';) {
-    if (line.size() == kLongestLine) fail(fmt::format("standard input has a line of more than {} bytes", kLongestLine));
-    line += static_cast<char>(letter);
-  }
-  if (line.empty() && !std::cin) return false;
-  if (line.ends_with('\r')) line.pop_back();
-  return true;
-}
-
 std::vector<int32_t> encode_prompt(const Vocabulary& vocabulary, const std::string& prompt, const std::string& origin) {
   char32_t code = 0;
   for (size_t at = 0; at < prompt.size() && vocabulary.unit().utf8;)
@@ -58,6 +48,21 @@ std::vector<int32_t> encode_prompt(const Vocabulary& vocabulary, const std::stri
       fail(fmt::format("{}: not UTF-8 at byte {} (0x{:02X}), which a model of unit \"{}\" needs", origin, at,
                        static_cast<unsigned char>(prompt[at]), vocabulary.unit().name));
   return vocabulary.encode(prompt);
+}
+
+int64_t read_tokens(Generator& generator, const Transformer& model, const std::vector<int32_t>& tokens) {
+  constexpr int64_t kLeast = 64, kLong = 100'000;
+  const int64_t block = std::max<int64_t>(model.shape().block, 1), total = std::ssize(tokens);
+  const int64_t piece = (kLeast + block - 1) / block * block;  // whole blocks, as if all were read at once
+  Progress progress("prompt", "tokens", total, /*done=*/0, /*quiet=*/total < kLong);
+  int64_t read = 0;
+  while (read < total && !interrupted()) {
+    // A token alone would be read in another way, and to other bits.
+    const int64_t count = total - read <= piece + 1 ? total - read : piece;
+    generator.feed({tokens.begin() + read, tokens.begin() + read + count});
+    progress.update(read += count);
+  }
+  return read;
 }
 
 }  // namespace lapse

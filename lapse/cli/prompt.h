@@ -1,10 +1,12 @@
 // The text that a model goes on from.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "lapse/data/vocabulary.h"
+#include "lapse/read/generator.h"
 
 namespace lapse {
 
@@ -12,11 +14,10 @@ namespace lapse {
 /// what was read. Error if there is none, or it cannot be read.
 std::string read_prompt(const std::string& prompt, const std::string& file);
 
-/// The next line of standard input, without its end. False after the last. Error if it is longer than any that a person
-/// types: a line without end would take all memory.
-bool read_line(std::string& line);
-
 /// Its tokens. Error if it cannot be encoded; `origin` ("--prompt") begins the message.
 std::vector<int32_t> encode_prompt(const Vocabulary& vocabulary, const std::string& prompt, const std::string& origin);
+
+/// The model reads tokens, and stops between blocks once the process is interrupted. How many it has read.
+int64_t read_tokens(Generator& generator, const Transformer& model, const std::vector<int32_t>& tokens);
 
 }  // namespace lapse

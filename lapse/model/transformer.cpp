@@ -206,7 +206,7 @@ std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const B
   };
   const int64_t B = options.source.size(0), S = options.source.size(1);
   const BlockTimes times(at::zeros({B}, at::TensorOptions(device_).dtype(at::kLong)), S, {});
-  const Padding padding(options.source_lengths, S);
+  const Padding padding(options.source_lengths, S, device_);
   BlockOptions own{.bfloat16 = options.bfloat16};
   if (options.source_lengths.defined()) own.lengths = sent(options.source_lengths, device_);
   Tensor h = drop(padding.removed(input_->embed(options.source)), config_.embedding_dropout, 0);
@@ -305,7 +305,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
     return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
   };
-  const Padding padding(given.lengths, tokens.size(1));
+  const Padding padding(given.lengths, tokens.size(1), device_);
   Tensor h = drop(padding.removed(embed(tokens, memory.clock)), config_.embedding_dropout, 0);
   memory.torn = true;  // until all layers have read the block, and what it predicts is known
   BlockOptions options = given;

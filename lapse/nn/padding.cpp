@@ -15,7 +15,9 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t kFewBytes = 1 << 16;  // are copied before other threads have begun
-constexpr int64_t kLittle = 8;          // less than this share of a block is little padding
+// Less than this share of a block is little padding. On a Xeon, with 2 layers of width 128 and 256, updates take the
+// same time either way at 10 to 15 %.
+constexpr int64_t kLittle = 8;
 
 }  // namespace
 
@@ -26,28 +28,27 @@ struct ChosenRows::Chosen {
   };
   std::vector<Run> runs;
   int64_t m = 0, n = 0;
+  Tensor places;  // [m] int64, on a GPU: the rows
 
-  /// [m] int64, on a device: the rows.
-  Tensor places(at::Device device) const {
-    Tensor all = at::empty({m}, at::kLong);
-    for (const auto& [begin, end, number] : runs)
-      std::iota(all.mutable_data_ptr<int64_t>() + number, all.mutable_data_ptr<int64_t>() + number + end - begin,
-                begin);
-    return sent(all, device);
+  void find_places(at::Device device) {
+    const Tensor all = at::empty({m}, at::kLong);
+    auto* row = all.mutable_data_ptr<int64_t>();
+    for (const auto& [begin, end, number] : runs) std::iota(row + number, row + number + end - begin, begin);
+    places = sent(all, device);
   }
 
   Tensor of(const Tensor& x) const {
-    if (!x.device().is_cpu()) return x.index_select(0, places(x.device()));
+    if (places.defined()) return x.index_select(0, places);
     return copied(x, m, [](const Run& run, const char* from, char* to, int64_t row, const Run*) {
       std::memcpy(to + run.number * row, from + run.begin * row, (run.end - run.begin) * row);
     });
   }
 
   Tensor among_zeros(const Tensor& x) const {
-    if (!x.device().is_cpu()) {
+    if (places.defined()) {
       auto shape = x.sizes().vec();
       shape[0] = n;
-      return at::zeros(shape, x.options()).index_copy_(0, places(x.device()), x);
+      return at::zeros(shape, x.options()).index_copy_(0, places, x);
     }
     return copied(x, n, [this](const Run& run, const char* from, char* to, int64_t row, const Run* next) {
       const int64_t zeros_end = next ? next->begin : n, zeros_begin = run.number == 0 ? 0 : run.begin;
@@ -76,7 +77,7 @@ struct ChosenRows::Chosen {
   }
 };
 
-ChosenRows::ChosenRows(std::vector<std::pair<int64_t, int64_t>> runs, int64_t n) {
+ChosenRows::ChosenRows(const std::vector<std::pair<int64_t, int64_t>>& runs, int64_t n, at::Device device) {
   auto chosen = std::make_shared<Chosen>();
   chosen->n = n;
   for (const auto& [begin, end] : runs) {
@@ -84,6 +85,7 @@ ChosenRows::ChosenRows(std::vector<std::pair<int64_t, int64_t>> runs, int64_t n)
     chosen->runs.push_back({begin, end, chosen->m});
     chosen->m += end - begin;
   }
+  if (!device.is_cpu()) chosen->find_places(device);
   chosen_ = std::move(chosen);
 }
 
@@ -114,7 +116,7 @@ Tensor ChosenRows::numbers(const Tensor& rows) const {
   return sent(all, rows.device()).index_select(0, rows);
 }
 
-Padding::Padding(const Tensor& lengths, int64_t K) : K_(K) {
+Padding::Padding(const Tensor& lengths, int64_t K, at::Device device) : K_(K) {
   if (!lengths.defined() || K == 1) return;
   const Tensor host = lengths.to(at::kCPU).contiguous();
   const auto* of = host.const_data_ptr<int64_t>();
@@ -125,7 +127,7 @@ Padding::Padding(const Tensor& lengths, int64_t K) : K_(K) {
   lengths_.assign(of, of + B);
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (int64_t b = 0; b < B; ++b) runs.emplace_back(b * K, b * K + lengths_[b]);
-  tokens_ = ChosenRows(std::move(runs), B * K);
+  tokens_ = ChosenRows(runs, B * K, device);
 }
 
 Tensor Padding::removed(const Tensor& x) const { return *this ? tokens_.of(x.flatten(0, 1)).unsqueeze(0) : x; }
@@ -140,7 +142,7 @@ ChosenRows Padding::rows(const MemoryTable& table) const {
   if (!*this) return {};
   std::vector<std::pair<int64_t, int64_t>> runs;
   for (int64_t b = 0; b < table.samples(); ++b) runs.emplace_back(table.first_row(b), table.first_row(b + 1) - of(b));
-  return {std::move(runs), table.rows()};
+  return {runs, table.rows(), table.time().device()};
 }
 
 }  // namespace lapse

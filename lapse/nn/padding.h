@@ -15,8 +15,8 @@ namespace lapse {
 class ChosenRows {
  public:
   ChosenRows() = default;
-  /// Runs (begin, end) of rows, ascending and disjoint.
-  ChosenRows(std::vector<std::pair<int64_t, int64_t>> runs, int64_t n);
+  /// Runs (begin, end) of rows, ascending and disjoint, of tensors on `device`.
+  ChosenRows(const std::vector<std::pair<int64_t, int64_t>>& runs, int64_t n, at::Device device = at::kCPU);
 
   /// These rows of x [n, ...]: [m, ...]. Differentiable, once.
   at::Tensor of(const at::Tensor& x) const;
@@ -35,9 +35,9 @@ class ChosenRows {
 class Padding {
  public:
   Padding() = default;  ///< There is none.
-  /// lengths [B] int64, best on the CPU: tokens of each sample; undefined: K. Little padding is taken for none: to
-  /// leave it out would take longer than it does.
-  Padding(const at::Tensor& lengths, int64_t K);
+  /// lengths [B] int64, best on the CPU: tokens of each sample of a block on `device`; undefined: K. Little padding is
+  /// taken for none: to leave it out would take longer than it does.
+  Padding(const at::Tensor& lengths, int64_t K, at::Device device = at::kCPU);
 
   explicit operator bool() const { return !lengths_.empty(); }
 

@@ -76,14 +76,6 @@ TEST(Aligned, EditsOfWordsAreWhole) {
   EXPECT_EQ(found.partner[10], 18);
 }
 
-TEST(Aligned, TextWithoutSpacesIsNoWord) {
-  const std::string a = std::string(25, 'a') + std::string(25, 'b'),
-                    b = std::string(25, 'a') + 'x' + std::string(25, 'b');
-  Alignment found = aligned({a.begin(), a.end()}, {b.begin(), b.end()});
-  widen_to_words(found, word_numbers(letters(a)), word_numbers(letters(b)));
-  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(found.partner[i], i < 25 ? i : i + 1);
-}
-
 /// How many tokens keep a partner where `inserted` is put into `text` at `at`.
 int64_t kept(const std::string& text, size_t at, const std::string& inserted) {
   const std::string other = text.substr(0, at) + inserted + text.substr(at);

@@ -31,7 +31,7 @@ LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64
   TokenBlock block;
   for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i) {
     Batch batch = Batch(block).to(model.device());
-    Padding padding(batch.lengths, block.length);
+    Padding padding(batch.lengths, block.length, model.device());
     blocks_.push_back({std::move(batch), block.restart, std::move(padding)});
   }
   if (blocks_.empty()) fail("there is no block of text to find budgets on");
