@@ -130,6 +130,16 @@ class Matrices(Files):
         self.assertTrue(">text of the task copy<" in svg and ">text text.txt<" in svg)
 
 
+class Losses(Files):
+    def test_a_result_of_an_evaluation(self):
+        """It is printed in several lines, and some of them are JSON by themselves."""
+        result = {"loss": 2.5, "config": {"data": {"split": [0.9, 0.05, 0.05]}, "none": [{}]}, "layers": [{"memory_mean": 3.0}]}
+        says = "a.json: neither a run's folder nor a file of `lapse eval --losses`"
+        self.refused_by("plot_losses.py", says, json.dumps(result, indent=2))
+        self.refused("results of `lapse eval --json` are for --against memory", json.dumps(result, indent=2))
+        self.refused_by("plot_losses.py", " is no JSON", json.dumps(result, indent=2)[1:])
+
+
 class Budgets(Files):
     def test_searches_on_one_text(self):
         elsewhere = changed(SEARCH, settings={**SETTINGS, "data": "copy.txt", "split": "all", "context": 32})

@@ -133,6 +133,28 @@ class Prune(ProgramTest):
         self.assertIn(str(self.folder / "p.old2.json"), done.stderr)
         self.assertEqual((self.folder / "p.old.json").read_text(), before)
 
+    def test_a_checkpoint_is_that_of_the_last_search(self):
+        """Whoever reads the file after a search that found nothing would take another's budgets for its result."""
+        out, old = self.folder / "p.safetensors", self.folder / "p.old.safetensors"
+        search = ("prune", "selective", "--step", 32, "--out", out, "--tokens")
+        self.succeed(*search, 500, "--threshold", 9, cwd=shared)
+        first = out.read_bytes()
+        done = self.succeed(*search, 500, "--threshold", 0.1, cwd=shared)
+        self.assertIn(f"lapse: note: {out} is of a search for another loss; it is kept as {old}\n", done.stderr)
+        self.assertEqual((out.exists(), old.read_bytes()), (False, first))
+        self.assertNotIn("note", self.succeed(*search, 500, "--threshold", 0.1, cwd=shared).stderr)  # there is none to keep
+        # Rounds and checkpoint that do not belong together, as versions before left them.
+        out.write_bytes(first)
+        done = self.succeed(*search, 400, "--threshold", 9, cwd=shared)
+        self.assertIn(f"{out} is of a search that p.json does not tell of; it is kept as {self.folder / 'p.old3.safetensors'}\n", done.stderr)
+        self.assertEqual((self.folder / "p.old3.safetensors").read_bytes(), first)
+        self.assertEqual(json.loads((self.folder / "p.old2.json").read_text())["settings"]["tokens"], 500)
+        # One search may write its own anew, also after an interruption: rounds that are saved in between name the checkpoint.
+        rounds = json.loads(out.with_suffix(".json").read_text())
+        self.assertNotIn("note", self.succeed(*search, 400, "--threshold", 8, cwd=shared).stderr)
+        out.with_suffix(".json").write_text(json.dumps({**{key: rounds[key] for key in ("settings", "checkpoint")}, "rounds": rounds["rounds"][:1]}))
+        self.assertNotIn("note", self.succeed(*search, 400, "--threshold", 9, cwd=shared).stderr)
+
     def test_an_interrupted_search_goes_on(self):
         arguments = ["prune", "selective", "--tokens", "3000", "--threshold", "9", "--step", "1", "--json"]
         saved = shared / "selective" / "prune.json"
@@ -158,6 +180,8 @@ class Prune(ProgramTest):
             self.assertIn(words, done.stderr)
 
         refused("has no budgets to find", "streams")
+        train_run(self.folder / "copy", merged(TINY, {"data": {"task": "copy"}, "copy": {"longest": 4, "alphabet": 3}, "train": {"block": 12, "updates": 1}}))
+        refused("`lapse prune` needs a run that reads a text, and this one has the task copy", self.folder / "copy", "--split", "test")
         text = self.write("own.txt", "mine")
         refused(f"--out: a checkpoint's name ends in .safetensors, not as {text}", "selective", "--out", text)
         self.assertEqual(text.read_text(), "mine")

@@ -47,7 +47,7 @@ void print_layers(const Json& info) {
   for (const Json& layer : info["layers"])
     for (const auto& [name, value] : layer.items())
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
-  std::cout << "\nlayer";
+  std::cout << "\nthe rows that the training streams hold at this update\nlayer";
   const auto width = [](const std::string& name) { return std::max<size_t>(14, name.size() + 2); };
   for (const auto& name : names) std::cout << fmt::format("{:>{}}", name, width(name));
   std::cout << '\n';

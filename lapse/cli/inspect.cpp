@@ -205,7 +205,10 @@ std::string page_of_episodes(const Reader& reader, Transformer& model, const Arg
 }
 
 int write_matrix(const Command& verb, const Reader& reader, Transformer& model, const Arguments& arguments) {
-  refuse_given(verb, {"--compare", "--offset", "--title"}, "is for the page, and --matrix writes none");
+  refuse_given(verb, {"--offset"},
+               "is for the page, and --matrix reads from the beginning (for another place give --data a text that "
+               "begins there)");
+  refuse_given(verb, {"--compare", "--title"}, "is for the page, and --matrix writes none");
   for (const char* picture : {".png", ".svg", ".pdf", ".html"})
     if (fs::path(arguments.out).extension() == picture)
       fail(fmt::format("{}: --matrix writes JSON; name a .json file, which `lapse plot` draws", arguments.out));

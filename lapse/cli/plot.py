@@ -72,20 +72,33 @@ def is_metrics(line):
     )
 
 
+def is_one_value(path):
+    """Whether a file is JSON as a whole, of several lines: some of them, such as "1.5", may be JSON by themselves."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            json.load(file)
+    except ValueError:
+        return False
+    return True
+
+
 def json_lines(path):
     """The lines of a file of JSON. The last may be half a line, of a run that is writing or was killed: it is passed over. A file without any
-    has none."""
+    has none, nor has one that is a single value."""
     bad, good = None, False
-    for number, text in enumerate(open(path, encoding="utf-8", errors="replace"), 1):
-        if bad and good:
-            stop(f"{path}: line {bad} is no JSON")
-        try:
-            line = json.loads(text)
-        except ValueError:
-            bad = number
-        else:
-            good = True
-            yield line
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, text in enumerate(file, 1):
+            if bad and good:
+                if is_one_value(path):
+                    return
+                stop(f"{path}: line {bad} is no JSON")
+            try:
+                line = json.loads(text)
+            except ValueError:
+                bad = number
+            else:
+                good = True
+                yield line
 
 
 def figures_of(line):

@@ -124,7 +124,7 @@ fs::path rounds_of(const Arguments& arguments, const fs::path& out) {
 
 /// The search itself, each round saved.
 std::vector<PruneRound> search(Transformer& model, const Part& part, const Reader& reader, PruneOptions options,
-                               const RoundsFile& file, bool quiet) {
+                               RoundsFile& file, bool quiet) {
   const auto layers = static_cast<int64_t>(model.layers().size());
   auto curve = file.earlier(model.layers().size());
   LayerwiseText text(model, *part.open(reader), part.blocks);
@@ -206,6 +206,9 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
 /// Error, before anything is read, for what cannot be searched.
 void check(const Arguments& arguments, const Reader& reader) {
   reader.require_text("`lapse prune`");
+  if (reader.task)
+    fail(fmt::format("{}: `lapse prune` needs a run that reads a text, and this one has the task {}",
+                     arguments.reading.run, reader.config().task_name));
   if (!has_budgets(*reader.method))
     fail(fmt::format("{}: its forgetting method, {}, has no budgets to find; methods that have them: {}",
                      arguments.reading.run, reader.method->name(), fmt::join(methods_with_budgets(), ", ")));
@@ -311,10 +314,11 @@ int run(const Command& verb, const Arguments& arguments) {
 
   const EvaluationResult full = part.read(*model, reader);
   const PruneOptions options = options_of(arguments, part, reader, full);
-  const RoundsFile file(rounds_of(arguments, out), settings_of(arguments, part, reader, options));
+  RoundsFile file(rounds_of(arguments, out), out, settings_of(arguments, part, reader, options));
   const auto curve = search(*model, part, reader, options, file, arguments.json);
   const PruneRound& chosen = chosen_round(curve, options.threshold);
   const bool reached = chosen.nats <= options.threshold * (1 + kRounding);
+  file.keep_checkpoint(reached);
   if (reached) {
     Config pruned_config = reader.config();
     budgets_of(pruned_config.method()).budgets() = chosen.budgets;

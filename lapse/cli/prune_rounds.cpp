@@ -59,29 +59,52 @@ std::string difference(const Json& before, const Json& now) {
   return "";
 }
 
+/// The name under which a file is kept the i-th time.
+fs::path old_name(const fs::path& path, int i) {
+  return fs::path(path).replace_extension((i == 1 ? ".old" : fmt::format(".old{}", i)) + path.extension().string());
+}
+
+/// The first i for which neither file has a kept one; an empty path has none.
+int free_number(const fs::path& one, const fs::path& other) {
+  const auto taken = [](const fs::path& path, int i) { return !path.empty() && is_there(old_name(path, i)); };
+  int i = 1;
+  while (taken(one, i) || taken(other, i)) ++i;
+  return i;
+}
+
+/// The checkpoint that a file of rounds names, beside that file: the folder may have been moved. Empty: none.
+fs::path named_checkpoint(const Json& json, const fs::path& rounds) {
+  const Json named = json.value("checkpoint", Json());
+  return named.is_string() ? rounds.parent_path() / fs::path(named.get<std::string>()).filename() : fs::path();
+}
+
 }  // namespace
 
 // Its rounds may have taken hours. The checkpoint that it names is kept with it: the next search writes another.
 void RoundsFile::put_aside(Json json, const std::string& other) const {
-  const Json named = json.value("checkpoint", Json());
-  const fs::path checkpoint =
-      named.is_string() ? path_.parent_path() / fs::path(named.get<std::string>()).filename() : fs::path();
-  const auto old = [](const fs::path& path, int i) {
-    return fs::path(path).replace_extension((i == 1 ? ".old" : fmt::format(".old{}", i)) + path.extension().string());
-  };
-  int i = 1;
-  while (is_there(old(path_, i)) || (!checkpoint.empty() && is_there(old(checkpoint, i)))) ++i;
-  const fs::path aside = old(path_, i);
+  const fs::path checkpoint = named_checkpoint(json, path_);
+  const int i = free_number(path_, checkpoint.empty() ? checkpoint_ : checkpoint);
+  const fs::path aside = old_name(path_, i);
   const bool moves = !checkpoint.empty() && is_file(checkpoint);
-  if (moves) json["checkpoint"] = old(checkpoint, i).string();
+  if (moves) json["checkpoint"] = old_name(checkpoint, i).string();
   write_file(aside, to_text(json, 1) + "\n");
-  if (moves) fs::rename(checkpoint, old(checkpoint, i));
+  if (moves) fs::rename(checkpoint, old_name(checkpoint, i));
   fs::remove(path_);
   fmt::print(stderr, "lapse: note: {} is of a search with another \"{}\"; it is kept as {}\n", path_.string(), other,
              aside.string());
 }
 
-std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
+// `lapse eval` of it would tell another search's result.
+void RoundsFile::keep_checkpoint(bool reached) const {
+  if (!is_file(checkpoint_) || (reached && wrote_checkpoint_)) return;
+  const fs::path aside = old_name(checkpoint_, free_number(checkpoint_, path_));
+  fs::rename(checkpoint_, aside);
+  fmt::print(stderr, "lapse: note: {} is of a search {}; it is kept as {}\n", checkpoint_.string(),
+             wrote_checkpoint_ ? "for another loss" : "that " + path_.filename().string() + " does not tell of",
+             aside.string());
+}
+
+std::vector<PruneRound> RoundsFile::earlier(size_t layers) {
   if (!is_there(path_)) return {};
   std::vector<PruneRound> curve;
   try {
@@ -90,6 +113,7 @@ std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
     if (const std::string other = difference(json.at("settings"), settings_); !other.empty())
       return put_aside(json, other), curve;
     curve = read_rounds(json.at("rounds"), settings_, layers);
+    wrote_checkpoint_ = named_checkpoint(json, path_).filename() == checkpoint_.filename();
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {
   }
@@ -99,6 +123,7 @@ std::vector<PruneRound> RoundsFile::earlier(size_t layers) const {
 
 Json RoundsFile::save(const std::vector<PruneRound>& rounds, const Json& more) const {
   Json all = {{"settings", settings_}};
+  if (wrote_checkpoint_) all["checkpoint"] = checkpoint_.string();  // told too while the search goes on
   all.update(more);
   all["rounds"] = to_json(rounds);
   write_file(path_, to_text(all, 1) + "\n");
