@@ -46,7 +46,7 @@ file(GLOB_RECURSE OPS_SOURCES CONFIGURE_DEPENDS ${lapse_root}/lapse/ops/*.cpp)
 list(FILTER OPS_SOURCES EXCLUDE REGEX "_test\\.cpp$|_testing\\.cpp$|/cuda/|/references_only\\.cpp$")
 # The references alone, which need no Highway: compiled once, for the library and for tests/CMakeLists.txt.
 set(REFERENCE_SOURCES attention/options.cpp attention/ramp/schema.cpp attention/ramp/reference.cpp attention/ramp/until.cpp
-  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp dense/dropout.cpp cat.cpp graph.cpp waiting.cpp)
+  attention/selective/schema.cpp attention/selective/checks.cpp attention/selective/reference.cpp mix64.cpp cat.cpp graph.cpp waiting.cpp)
 list(TRANSFORM REFERENCE_SOURCES PREPEND ${lapse_root}/lapse/ops/)
 list(REMOVE_ITEM OPS_SOURCES ${REFERENCE_SOURCES})
 if(NOT TARGET hwy::hwy)

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "lapse/core/error.h"
+#include "lapse/core/random.h"
 #include "lapse/ops/aten.h"
-#include "lapse/ops/dense/dropout.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {

@@ -8,6 +8,7 @@
 #include "lapse/model/bands.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/cross_entropy.h"
 #include "lapse/ops/dense/linear.h"
 #include "lapse/ops/waiting.h"
 
@@ -53,17 +54,17 @@ class AdaptiveSoftmax : public Output {
     const Tensor x = h.flatten(0, -2), band = bands_->band_of(words);
     const auto places = places_of_each(band, bands_->count());
     const Tensor in_head = at::where(band == 0, words, band + place(0));
-    const Tensor of_head = head(x, options.bfloat16);
-    Likelihood result{nats(of_head, in_head), words.numel(), {}, {}};
-    if (options.each) result.each = nats(of_head, in_head, at::Reduction::None);
+    Tensor each = cross_entropy(head(x, options.bfloat16), in_head);
+    Likelihood result{.nats = each.sum(), .scored = words.numel()};
     for (int64_t i = 1; i < bands_->count(); ++i) {
       const Tensor& rows = places[i];
       if (rows.numel() == 0) continue;
-      const Tensor tail = bands_->products(i, x.index_select(0, rows), options.bfloat16);
       const Tensor in_tail = words.index_select(0, rows) - bands_->begin(i);
-      result.nats = result.nats + nats(tail, in_tail);
-      if (options.each) result.each = result.each.index_add(0, rows, nats(tail, in_tail, at::Reduction::None));
+      const Tensor more = cross_entropy(bands_->products(i, x.index_select(0, rows), options.bfloat16), in_tail);
+      result.nats = result.nats + more.sum();
+      if (options.each) each = each.index_add(0, rows, more);
     }
+    if (options.each) result.each = each;
     if (options.answers) result.right = logits(x.detach(), options.bfloat16).argmax(1) == words;
     return result;
   }
@@ -90,10 +91,6 @@ class AdaptiveSoftmax : public Output {
   }
 
  private:
-  static Tensor nats(const Tensor& logits, const Tensor& target, int64_t reduction = at::Reduction::Sum) {
-    return at::cross_entropy_loss(logits, target, {}, reduction);
-  }
-
   /// Where the head has cluster i.
   int64_t place(int64_t cluster) const { return bands_->size(0) + cluster - 1; }
 

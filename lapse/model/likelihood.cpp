@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/cross_entropy.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -18,11 +20,13 @@ Scored scored(const Tensor& target, at::Device device) {
   return {sent(places, device), sent(all.index_select(0, places), device)};
 }
 
-Likelihood likelihood(const Tensor& logits, const Tensor& target, const LikelihoodOptions& options) {
-  const Tensor flat = logits.flatten(0, -2);
-  Likelihood result{at::cross_entropy_loss(flat, target, {}, at::Reduction::Sum), target.numel(), {}, {}};
+Likelihood likelihood(Tensor&& logits, const Tensor& target, const LikelihoodOptions& options) {
+  Tensor flat = std::move(logits).flatten(0, -2);
+  Likelihood result{.scored = target.numel()};
   if (options.answers) result.right = flat.detach().argmax(1) == target;
-  if (options.each) result.each = at::cross_entropy_loss(flat, target, {}, at::Reduction::None);
+  const Tensor each = cross_entropy(std::move(flat), target);
+  result.nats = each.sum();
+  if (options.each) result.each = each;
   return result;
 }
 

@@ -29,8 +29,8 @@ struct Scored {
 /// On `device`. It is found where the targets are: on the CPU without waiting for a GPU.
 Scored scored(const at::Tensor& target, at::Device device);
 
-/// Of logits [P, V], or [B, K, V], against as many targets [P].
-Likelihood likelihood(const at::Tensor& logits, const at::Tensor& target, const LikelihoodOptions& options);
+/// Of logits [P, V], or [B, K, V], against as many targets [P]. The logits are given away (ops/dense/cross_entropy.h).
+Likelihood likelihood(at::Tensor&& logits, const at::Tensor& target, const LikelihoodOptions& options);
 
 /// Error unless a sum of log-likelihoods is finite.
 void require_finite(double nats);

@@ -12,7 +12,7 @@ using at::Tensor;
 
 Likelihood of(const Tensor& logits, const Tensor& target) {
   const auto [places, right] = scored(target, at::kCPU);
-  return likelihood(BlockOptions{.places = places}.at_places(logits), right, {.answers = true, .each = true});
+  return likelihood(Tensor(BlockOptions{.places = places}.at_places(logits)), right, {.answers = true, .each = true});
 }
 
 TEST(Likelihood, IsOfTheScoredPositions) {
@@ -39,7 +39,7 @@ TEST(Likelihood, OfAllPositionsNeedsNoPlaces) {
   const Tensor expected = -logits.log_softmax(2).gather(2, target.unsqueeze(2)).sum();
   EXPECT_NEAR(found.nats.item<double>(), expected.item<double>(), 1e-12);
   EXPECT_EQ(found.scored, 6);
-  const auto bare = likelihood(logits, target.flatten(), {});
+  const auto bare = likelihood(Tensor(logits), target.flatten(), {});
   EXPECT_FALSE(bare.right.defined() || bare.each.defined());
 }
 

@@ -26,7 +26,8 @@ constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
 ///   gradients  of one layer's rows
 ///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each
 ///              decoder layer
-///   outputs    K · Output::computed: logits, probabilities, gradients. A task that reads no text scores so few targets
+///   outputs    K · Output::computed: logits, whose place their gradients take (ops/dense/cross_entropy.h); on a GPU
+///              also probabilities and gradients. A task that reads no text scores so few targets
 ///
 /// Attention keeps nothing of queries × rows.
 double update_bytes(const Config& config, const Group& group, double outputs, double old) {
@@ -46,7 +47,8 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
   const bool few = config.task() && !config.task()->scores_all();
   const double scored = few ? 0 : part * block * outputs;
-  return kFloat * (tables + layers * (rows + own) + rows + encoded + 3 * scored);
+  const double copies = config.train.device == "cpu" ? 1 : 3;
+  return kFloat * (tables + layers * (rows + own) + rows + encoded + copies * scored);
 }
 
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {

@@ -1,73 +1,68 @@
 #include "lapse/ops/dense/dropout.h"
 
-#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "lapse/core/random.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/layer_passes.h"
+#include "lapse/ops/mix64.h"
+#include "lapse/ops/own_gradient.h"
+#include "lapse/ops/parallel/parallel.h"
 
 namespace lapse {
 namespace {
 
-constexpr int64_t kShare = 1 << 14;  // elements of a thread's share, at least
+using at::Tensor;
 
-/// Element i is one half, the lower or the upper, of the 64 bits of i / 2: it does not depend on the threads.
-template <class T>
-void draw(T* factors, int64_t n, double p, uint64_t seed) {
-  const uint64_t key = mix64(seed);
-  const auto least = static_cast<uint64_t>(std::ldexp(p, 32));
-  const T scale = static_cast<T>(1 / (1 - p));
-  at::parallel_for(0, (n + 1) / 2, kShare / 2, [&](int64_t begin, int64_t end) {
-    for (int64_t pair = begin; pair < end; ++pair) {
-      const uint64_t bits = mix64(key + static_cast<uint64_t>(pair));
-      factors[2 * pair] = (bits & 0xFFFFFFFFu) >= least ? scale : 0;
-      if (2 * pair + 1 < n) factors[2 * pair + 1] = (bits >> 32) >= least ? scale : 0;
-    }
+uint32_t least_kept(double p) { return static_cast<uint32_t>(std::ldexp(p, 32)); }
+
+/// Contiguous float32 x times its factors, on several threads: which element draws what does not depend on them.
+Tensor multiplied(const Tensor& x, double p, uint64_t seed) {
+  constexpr int64_t kPiece = 1 << 14;  // even: two elements share 64 bits
+  const int64_t n = x.numel();
+  const DropoutDraw draw{.key = mix64(seed), .least = least_kept(p), .scale = static_cast<float>(1 / (1 - p))};
+  Tensor y = at::empty(x.sizes(), x.options());
+  const auto* from = x.const_data_ptr<float>();
+  auto* to = y.mutable_data_ptr<float>();
+  for_each_task((n + kPiece - 1) / kPiece, [&](int64_t i) {
+    const int64_t begin = i * kPiece;
+    dropout_pass(draw, from + begin, begin, std::min(kPiece, n - begin), to + begin);
   });
+  return y;
 }
 
-/// The same factors, [n] in x's type, drawn on x's device: some at a time, for their 64 bits take more room than x.
-at::Tensor drawn_there(const at::Tensor& x, double p, uint64_t seed) {
+/// The factors of x's elements, in x's type and on its device. Element i has one half, the lower or the upper, of the
+/// 64 bits of i / 2. Some are drawn at a time, for their bits take more room than x.
+Tensor factors(const Tensor& x, double p, uint64_t seed) {
   constexpr int64_t kPairs = 1 << 22;
   const int64_t pairs = (x.numel() + 1) / 2;
-  const auto key = static_cast<int64_t>(mix64(seed)), least = static_cast<int64_t>(std::ldexp(p, 32));
-  const at::Tensor factors = at::empty({pairs, 2}, x.options());
+  const auto key = static_cast<int64_t>(mix64(seed));
+  const auto least = static_cast<int64_t>(least_kept(p));
+  const Tensor all = at::empty({pairs, 2}, x.options());
   for (int64_t at = 0; at < pairs; at += kPairs) {
     const int64_t some = std::min(kPairs, pairs - at);
-    const at::Tensor bits = mix64(at::arange(at, at + some, x.options().dtype(at::kLong)) + key);
+    const Tensor bits = mix64(at::arange(at, at + some, x.options().dtype(at::kLong)) + key);
     for (const int half : {0, 1}) {
-      const at::Tensor draw = at::bitwise_and(half == 0 ? bits : at::bitwise_right_shift(bits, 32), 0xFFFFFFFF);
-      factors.narrow(0, at, some).select(1, half).copy_(draw >= least);
+      const Tensor draw = at::bitwise_and(half == 0 ? bits : at::bitwise_right_shift(bits, 32), 0xFFFFFFFF);
+      all.narrow(0, at, some).select(1, half).copy_(draw >= least);
     }
   }
-  return factors.flatten().narrow(0, 0, x.numel()).mul_(1 / (1 - p));
+  return all.flatten().narrow(0, 0, x.numel()).mul_(1 / (1 - p)).view(x.sizes());
 }
 
 }  // namespace
 
-// Products wrap, and a logical shift is an arithmetic one with its sign bits cleared.
-at::Tensor mix64(at::Tensor x) {
-  auto shifted = [](const at::Tensor& y, int n) {
-    return at::bitwise_and(at::bitwise_right_shift(y, n), (int64_t{1} << (64 - n)) - 1);
-  };
-  x = x + static_cast<int64_t>(0x9E3779B97F4A7C15u);
-  x = at::bitwise_xor(x, shifted(x, 30)) * static_cast<int64_t>(0xBF58476D1CE4E5B9u);
-  x = at::bitwise_xor(x, shifted(x, 27)) * static_cast<int64_t>(0x94D049BB133111EBu);
-  return at::bitwise_xor(x, shifted(x, 31));
-}
-
-// Every device has the same.
-at::Tensor dropped(const at::Tensor& x, double p, uint64_t seed) {
-  if (!x.device().is_cpu()) return x * drawn_there(x.detach(), p, seed).view(x.sizes());
-  const bool wide = x.scalar_type() == at::kDouble;
-  const at::Tensor factors = at::empty(x.sizes(), wide ? at::kDouble : at::kFloat);
-  if (wide)
-    draw(factors.mutable_data_ptr<double>(), x.numel(), p, seed);
-  else
-    draw(factors.mutable_data_ptr<float>(), x.numel(), p, seed);
-  return x * factors.to(x.scalar_type());
+Tensor dropped(const Tensor& x, double p, uint64_t seed) {
+  if (x.scalar_type() != at::kFloat || !x.device().is_cpu()) return x * factors(x.detach(), p, seed);
+  const Tensor from = x.contiguous();
+  const Tensor y = below_autograd([&] { return multiplied(from, p, seed); });
+  if (!at::GradMode::is_enabled() || !from.requires_grad()) return y;
+  return with_gradient({from}, y, {"dropout", {}, [=](const Received& r) {
+                                     return std::vector{multiplied(r.gradients[0].contiguous(), p, seed)};
+                                   }});
 }
 
 }  // namespace lapse

@@ -1,7 +1,11 @@
 #include "lapse/ops/dense/layer_passes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
+
+#include "lapse/core/random.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lapse/ops/dense/layer_passes.cpp"
@@ -172,17 +176,61 @@ void SwigluBackward(const float* dy, const float* gate, const float* x, int64_t 
   }
 }
 
-float LogSumExp(const float* x, int64_t n) {
+const float kLog2e = 1.4426950408889634f;
+
+struct LargestAndSum {
+  float largest, sum;  ///< of x, and of e^(x - largest)
+};
+HWY_INLINE LargestAndSum SumExp(const float* x, int64_t n) {
   const int64_t whole = n / kN * kN;
   V largest = hn::Set(d, x[0]), sums = hn::Zero(d);
   for (int64_t i = 0; i < whole; i += kN) largest = hn::Max(largest, hn::LoadU(d, x + i));
   float top = hn::GetLane(hn::MaxOfLanes(d, largest));
   for (int64_t i = whole; i < n; ++i) top = std::max(top, x[i]);
-  const V t = hn::Set(d, top), log2e = hn::Set(d, 1.4426950408889634f);
+  const V t = hn::Set(d, top), log2e = hn::Set(d, kLog2e);
   for (int64_t i = 0; i < whole; i += kN) sums = hn::Add(sums, Exp2(hn::Mul(hn::Sub(hn::LoadU(d, x + i), t), log2e)));
   float sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (int64_t i = whole; i < n; ++i) sum += std::exp(x[i] - top);
-  return top + std::log(sum);
+  return {top, sum};
+}
+
+float LogSumExp(const float* x, int64_t n) {
+  const auto [largest, sum] = SumExp(x, n);
+  return largest + std::log(sum);
+}
+
+// Differences of logits keep digits that a logarithm of all, as large as the logits are, would not.
+float CrossEntropy(const float* x, int64_t n, int64_t right) {
+  const auto [largest, sum] = SumExp(x, n);
+  return std::log(sum) + (largest - x[right]);
+}
+
+// p_i = e^(x_i - x_right - nats).
+void CrossEntropyBackward(float* x, int64_t n, int64_t right, float nats, float dy) {
+  const float from = x[right];
+  const V f = hn::Set(d, from), less = hn::Set(d, nats), log2e = hn::Set(d, kLog2e), g = hn::Set(d, dy);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) {
+    const V log_p = hn::Sub(hn::Sub(hn::LoadU(d, x + i), f), less);
+    hn::StoreU(hn::Mul(g, Exp2(hn::Mul(log_p, log2e))), d, x + i);
+  }
+  for (; i < n; ++i) x[i] = dy * std::exp(x[i] - from - nats);
+  x[right] -= dy;
+}
+
+// Loops that the compiler makes vectors of: products of 64 bits are there for some instruction sets only.
+void Dropout(const DropoutDraw& draw, const float* HWY_RESTRICT x, int64_t begin, int64_t n, float* HWY_RESTRICT to) {
+  constexpr int64_t kPairs = 128;
+  uint64_t bits[kPairs];
+  uint32_t half[2 * kPairs];
+  for (int64_t at = 0; at < n; at += 2 * kPairs) {
+    const uint64_t first = draw.key + static_cast<uint64_t>(begin + at) / 2;
+    for (int64_t i = 0; i < kPairs; ++i) bits[i] = mix64(first + static_cast<uint64_t>(i));
+    static_assert(std::endian::native == std::endian::little);  // the lower half first
+    std::memcpy(half, bits, sizeof(bits));
+    const int64_t some = std::min(2 * kPairs, n - at);
+    for (int64_t i = 0; i < some; ++i) to[at + i] = x[at + i] * (half[i] >= draw.least ? draw.scale : 0.f);
+  }
 }
 
 }  // namespace
@@ -201,6 +249,9 @@ HWY_EXPORT(RmsNormRowsBackward);
 HWY_EXPORT(Swiglu);
 HWY_EXPORT(SwigluBackward);
 HWY_EXPORT(LogSumExp);
+HWY_EXPORT(CrossEntropy);
+HWY_EXPORT(CrossEntropyBackward);
+HWY_EXPORT(Dropout);
 
 void normalise_sum(const float* x, const float* more, const float* weight, const float* bias, float epsilon, int64_t n,
                    float* to) {
@@ -228,6 +279,15 @@ void swiglu_pass_backward(const float* dy, const float* gate, const float* x, in
   HWY_DYNAMIC_DISPATCH(SwigluBackward)(dy, gate, x, n, dgate, dx);
 }
 float log_sum_exp(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(LogSumExp)(x, n); }
+float cross_entropy_pass(const float* x, int64_t n, int64_t right) {
+  return HWY_DYNAMIC_DISPATCH(CrossEntropy)(x, n, right);
+}
+void cross_entropy_pass_backward(float* x, int64_t n, int64_t right, float nats, float dy) {
+  HWY_DYNAMIC_DISPATCH(CrossEntropyBackward)(x, n, right, nats, dy);
+}
+void dropout_pass(const DropoutDraw& draw, const float* x, int64_t begin, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(Dropout)(draw, x, begin, n, to);
+}
 
 }  // namespace lapse
 #endif  // HWY_ONCE

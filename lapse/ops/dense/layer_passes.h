@@ -1,5 +1,5 @@
-// Vector passes of a layer around attention and products: norms, gates, softmax's sum, for whatever instruction set the
-// processor has. No torch here.
+// Vector passes of a layer around attention and products: norms, gates, softmax's sum and loss, dropout, for whatever
+// instruction set the processor has. No torch here.
 #pragma once
 
 #include <cstdint>
@@ -31,5 +31,17 @@ void swiglu_pass_backward(const float* dy, const float* gate, const float* x, in
 
 /// log(sum of e^x): what logits are to be less by to be log-probabilities; n elements, at least one.
 float log_sum_exp(const float* x, int64_t n);
+/// -log softmax(x)[right], n logits; and its gradient dy (softmax(x) - 1 at `right`), which takes the place of x.
+float cross_entropy_pass(const float* x, int64_t n, int64_t right);
+void cross_entropy_pass_backward(float* x, int64_t n, int64_t right, float nats, float dy);
+
+/// Dropout's factors: element i has one half, the lower or the upper, of the 64 bits mix64(key + i / 2); `scale` if
+/// that is `least` or more, else 0. to = x times those of elements begin ... begin + n - 1; begin even.
+struct DropoutDraw {
+  uint64_t key;
+  uint32_t least;
+  float scale;
+};
+void dropout_pass(const DropoutDraw& draw, const float* x, int64_t begin, int64_t n, float* to);
 
 }  // namespace lapse

@@ -5,7 +5,7 @@
 #include "lapse/core/random.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
-#include "lapse/ops/dense/dropout.h"
+#include "lapse/ops/mix64.h"
 #include "lapse/ops/waiting.h"
 #include "lapse/ops/without_autograd.h"
 
