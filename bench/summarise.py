@@ -242,13 +242,18 @@ def gpu_expired(data: dict) -> str:
     return zeros + "\n" + beside(data["buckets"], ["call with", "D", "fading"], lambda x: [f"`{x['kind']}`", str(x["D"]), share(x["fading"])])
 
 
-def step_linear(data: dict) -> str:
+def step_pairs(data: dict) -> str:
     """Two commits side by side, a core each, in pairs of runs."""
+    heads = ["case", f"ms, {data['before']}", f"ms, {data['after']}", "ratio"]
     rows = [[case, f"{p['before']:.0f}", f"{p['after']:.0f}", f"{p['after'] / p['before']:.2f}"] for case, pairs in data["median_ms"].items() for p in pairs]
-    return table(["case", f"ms, {data['before']}", f"ms, {data['after']}", "ratio"], rows)
+    if "peak_memory" in data:
+        heads += ["peak memory", "then"]
+        for row, p in zip(rows, (p for pairs in data["peak_memory"].values() for p in pairs)):
+            row += [f"{p[when] / 1e6:.0f} MB" for when in ("before", "after")]
+    return table(heads, rows)
 
 
-SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "step_linear": step_linear, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_expired": gpu_expired, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
+SECTIONS = {"methods": methods, "selective": paths, "attention": paths, "step": paths, "step_linear": step_pairs, "step_in_place": step_pairs, "generation": generation, "memory": memory, "rl": rl, "choices": choices, "t5": t5, "matrix": matrix, "parallel": parallel, "python_decode": python_decode, "serve": serve, "gpu": gpu, "gpu_expired": gpu_expired, "gpu_generation": gpu_generation, "gpu_kernel_times": gpu_kernel_times}
 
 
 def main() -> int:
