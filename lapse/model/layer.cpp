@@ -36,7 +36,7 @@ Tensor Residual::operator()(const Tensor& h, LayerPass& pass) const {
   Tensor more = (*f)(h, pass);
   const Tensor same = h.dim() == 3 ? pass.options.at_places(h) : h;
   if (!more.defined()) return same;
-  if (dropout > 0 && pass.draws.seed) more = dropped(more, dropout, mix64(*pass.draws.seed + site));
+  if (dropout > 0 && pass.draws.seed) more = dropped(more, {dropout, mix64(*pass.draws.seed + site)});
   return after.defined() ? after.of_sum(same, more) : same + more;
 }
 

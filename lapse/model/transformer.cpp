@@ -202,7 +202,7 @@ std::vector<SourceRows> Transformer::encode(const BlockOptions& options, const B
   // The layers' sites come first, then two of `hidden`.
   const std::optional<uint64_t> seed = draws.seed ? std::optional(mix64(*draws.seed + config_.layers + 2)) : draws.seed;
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
-    return p > 0 && seed ? dropped(x, p, mix64(*seed + config_.encoder_layers + site)) : x;
+    return p > 0 && seed ? dropped(x, {p, mix64(*seed + config_.encoder_layers + site)}) : x;
   };
   const int64_t B = options.source.size(0), S = options.source.size(1);
   const BlockTimes times(at::zeros({B}, at::TensorOptions(device_).dtype(at::kLong)), S, {});
@@ -303,7 +303,7 @@ Tensor Transformer::hidden(const Tensor& tokens, ModelMemory& memory, const Bloc
                            const BlockDraws& draws, Result& result) {
   // Of the layers' sites numbers 0 ... layers - 1.
   const auto drop = [&](const Tensor& x, double p, int64_t site) {
-    return p > 0 && draws.seed ? dropped(x, p, mix64(*draws.seed + config_.layers + site)) : x;
+    return p > 0 && draws.seed ? dropped(x, {p, mix64(*draws.seed + config_.layers + site)}) : x;
   };
   const Padding padding(given.lengths, tokens.size(1), device_);
   Tensor h = drop(padding.removed(embed(tokens, memory.clock)), config_.embedding_dropout, 0);

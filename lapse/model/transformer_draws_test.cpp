@@ -173,9 +173,9 @@ TEST_P(Draws, EndsHaveDropoutsOfTheirOwn) {
   EXPECT_TRUE(one.y.logits.equal(same.y.logits));
   std::map<std::string, Tensor> p;
   for (auto& [name, tensor] : m->parameters()) p[name] = *tensor;
-  Tensor h = dropped(at::embedding(p["embedding"], random_tokens(2, kBlock, 2)), 0.3, mix64(7 + 2));
+  Tensor h = dropped(at::embedding(p["embedding"], random_tokens(2, kBlock, 2)), {0.3, mix64(7 + 2)});
   if (p.count("norm.weight")) h = at::layer_norm(h, {12}, p["norm.weight"], p["norm.bias"]);
-  h = dropped(h, 0.4, mix64(7 + 3));
+  h = dropped(h, {0.4, mix64(7 + 3)});
   EXPECT_LE(difference(one.y.logits, at::linear(h, p["output.weight"], p["output.bias"])), 1e-12);
 }
 

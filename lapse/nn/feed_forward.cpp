@@ -24,17 +24,20 @@ Tensor FeedForward::operator()(const Tensor& h, LayerPass& pass) {
   if (pass.draws.dropped) return {};
   const bool bfloat16 = pass.options.bfloat16;
   const Tensor x = before_(h);
+  std::optional<Dropout> dropout;
+  if (dropout_ > 0 && pass.draws.seed) dropout = {dropout_, mix64(*pass.draws.seed)};
+  if (!gate_.defined() && !gelu_) {
+    const LinearOptions how{.bias = first_.bias, .relu = true, .dropout = dropout, .bfloat16 = bfloat16};
+    return second_(lapse::linear(x, first_.weight, how), bfloat16);
+  }
   Tensor inner;
   if (gate_.defined()) {
     const auto projected = lapse::linear(x, {gate_.weight, first_.weight}, {.bfloat16 = bfloat16});
     inner = swiglu(projected[0], first_.bias.defined() ? projected[1] + first_.bias : projected[1]);
-  } else if (gelu_) {
-    inner = at::gelu(first_(x, bfloat16), "tanh");
   } else {
-    inner = first_(x, bfloat16, /*relu=*/true);
+    inner = at::gelu(first_(x, bfloat16), "tanh");
   }
-  if (dropout_ > 0 && pass.draws.seed) inner = dropped(inner, dropout_, mix64(*pass.draws.seed));
-  return second_(inner, bfloat16);
+  return second_(dropout ? dropped(inner, *dropout) : inner, bfloat16);
 }
 
 void FeedForward::name(NamedTensors& parameters) {

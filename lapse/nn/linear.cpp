@@ -16,8 +16,8 @@ Linear::Linear(int64_t out, int64_t in, bool biased, const std::string& initiali
   if (biased) bias.detach().div_(divisor);
 }
 
-at::Tensor Linear::operator()(const at::Tensor& x, bool bfloat16, bool relu) const {
-  return lapse::linear(x, weight, {.bias = bias, .relu = relu, .bfloat16 = bfloat16});
+at::Tensor Linear::operator()(const at::Tensor& x, bool bfloat16) const {
+  return lapse::linear(x, weight, {.bias = bias, .bfloat16 = bfloat16});
 }
 
 void Linear::name(const std::string& name, NamedTensors& parameters, bool bare) {

@@ -18,7 +18,7 @@ class Linear {
   Linear(int64_t out, int64_t in, bool bias, const std::string& initialisation, Random& random, double divisor = 1);
 
   /// x: [..., in]. `bfloat16`: multiply in bfloat16, sum in float32.
-  at::Tensor operator()(const at::Tensor& x, bool bfloat16 = false, bool relu = false) const;
+  at::Tensor operator()(const at::Tensor& x, bool bfloat16 = false) const;
   bool defined() const { return weight.defined(); }
   /// Appends NAME.weight and NAME.bias, those that there are; with `bare` the weight's name is NAME.
   void name(const std::string& name, NamedTensors& parameters, bool bare = false);

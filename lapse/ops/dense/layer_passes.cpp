@@ -218,18 +218,24 @@ void CrossEntropyBackward(float* x, int64_t n, int64_t right, float nats, float 
   x[right] -= dy;
 }
 
-// Loops that the compiler makes vectors of: products of 64 bits are there for some instruction sets only.
-void Dropout(const DropoutDraw& draw, const float* HWY_RESTRICT x, int64_t begin, int64_t n, float* HWY_RESTRICT to) {
-  constexpr int64_t kPairs = 128;
+// Two loops that the compiler makes vectors of: products of 64 bits are there for some instruction sets only.
+void Dropout(const DropoutDraw& draw, const float* x, int64_t begin, int64_t n, float* to) {
+  static_assert(std::endian::native == std::endian::little);  // the lower half first
+  constexpr int64_t kPairs = 16;
   uint64_t bits[kPairs];
   uint32_t half[2 * kPairs];
-  for (int64_t at = 0; at < n; at += 2 * kPairs) {
+  float factor[2 * kPairs];
+  for (int64_t at = 0, some = 0; at < n; at += some) {
+    const int64_t odd = (begin + at) % 2;
     const uint64_t first = draw.key + static_cast<uint64_t>(begin + at) / 2;
     for (int64_t i = 0; i < kPairs; ++i) bits[i] = mix64(first + static_cast<uint64_t>(i));
-    static_assert(std::endian::native == std::endian::little);  // the lower half first
     std::memcpy(half, bits, sizeof(bits));
-    const int64_t some = std::min(2 * kPairs, n - at);
-    for (int64_t i = 0; i < some; ++i) to[at + i] = x[at + i] * (half[i] >= draw.least ? draw.scale : 0.f);
+    for (int64_t i = 0; i < 2 * kPairs; ++i) factor[i] = half[i] >= draw.least ? draw.scale : 0.f;
+    some = std::min(2 * kPairs - odd, n - at);
+    int64_t i = 0;
+    for (; i + kN <= some; i += kN)
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + at + i), hn::LoadU(d, factor + odd + i)), d, to + at + i);
+    for (; i < some; ++i) to[at + i] = x[at + i] * factor[odd + i];
   }
 }
 

@@ -36,7 +36,7 @@ float cross_entropy_pass(const float* x, int64_t n, int64_t right);
 void cross_entropy_pass_backward(float* x, int64_t n, int64_t right, float nats, float dy);
 
 /// Dropout's factors: element i has one half, the lower or the upper, of the 64 bits mix64(key + i / 2); `scale` if
-/// that is `least` or more, else 0. to = x times those of elements begin ... begin + n - 1; begin even.
+/// that is `least` or more, else 0. to = x times those of elements begin ... begin + n - 1; `to` may be x.
 struct DropoutDraw {
   uint64_t key;
   uint32_t least;

@@ -40,20 +40,21 @@ Tensors few_rows_of(const Tensor& x, const Tensors& weights, const LinearOptions
 }
 
 template <class T>
-Tensor product(const Tensor& x, const Tensor& weight, const float* bias, bool relu) {
+Tensor product(const Tensor& x, const Tensor& weight, const AfterProduct& after) {
   const int64_t m = x.size(0), k = x.size(1), n = weight.size(0);
   const Panels<T> panels(weight.const_data_ptr<float>(), k, n, true);
   Tensor y = empty_rows({m, n});
-  multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false, bias,
-           relu);
+  multiply(Left<T>::plain(x.const_data_ptr<float>(), m, k), {{0, m}}, panels, y.mutable_data_ptr<float>(), false,
+           after);
   return y;
 }
 
 Tensors products(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   Tensors y;
-  const float* bias = o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr;
+  AfterProduct after{.bias = o.bias.defined() ? o.bias.const_data_ptr<float>() : nullptr, .relu = o.relu};
+  if (o.dropout) after.dropout = o.dropout->draw();
   for (const auto& weight : weights)
-    y.push_back(o.bfloat16 ? product<at::BFloat16>(x, weight, bias, o.relu) : product<float>(x, weight, bias, o.relu));
+    y.push_back(o.bfloat16 ? product<at::BFloat16>(x, weight, after) : product<float>(x, weight, after));
   return y;
 }
 
@@ -66,7 +67,8 @@ Tensors products_with_gradient(const Tensor& x, const Tensors& weights, const Li
   std::vector<RowRange> rows;
   for (const auto& [begin, end] : o.gradient_rows) rows.push_back({begin, end});
   const auto backward = o.bfloat16 ? linear_gradients<at::BFloat16> : linear_gradients<float>;
-  return with_gradient(inputs, y, {"linear", saved, [=](const Received& r) { return backward(r, rows); }});
+  const float scale = o.dropout ? o.dropout->scale() : 1;
+  return with_gradient(inputs, y, {"linear", saved, [=](const Received& r) { return backward(r, rows, scale); }});
 }
 
 /// bfloat16 weights of float32 inputs.
@@ -85,6 +87,7 @@ void check(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   TORCH_CHECK(!rounded(x, weights[0]) || !at::GradMode::is_enabled(), "linear: bfloat16 weights have no gradients");
   TORCH_CHECK(!o.bfloat16 || has_bfloat16_products(x.device()), "linear: this processor does not multiply bfloat16");
   TORCH_CHECK(weights.size() == 1 || (!o.bias.defined() && !o.relu), "linear: bias and relu go with one weight");
+  TORCH_CHECK(!o.dropout || o.relu, "linear: dropout goes with relu");
   if (o.bias.defined())
     TORCH_CHECK(o.bias.dim() == 1 && o.bias.size(0) == weights[0].size(0) && o.bias.scalar_type() == x.scalar_type(),
                 "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ", o.bias.scalar_type(),
@@ -135,6 +138,11 @@ bool has_bfloat16_products(at::Device device) {
 
 Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   check(x, weights, o);
+  if (o.dropout && !(at::GradMode::is_enabled() && x.scalar_type() == at::kFloat && x.device().is_cpu())) {
+    LinearOptions without = o;
+    without.dropout.reset();
+    return {dropped(lapse::linear(x, weights, without)[0], *o.dropout)};
+  }
   const auto plain = [](const Tensor& w) { return w.is_contiguous() && w.numel() > 0; };
   if (few_rows(x) && std::all_of(weights.begin(), weights.end(), plain) && (!o.bias.defined() || plain(o.bias)))
     return few_rows_of(x, weights, o);
@@ -155,6 +163,7 @@ Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) 
     for (const auto& weight : weights) {
       y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
       if (o.relu) y.back() = at::relu(y.back());
+      if (o.dropout) y.back() = dropped(y.back(), *o.dropout);
     }
     return y;
   }

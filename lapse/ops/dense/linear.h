@@ -3,13 +3,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
+
+#include "lapse/ops/dense/dropout.h"
 
 namespace lapse {
 
 struct LinearOptions {
-  at::Tensor bias;    ///< [out], or undefined; with one weight only
-  bool relu = false;  ///< y = max(0, x w^T + b); with one weight only
+  at::Tensor bias;                      ///< [out], or undefined; with one weight only
+  bool relu = false;                    ///< y = max(0, x w^T + b); with one weight only
+  std::optional<Dropout> dropout = {};  ///< after relu; only with it
   bool bfloat16 =
       false;  ///< multiply in bfloat16, sum in float32; inputs and outputs stay float32. A few rows on the CPU: float32
   /// The rows of x, flattened to two dimensions, that came with a gradient: pairs (begin, end), ascending, disjoint.

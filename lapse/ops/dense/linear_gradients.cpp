@@ -60,14 +60,14 @@ Tensors gradients_of_weights(const Tensors& dy, const std::vector<bool>& needed,
   return dw;
 }
 
-/// dy where y > 0, else 0: relu's gradient, made once for all that follows from it.
-Tensor through_relu(const Tensor& dy, const Tensor& y) {
+/// scale dy where y > 0, else 0: the gradient of relu and dropout, made once for all that follows from it.
+Tensor through_relu(const Tensor& dy, const Tensor& y, float scale) {
   Tensor result = at::empty_like(dy);
   constexpr int64_t kPiece = 1 << 14;
   const int64_t n = dy.numel();
   for_each_task((n + kPiece - 1) / kPiece, [&](int64_t i) {
     const int64_t at = i * kPiece;
-    where_positive(dy.const_data_ptr<float>() + at, y.const_data_ptr<float>() + at,
+    where_positive(dy.const_data_ptr<float>() + at, y.const_data_ptr<float>() + at, scale,
                    result.mutable_data_ptr<float>() + at, std::min(kPiece, n - at));
   });
   return result;
@@ -81,7 +81,7 @@ std::vector<int64_t> columns_of(const Tensors& weights) {
 
 /// By narrow_gradients, those that are needed: of x to result[0], of the bias to result[1], then of the weights.
 void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const Tensors& weights, const Tensors& dy,
-                     const std::vector<bool>& needed, bool of_x, bool of_bias, std::vector<RowRange> rows,
+                     const std::vector<bool>& needed, bool of_x, bool of_bias, std::vector<RowRange> rows, float scale,
                      Tensors& result) {
   NarrowLayer layer{.x = x.const_data_ptr<float>(), .m = x.size(0), .k = x.size(1), .rows = std::move(rows)};
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -89,7 +89,7 @@ void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const
     layer.products.push_back({dy[i].const_data_ptr<float>(), weights[i].const_data_ptr<float>(), weights[i].size(0),
                               needed[i] ? result[2 + i].mutable_data_ptr<float>() : nullptr});
   }
-  if (y.defined()) layer.relu = y.const_data_ptr<float>();
+  if (y.defined()) layer.relu = y.const_data_ptr<float>(), layer.scale = scale;
   if (of_x) layer.dx = (result[0] = at::empty_like(x)).mutable_data_ptr<float>();
   if (of_bias) layer.dbias = (result[1] = at::empty_like(bias)).mutable_data_ptr<float>();
   narrow_gradients(layer);
@@ -98,7 +98,7 @@ void narrow_backward(const Tensor& x, const Tensor& bias, const Tensor& y, const
 }  // namespace
 
 template <class T>
-Tensors linear_gradients(const Received& r, std::vector<RowRange> rows) {
+Tensors linear_gradients(const Received& r, std::vector<RowRange> rows, float scale) {
   const Tensor &x = r.saved[0], &bias = r.saved[1], &y = r.saved[2];
   const Tensors weights(r.saved.begin() + 3, r.saved.end());
   const int64_t m = x.size(0), k = x.size(1);
@@ -109,10 +109,10 @@ Tensors linear_gradients(const Received& r, std::vector<RowRange> rows) {
   const bool of_x = r.needed[0], of_bias = r.needed[1];
   if constexpr (std::is_same_v<T, float>)
     if (narrow(m, k, columns_of(weights))) {
-      narrow_backward(x, bias, y, weights, dy, needed, of_x, of_bias, std::move(rows), result);
+      narrow_backward(x, bias, y, weights, dy, needed, of_x, of_bias, std::move(rows), scale, result);
       return result;
     }
-  if (y.defined()) dy[0] = through_relu(dy[0], y);
+  if (y.defined()) dy[0] = through_relu(dy[0], y, scale);
   if (of_x) result[0] = gradient_of_x<T>(dy, weights, k, rows);
   if (of_bias) {
     result[1] = at::empty_like(bias);
@@ -123,7 +123,7 @@ Tensors linear_gradients(const Received& r, std::vector<RowRange> rows) {
   return result;
 }
 
-template Tensors linear_gradients<float>(const Received&, std::vector<RowRange>);
-template Tensors linear_gradients<at::BFloat16>(const Received&, std::vector<RowRange>);
+template Tensors linear_gradients<float>(const Received&, std::vector<RowRange>, float);
+template Tensors linear_gradients<at::BFloat16>(const Received&, std::vector<RowRange>, float);
 
 }  // namespace lapse

@@ -27,6 +27,7 @@ Tensors plain_linear(const Tensor& x, const Tensors& weights, const LinearOption
   Tensors y;
   for (const auto& weight : weights) y.push_back(at::linear(x, weight, given(o.bias)));
   if (o.relu) y[0] = at::relu(y[0]);
+  if (o.dropout) y[0] = dropped(y[0], *o.dropout);
   return y;
 }
 
@@ -45,7 +46,7 @@ Case converted(Case c, at::ScalarType type) {
   return c;
 }
 
-/// Normal values: x of `shape` [..., in], a weight for each of `out`; of a single one perhaps bias and relu.
+/// Normal values: x of `shape` [..., in], a weight for each of `out`; of a single one perhaps bias, relu and dropout.
 Case case_of(Random& random, std::vector<int64_t> shape, const std::vector<int64_t>& out, bool bfloat16) {
   auto normal = [&](at::IntArrayRef sizes) { return random_normal(sizes, random).to(at::kFloat); };
   const int64_t in = shape.back();
@@ -61,6 +62,7 @@ Case case_of(Random& random, std::vector<int64_t> shape, const std::vector<int64
   if (out.size() == 1 && random.below(3) > 0) c.options.bias = normal({out[0]});
   if (out.size() == 2 || random.below(2)) return c;
   c.options.relu = true;
+  if (random.below(2)) c.options.dropout = {bfloat16 ? 0.5 : 0.3, 5};  // twice a bfloat16 is one
   // No gradient comes to a kink: where rounding, to bfloat16 too, may change the sign.
   const Tensor z = at::linear(c.x, c.weights[0], given(c.options.bias));
   c.grads[0].masked_fill_(z.abs() < 0.1 * std::sqrt(static_cast<double>(in)), 0);
@@ -350,6 +352,20 @@ TEST(Linear, ReadsBfloat16Weights) {
     }
 }
 
+TEST(Linear, DropsTheSameWithoutGradients) {
+  for (const int64_t m : {1, 3, 70}) {  // few rows and many
+    const Tensor x = at::randn({m, 6}), w = at::randn({5, 6}), bias = at::randn({5});
+    const LinearOptions o{.bias = bias, .relu = true, .dropout = {{0.5, 3}}};
+    const Tensor y = lapse::linear(x, w.clone().requires_grad_(), o).detach();
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::allclose(lapse::linear(x, w, o), y, 1e-6, 1e-6)) << m;
+    EXPECT_TRUE(at::allclose(plain_linear(x, {w}, o)[0], y, 1e-6, 1e-6)) << m;
+  }
+  const LinearOptions o{.bias = at::ones({5}), .relu = true, .dropout = {{0.5, 3}}};
+  const Tensor nothing = at::ones({70, 0}), w = at::ones({5, 0}).requires_grad_();  // y is relu of the bias, dropped
+  EXPECT_TRUE(lapse::linear(nothing, w, o).equal(dropped(at::ones({70, 5}), *o.dropout)));
+}
+
 TEST(Linear, NamesWhatDoesNotFit) {
   const Tensor x = at::ones({20, 3}), w = at::ones({5, 3}), bias = at::ones({5});
   auto expect_error = [](const char* words, const Tensor& x, const Tensors& weights, const LinearOptions& o = {}) {
@@ -362,6 +378,7 @@ TEST(Linear, NamesWhatDoesNotFit) {
     expect_error("the bias must be Float [5], got", x, {w}, {.bias = bad});
   expect_error("bias and relu go with one weight", x, {w, w}, {.bias = bias});
   expect_error("bias and relu go with one weight", x, {w, w}, {.relu = true});
+  expect_error("dropout goes with relu", x, {w}, {.dropout = {{0.1, 1}}});
   expect_error("the weight must be Float [out, 3], got", x, {w, w.to(at::kBFloat16)});
   expect_error("bfloat16 weights have no gradients", x, {w.to(at::kBFloat16)});
   using Ranges = std::vector<std::pair<int64_t, int64_t>>;

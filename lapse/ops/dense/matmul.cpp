@@ -159,9 +159,21 @@ typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, Scratch& scratch)
   return {room, depth, kDepth};
 }
 
+/// Of a tile at x, whose first element is in `row` and `column` of a matrix with so many columns.
+void finish(const AfterProduct& after, float* x, int64_t columns, int64_t row, int64_t rows, int64_t column,
+            int64_t width) {
+  const auto& [bias, relu, dropout] = after;
+  if (bias != nullptr || relu) add_bias(x, columns, rows, width, bias == nullptr ? bias : bias + column, relu);
+  if (!dropout) return;
+  for (int64_t i = 0; i < rows; ++i) {
+    float* line = x + i * columns;
+    dropout_pass(*dropout, line, (row + i) * columns + column, width, line);
+  }
+}
+
 template <class T>
 void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Panels<T>& right, float* out, bool add,
-              const float* bias, bool relu) {
+              const AfterProduct& after) {
   struct Rows {
     int64_t begin, count;
   };
@@ -200,8 +212,7 @@ void multiply(const Left<T>& left, const std::vector<RowRange>& ranges, const Pa
         }
       for (const auto& tile : tiles) {
         if (!direct(tile.count, width)) store_tile(tile.result, tile.count, width, add, to(tile), columns);
-        if (bias != nullptr || relu)
-          add_bias(to(tile), columns, tile.count, width, bias == nullptr ? bias : bias + j * kPanel, relu);
+        finish(after, to(tile), columns, tile.row, tile.count, j * kPanel, width);
       }
     }
   });
@@ -253,9 +264,9 @@ template class Panels<at::BFloat16>;
 template class Left<float>;
 template class Left<at::BFloat16>;
 template void multiply(const Left<float>&, const std::vector<RowRange>&, const Panels<float>&, float*, bool,
-                       const float*, bool);
+                       const AfterProduct&);
 template void multiply(const Left<at::BFloat16>&, const std::vector<RowRange>&, const Panels<at::BFloat16>&, float*,
-                       bool, const float*, bool);
+                       bool, const AfterProduct&);
 template void multiply_long(const Left<float>&, int64_t, const float*, int64_t, int64_t, float*);
 template void multiply_long(const Left<at::BFloat16>&, int64_t, const float*, int64_t, int64_t, float*);
 

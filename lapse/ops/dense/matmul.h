@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
+#include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/parallel/scratch.h"
 
 namespace lapse {
@@ -64,10 +66,17 @@ struct RowRange {
   int64_t begin, end;
 };
 
-/// out [m][n] (+)= left right for the given rows. Then bias [n] is added, unless null, and relu applied.
+/// What follows a product, in this order.
+struct AfterProduct {
+  const float* bias = nullptr;  ///< [n], or null
+  bool relu = false;
+  std::optional<DropoutDraw> dropout = {};
+};
+
+/// out [m][n] (+)= left right for the given rows, and then what follows.
 template <class T>
 void multiply(const Left<T>& left, const std::vector<RowRange>& rows, const Panels<T>& right, float* out, bool add,
-              const float* bias = nullptr, bool relu = false);
+              const AfterProduct& after = {});
 
 /// out [m][n] = left right, for a transposed left operand and a right one x [k][n] of many lines: each part of a panel
 /// is packed just before its use, and so still in the cache. To copy all of x first would not pay, with only m rows to

@@ -268,11 +268,13 @@ void MultiplyRounded(const float* x, const uint16_t* narrow, const uint16_t* w, 
     DotsOfLines(x, w, m, n, k, to, stride, Dots<4, uint16_t>, OneLine<uint16_t, float>);
 }
 
-void WherePositive(const float* x, const float* y, float* to, int64_t n) {
+void WherePositive(const float* x, const float* y, float scale, float* to, int64_t n) {
+  const V s = hn::Set(d, scale);
   int64_t i = 0;
   for (; i + kN <= n; i += kN)
-    hn::StoreU(hn::IfThenElseZero(hn::Gt(hn::LoadU(d, y + i), hn::Zero(d)), hn::LoadU(d, x + i)), d, to + i);
-  for (; i < n; ++i) to[i] = y[i] > 0 ? x[i] : 0;
+    hn::StoreU(hn::IfThenElseZero(hn::Gt(hn::LoadU(d, y + i), hn::Zero(d)), hn::Mul(hn::LoadU(d, x + i), s)), d,
+               to + i);
+  for (; i < n; ++i) to[i] = y[i] > 0 ? x[i] * scale : 0;
 }
 
 void AddTo(float* sum, const float* x, int64_t n) {
@@ -341,8 +343,8 @@ float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPAT
 float dot(const float* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotRounded)(y, x, n); }
 float dot(const uint16_t* x, const uint16_t* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(DotBothRounded)(y, x, n); }
 bool reads_narrow() { return HWY_DYNAMIC_DISPATCH(ReadsNarrow)(); }
-void where_positive(const float* x, const float* y, float* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, to, n);
+void where_positive(const float* x, const float* y, float scale, float* to, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(WherePositive)(x, y, scale, to, n);
 }
 void add_to(float* sum, const float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(AddTo)(sum, x, n); }
 

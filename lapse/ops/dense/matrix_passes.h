@@ -42,8 +42,8 @@ bool reads_narrow();
 float dot(const float* x, const float* y, int64_t n);
 float dot(const float* x, const uint16_t* y, int64_t n);
 float dot(const uint16_t* x, const uint16_t* y, int64_t n);
-/// to = x where y > 0, else 0: the gradient of relu.
-void where_positive(const float* x, const float* y, float* to, int64_t n);
+/// to = scale x where y > 0, else 0: the gradient of relu, and of dropout after it, which multiplies by `scale` or 0.
+void where_positive(const float* x, const float* y, float scale, float* to, int64_t n);
 /// sum += x; n elements.
 void add_to(float* sum, const float* x, int64_t n);
 

@@ -70,7 +70,7 @@ class Group {
   const float* gradient(const NarrowProduct& p, int64_t begin, int64_t count) const {
     const float* dy = p.dy + begin * p.n;
     if (l_.relu == nullptr) return padded(dy, p.n, count, dy_);
-    where_positive(dy, l_.relu + begin * p.n, dy_, count * p.n);
+    where_positive(dy, l_.relu + begin * p.n, l_.scale, dy_, count * p.n);
     std::fill(dy_ + count * p.n, dy_ + kPanel * p.n, 0.f);
     return dy_;
   }

@@ -21,6 +21,7 @@ struct NarrowLayer {
   int64_t m, k;
   std::vector<NarrowProduct> products;
   const float* relu = nullptr;  ///< y = max(0, ...) of the only product, or null: no relu
+  float scale = 1;              ///< where y > 0, dropout multiplied it by so much
   float* dx = nullptr;          ///< [m][k], or null
   std::vector<RowRange> rows;   ///< where dx is needed; elsewhere it is 0 or the true one
   float* dbias = nullptr;       ///< [n] of the only product, or null
