@@ -218,24 +218,26 @@ void CrossEntropyBackward(float* x, int64_t n, int64_t right, float nats, float 
   x[right] -= dy;
 }
 
-// Two loops that the compiler makes vectors of: products of 64 bits are there for some instruction sets only.
+// The compiler makes vectors of the loop over mix64: products of 64 bits are there for some instruction sets only.
 void Dropout(const DropoutDraw& draw, const float* x, int64_t begin, int64_t n, float* to) {
   static_assert(std::endian::native == std::endian::little);  // the lower half first
-  constexpr int64_t kPairs = 16;
+  constexpr int64_t kPairs = 32;
   uint64_t bits[kPairs];
   uint32_t half[2 * kPairs];
-  float factor[2 * kPairs];
+  const auto [key, least, scale] = draw;
+  const V kept = hn::Set(d, scale);
   for (int64_t at = 0, some = 0; at < n; at += some) {
     const int64_t odd = (begin + at) % 2;
-    const uint64_t first = draw.key + static_cast<uint64_t>(begin + at) / 2;
+    const uint64_t first = key + static_cast<uint64_t>(begin + at) / 2;
     for (int64_t i = 0; i < kPairs; ++i) bits[i] = mix64(first + static_cast<uint64_t>(i));
     std::memcpy(half, bits, sizeof(bits));
-    for (int64_t i = 0; i < 2 * kPairs; ++i) factor[i] = half[i] >= draw.least ? draw.scale : 0.f;
     some = std::min(2 * kPairs - odd, n - at);
     int64_t i = 0;
-    for (; i + kN <= some; i += kN)
-      hn::StoreU(hn::Mul(hn::LoadU(d, x + at + i), hn::LoadU(d, factor + odd + i)), d, to + at + i);
-    for (; i < some; ++i) to[at + i] = x[at + i] * factor[odd + i];
+    for (; i + kN <= some; i += kN) {
+      const auto drops = hn::RebindMask(d, hn::Lt(hn::LoadU(du, half + odd + i), hn::Set(du, least)));
+      hn::StoreU(hn::Mul(hn::LoadU(d, x + at + i), hn::IfThenZeroElse(drops, kept)), d, to + at + i);
+    }
+    for (; i < some; ++i) to[at + i] = x[at + i] * (half[odd + i] >= least ? scale : 0.f);
   }
 }
 
