@@ -14,7 +14,8 @@ namespace lapse {
 class Output {
  public:
   virtual ~Output() = default;
-  /// Of h [..., width]: [..., outputs], which nothing else keeps. `bfloat16`: BlockOptions::bfloat16.
+  /// Of h [..., width]: [..., outputs], which nothing else keeps: the loss writes their gradient over them. `bfloat16`:
+  /// BlockOptions::bfloat16.
   virtual at::Tensor logits(const at::Tensor& h, bool bfloat16) const = 0;
   /// Of h [P, width], or [B, K, width], against as many targets [P], as lapse::likelihood has it: an output that need
   /// not compute the logits of everything for that does not.

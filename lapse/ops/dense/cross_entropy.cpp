@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <memory>
-
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/layer_passes.h"
 #include "lapse/ops/dense/row_pieces.h"
@@ -32,7 +30,8 @@ Tensor nats_of(const Tensor& logits, const Tensor& target) {
   return nats;
 }
 
-/// The logits' gradient, in their place.
+/// The logits' gradient, in their place. Their version tells autograd: it refuses to read them afterwards, as another
+/// backward pass would, or that of an operator which has kept its result.
 Tensor gradient(const Tensor& logits, const Tensor& target, const Tensor& nats, const Tensor& dy) {
   const int64_t V = logits.size(1);
   Tensor dx = logits.detach();
@@ -40,6 +39,7 @@ Tensor gradient(const Tensor& logits, const Tensor& target, const Tensor& nats, 
   const auto* right = target.const_data_ptr<int64_t>();
   const auto *of = nats.const_data_ptr<float>(), *g = dy.const_data_ptr<float>();
   for_each_row(logits, [&](int64_t r) { cross_entropy_pass_backward(x + r * V, V, right[r], of[r], g[r]); });
+  logits.unsafeGetTensorImpl()->bump_version();
   return dx;
 }
 
@@ -64,11 +64,8 @@ Tensor cross_entropy(Tensor&& given, const Tensor& target) {
   const Tensor logits = given.contiguous(), right = target.contiguous();
   const Tensor nats = nats_of(logits, right);
   if (!at::GradMode::is_enabled() || !logits.requires_grad()) return nats;
-  const auto used = std::make_shared<bool>(false);
   return with_gradient({logits}, nats,
-                       {"cross_entropy", {logits, right, nats}, [used](const Received& r) {
-                          TORCH_CHECK(!*used, "cross_entropy: has one backward pass, which takes the logits' place");
-                          *used = true;
+                       {"cross_entropy", {logits, right, nats}, [](const Received& r) {
                           return std::vector{gradient(r.saved[0], r.saved[1], r.saved[2], r.gradients[0].contiguous())};
                         }});
 }

@@ -82,6 +82,8 @@ TEST(CrossEntropy, ItsGradientTakesTheLogitsPlace) {
   sum.backward({}, true);
   EXPECT_EQ(gradient.const_data_ptr<float>(), place);
   EXPECT_THROW(sum.backward(), c10::Error);  // they are gone
+  const Tensor kept_by_tanh = cross_entropy(at::tanh(x), target).sum();
+  EXPECT_THROW(kept_by_tanh.backward(), c10::Error);  // its gradient needs its result
 
   // Without a gradient they stay.
   const at::NoGradGuard no_grad;
