@@ -1,5 +1,7 @@
 """What a caller of `lapse.ops` gives, dense or packed, as the operators take it; and the checks of it."""
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -163,7 +165,9 @@ def _longest(op, given, lengths):
     if given is None:
         return int(lengths.max())
     if not isinstance(given, (int, torch.SymInt)):
-        raise ValueError(f"{op}: max_seqlen must be a whole number, got {given!r}")
+        if not isinstance(given, Integral):
+            raise ValueError(f"{op}: max_seqlen must be a whole number, got {given!r}")
+        given = int(given)  # numpy's
     seen = lambda: f"{op}: max_seqlen is {given}, but a sample has {int(lengths.max())} queries"
     _require((lengths <= given).all(), f"{op}: a sample has more queries than max_seqlen", seen)
     return given

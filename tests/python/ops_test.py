@@ -3,6 +3,7 @@
 import math
 import unittest
 
+import numpy
 import torch
 
 import lapse
@@ -196,6 +197,11 @@ class Ramp(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "max_seqlen is 3, but a sample has 6 queries"):
             packed = draw(6, H, D, seed=5), draw(6, G, D, seed=6), draw(6, G, D, seed=7)
             ops.ramp_attention(*packed, cu_seqlens=torch.tensor([0, 6]), max_seqlen=3)
+        of = lambda most: ops.ramp_attention(*packed, cu_seqlens=torch.tensor([0, 6]), max_seqlen=most).out
+        self.assertTrue(torch.equal(of(numpy.int64(6)), of(6)))
+        for bad in (6.0, numpy.float64(6), torch.tensor(6)):
+            with self.assertRaisesRegex(ValueError, "max_seqlen must be a whole number, got"):
+                of(bad)
         with self.assertRaisesRegex(RuntimeError, "row_span must be floating"):
             ops.ramp_attention(q, k, v, row_span=spans().detach().long())
 
