@@ -206,7 +206,7 @@ class Page(Runs):
         for button, name in (("#save-picture", "remembered.png"), ("#save-page", "remembered.html")):
             tab.click(button)
             until = time.monotonic() + 20
-            while not (tab.folder / name).exists() and time.monotonic() < until:
+            while not ((tab.folder / name).exists() and (tab.folder / name).stat().st_size) and time.monotonic() < until:
                 time.sleep(0.05)
             self.assertGreater((tab.folder / name).stat().st_size, 5000)
         self.assertEqual((tab.folder / "remembered.png").read_bytes()[:4], b"\x89PNG")
