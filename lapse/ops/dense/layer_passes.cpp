@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "lapse/core/random.h"
 
@@ -143,8 +144,10 @@ void RmsNormRowsBackward(const float* dy, const float* x, const float* weight, f
   }
 }
 
+constexpr float kLog2e = std::numbers::log2e_v<float>;
+
 HWY_INLINE V Sigmoid(V x) {
-  const V minus_log2e = hn::Set(d, -1.4426950408889634f);
+  const V minus_log2e = hn::Set(d, -kLog2e);
   const V e = Exp2(hn::Min(hn::Mul(x, minus_log2e), hn::Set(d, 126.f)));
   return hn::Div(hn::Set(d, 1.f), hn::Add(hn::Set(d, 1.f), e));
 }
@@ -175,8 +178,6 @@ void SwigluBackward(const float* dy, const float* gate, const float* x, int64_t 
     dx[i] = g * a * s;
   }
 }
-
-const float kLog2e = 1.4426950408889634f;
 
 struct LargestAndSum {
   float largest, sum;  ///< of x, and of e^(x - largest)

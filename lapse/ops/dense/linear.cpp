@@ -102,15 +102,20 @@ void check(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   }
 }
 
+/// What follows the sum in a product of libtorch's.
+Tensor finished(Tensor y, const LinearOptions& o) {
+  if (o.relu) y = at::relu(y);
+  return o.dropout ? dropped(y, *o.dropout) : y;
+}
+
 Tensors rounded_layers(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   Tensors all;
   auto shape = x.sizes().vec();
   for (const auto& weight : weights) {
     Tensor y = rounded_linear(at::reshape(x, {-1, x.size(-1)}), weight);
     if (o.bias.defined()) y = y + o.bias;
-    if (o.relu) y = at::relu(y);
     shape.back() = weight.size(0);
-    all.push_back(at::reshape(y, shape));
+    all.push_back(finished(at::reshape(y, shape), o));
   }
   return all;
 }
@@ -138,7 +143,7 @@ bool has_bfloat16_products(at::Device device) {
 
 Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
   check(x, weights, o);
-  if (o.dropout && !(at::GradMode::is_enabled() && x.scalar_type() == at::kFloat && x.device().is_cpu())) {
+  if (o.dropout && !at::GradMode::is_enabled()) {  // only training drops: the paths without gradients need not know
     LinearOptions without = o;
     without.dropout.reset();
     return {dropped(lapse::linear(x, weights, without)[0], *o.dropout)};
@@ -160,11 +165,8 @@ Tensors linear(const Tensor& x, const Tensors& weights, const LinearOptions& o) 
     return lapse::linear(x, wide, options);
   }
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu() || nothing) {
-    for (const auto& weight : weights) {
-      y.push_back(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt));
-      if (o.relu) y.back() = at::relu(y.back());
-      if (o.dropout) y.back() = dropped(y.back(), *o.dropout);
-    }
+    for (const auto& weight : weights)
+      y.push_back(finished(at::linear(x, weight, o.bias.defined() ? std::optional<Tensor>(o.bias) : std::nullopt), o));
     return y;
   }
   Tensors contiguous;

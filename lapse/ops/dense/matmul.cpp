@@ -96,6 +96,18 @@ void multiply_tile(int64_t rows, int64_t columns, int64_t depth, const T* left, 
 
 float* block_of(Scratch& scratch) { return scratch.take<float>(kPanel * kPanel); }
 
+/// Of a tile at x, whose first element is in `row` and `column` of a matrix with so many columns.
+void finish(const AfterProduct& after, float* x, int64_t columns, int64_t row, int64_t rows, int64_t column,
+            int64_t width) {
+  const auto& [bias, relu, dropout] = after;
+  if (bias != nullptr || relu) add_bias(x, columns, rows, width, bias == nullptr ? bias : bias + column, relu);
+  if (!dropout) return;
+  for (int64_t i = 0; i < rows; ++i) {
+    float* line = x + i * columns;
+    dropout_pass(*dropout, line, (row + i) * columns + column, width, line);
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -157,18 +169,6 @@ typename Left<T>::Tile Left<T>::tile(int64_t i, int64_t count, Scratch& scratch)
     store_left(block, room + r, depth);
   }
   return {room, depth, kDepth};
-}
-
-/// Of a tile at x, whose first element is in `row` and `column` of a matrix with so many columns.
-void finish(const AfterProduct& after, float* x, int64_t columns, int64_t row, int64_t rows, int64_t column,
-            int64_t width) {
-  const auto& [bias, relu, dropout] = after;
-  if (bias != nullptr || relu) add_bias(x, columns, rows, width, bias == nullptr ? bias : bias + column, relu);
-  if (!dropout) return;
-  for (int64_t i = 0; i < rows; ++i) {
-    float* line = x + i * columns;
-    dropout_pass(*dropout, line, (row + i) * columns + column, width, line);
-  }
 }
 
 template <class T>
