@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -26,86 +27,151 @@ void require_budgets(const Transformer& model) {
   if (model.reads_source()) fail("budgets are found for models that read one text, not for those with an encoder");
 }
 
+namespace {
+
+int64_t longest_of(const Batch& batch) {
+  return batch.lengths.defined() ? batch.lengths.max().item<int64_t>() : batch.input.size(1);
+}
+
+/// The same documents, all of them read from empty memory, in the order of their lengths: short ones are together.
+std::vector<Batch> by_length(const std::vector<Batch>& batches) {
+  int64_t longest = 0;
+  for (const Batch& batch : batches) longest = std::max(longest, longest_of(batch));
+  std::vector<Tensor> inputs, targets, all_lengths;
+  for (const Batch& batch : batches) {
+    const int64_t padding = longest - batch.input.size(1);
+    inputs.push_back(at::constant_pad_nd(batch.input, {0, padding}, 0));
+    targets.push_back(at::constant_pad_nd(batch.target, {0, padding}, kUnscored));
+    all_lengths.push_back(batch.lengths);
+  }
+  const Tensor order = cat(all_lengths).argsort(/*stable=*/true);
+  const auto sorted = [&](const std::vector<Tensor>& of_batches) { return cat(of_batches).index_select(0, order); };
+  Batch all(sorted(inputs), sorted(targets));
+  all.lengths = sorted(all_lengths);
+  std::vector<Batch> parts;
+  for (int64_t begin = 0, size = batches.front().input.size(0); begin < order.size(0); begin += size) {
+    Batch part = all.part(begin, std::min(size, order.size(0) - begin));
+    const int64_t K = longest_of(part);
+    part.input = part.input.narrow(1, 0, K), part.target = part.target.narrow(1, 0, K);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace
+
 LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks) : model_(model) {
   require_budgets(model);
+  std::vector<Batch> batches;
+  std::vector<bool> restarts;
   TokenBlock block;
-  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i) {
-    Batch batch = Batch(block).to(model.device());
-    Padding padding(batch.lengths, block.length, model.device());
-    blocks_.push_back({std::move(batch), block.restart, std::move(padding)});
+  for (int64_t i = 0; (max_blocks == 0 || i < max_blocks) && blocks.next(block); ++i)
+    batches.emplace_back(block), restarts.push_back(block.restart);
+  if (batches.empty()) fail("there is no block of text to find budgets on");
+  const auto is_documents = [](const Batch& batch) { return batch.lengths.defined(); };
+  if (std::ranges::all_of(batches, is_documents) && std::ranges::all_of(restarts, std::identity()))
+    batches = by_length(batches);
+  const int64_t begin_rows = model.begin_layer(0, 1, Stored::projections).rows();
+  for (size_t i = 0; i < batches.size(); ++i) {
+    if (restarts[i] || passes_.empty()) passes_.push_back({i, i, begin_rows, 0});
+    Pass& pass = passes_.back();
+    pass.end = i + 1;
+    pass.rows += longest_of(batches[i]);
+    pass.scored += (batches[i].target != kUnscored).sum().item<int64_t>();
+    Padding padding(batches[i].lengths, batches[i].input.size(1), model.device());
+    blocks_.push_back({batches[i].to(model.device()), std::move(padding)});
   }
-  if (blocks_.empty()) fail("there is no block of text to find budgets on");
-  inputs_.resize(model.layers().size());
 }
 
 double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
-  at::NoGradGuard no_grad;
-  const auto layers = static_cast<int64_t>(inputs_.size());
-  // Layers before the first that changed still get what they got.
-  int64_t first = 0;
-  if (budgets_.size() == budgets.size())
-    while (first < layers && budgets_[first] == budgets[first]) ++first;
-  budgets_ = budgets;
-  if (inputs_[0].empty()) {
-    first = 0;
-    Tensor clock;
-    for (const auto& block : blocks_) {
-      if (block.restart) clock = at::zeros({block.batch.input.size(0)}, block.batch.input.options());
-      inputs_[0].push_back(block.padding.removed(model_.embed(block.batch.input, clock)));
-      clock = clock + block.batch.input.size(1);
-    }
-  }
-  std::vector<Tensor> outputs;
-  for (int64_t l = std::min(first, layers - 1); l < layers; ++l) {
-    set_budget(model_.layers()[l].attention().method(), budgets[l]);
-    outputs = run_layer(l, inputs_[l]);
-    if (l + 1 < layers) inputs_[l + 1] = outputs;
-  }
-  return nats(outputs);
+  now_ = budgets == best_.budgets ? std::move(best_) : changed(std::move(now_), budgets);
+  best_ = {};
+  return now_.loss(passes_);
 }
 
 double LayerwiseText::loss_with(int64_t layer, int64_t budget) {
-  at::NoGradGuard no_grad;
-  set_budget(model_.layers()[layer].attention().method(), budget);
-  std::vector<Tensor> h = run_layer(layer, inputs_[layer]);
-  set_budget(model_.layers()[layer].attention().method(), budgets_[layer]);
-  for (int64_t l = layer + 1; l < static_cast<int64_t>(inputs_.size()); ++l) h = run_layer(l, h);
-  return nats(h);
+  std::vector<int64_t> budgets = now_.budgets;
+  budgets.at(layer) = budget;
+  Reading other = changed(now_, budgets);
+  const double loss = other.loss(passes_);
+  if (best_.budgets.empty() || loss < best_.loss(passes_)) best_ = std::move(other);
+  return loss;
 }
 
-std::vector<Tensor> LayerwiseText::run_layer(int64_t layer, const std::vector<Tensor>& inputs) {
+double LayerwiseText::Reading::loss(const std::vector<Pass>& passes) const {
+  int64_t scored = 0;
+  for (const Pass& pass : passes) scored += pass.scored;
+  return std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(scored);
+}
+
+LayerwiseText::Reading LayerwiseText::changed(Reading reading, const std::vector<int64_t>& budgets) {
+  at::NoGradGuard no_grad;
+  set_budgets(model_, budgets);
+  const bool anew = reading.budgets.empty();
+  if (anew)
+    reading = {budgets, {budgets.size(), std::vector<Tensor>(blocks_.size())}, std::vector<double>(passes_.size())};
+  for (size_t p = 0; p < passes_.size(); ++p) {
+    const Pass& pass = passes_[p];
+    // A budget of as many rows as there are is like any larger one.
+    const auto differs = [&](int64_t a, int64_t b) { return std::min(a, pass.rows) != std::min(b, pass.rows); };
+    size_t first = 0;
+    if (anew)
+      embed(pass, reading.inputs[0]);
+    else
+      while (first < budgets.size() && !differs(budgets[first], reading.budgets[first])) ++first;
+    if (first < budgets.size()) reading.nats[p] = read(pass, first, reading.inputs);
+  }
+  reading.budgets = budgets;
+  return reading;
+}
+
+void LayerwiseText::embed(const Pass& pass, std::vector<Tensor>& inputs) {
+  Tensor clock;
+  for (size_t i = pass.first; i < pass.end; ++i) {
+    const Tensor& tokens = blocks_[i].batch.input;
+    if (i == pass.first) clock = at::zeros({tokens.size(0)}, tokens.options());
+    inputs[i] = blocks_[i].padding.removed(model_.embed(tokens, clock));
+    clock = clock + tokens.size(1);
+  }
+}
+
+/// Runs the layers from `first_layer` on. Puts what those above it read into `inputs`, and returns the pass's nats.
+double LayerwiseText::read(const Pass& pass, size_t first_layer, std::vector<std::vector<Tensor>>& inputs) {
+  std::vector<Tensor> outputs;
+  for (size_t l = first_layer; l < inputs.size(); ++l) {
+    outputs = run_layer(l, pass, inputs[l]);
+    if (l + 1 < inputs.size()) std::ranges::copy(outputs, inputs[l + 1].begin() + pass.first);
+  }
+  double nats = 0;
+  for (size_t i = pass.first; i < pass.end; ++i) {
+    const Tensor hidden = blocks_[i].padding.restored(outputs[i - pass.first]);
+    nats += model_.likelihood(hidden, blocks_[i].batch.target).nats.item<double>();
+  }
+  return nats;
+}
+
+/// One output for each block of the pass.
+std::vector<Tensor> LayerwiseText::run_layer(size_t layer, const Pass& pass, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> outputs;
   MemoryTable table;
   Tensor clock;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto& [batch, restart, padding] = blocks_[i];
+  for (size_t i = pass.first; i < pass.end; ++i) {
+    const auto& [batch, padding] = blocks_[i];
     const int64_t streams = batch.input.size(0), K = batch.input.size(1);
-    if (restart) {
-      table = model_.begin_layer(layer, streams, Stored::projections);
+    if (i == pass.first) {
+      table = model_.begin_layer(static_cast<int64_t>(layer), streams, Stored::projections);
       clock = at::zeros({streams}, inputs[i].options().dtype(at::kLong));
     }
     const BlockTimes times(clock, K, {});
     BlockOptions options;
     if (batch.lengths.defined()) options.lengths = sent(batch.lengths, model_.device());
-    LayerPass pass{times, options, model_.ages(), Stored::projections, table};
-    pass.padding = padding;
-    outputs.push_back(model_.layers()[layer](inputs[i], pass));
-    if (pass.kept.defined()) table.keep(pass.kept);
+    LayerPass reading{times, options, model_.ages(), Stored::projections, table};
+    reading.padding = padding;
+    outputs.push_back(model_.layers()[layer](inputs[i], reading));
+    if (reading.kept.defined()) table.keep(reading.kept);
     clock = clock + K;
   }
   return outputs;
-}
-
-double LayerwiseText::nats(const std::vector<Tensor>& outputs) const {
-  double sum = 0;
-  int64_t count = 0;
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto& [batch, restart, padding] = blocks_[i];
-    const Likelihood found = model_.likelihood(padding.restored(outputs[i]), batch.target);
-    sum += found.nats.item<double>();
-    count += found.scored;
-  }
-  return sum / static_cast<double>(count);
 }
 
 std::vector<PruneRound> search_budgets(LayerwiseText& text, int64_t layers, const PruneOptions& options,

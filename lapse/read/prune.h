@@ -23,32 +23,49 @@ void set_budgets(Transformer& model, const std::vector<int64_t>& budgets);
 /// Error for a model in which none can be found: one with an encoder.
 void require_budgets(const Transformer& model);
 
-/// A text that is read layer by layer. The inputs of every layer under the budgets so far are kept, so that another
-/// budget of layer l costs only the layers from l on.
+/// A text that is read layer by layer. Of each layer its inputs are kept, under the budgets so far and under those of
+/// the best try, so that another budget of layer l costs only the layers from l on, and only in documents, windows or
+/// streams with more rows than that budget.
 class LayerwiseText {
  public:
   /// Reads at most max_blocks blocks (0: all). The model must outlive this, and its method have budgets. Error if there
   /// is no block.
   LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks);
 
-  /// The mean negative log-likelihood per token with these budgets.
+  /// The mean negative log-likelihood per token with these budgets. At once if they are those of the best try.
   double loss(const std::vector<int64_t>& budgets);
-  /// The same, with another budget for one layer; the others have those of the last call of `loss`.
+  /// A try: another budget for one layer; the others have those of the last call of `loss`.
   double loss_with(int64_t layer, int64_t budget);
 
  private:
   struct Block {
     Batch batch;
-    bool restart;
     Padding padding;
   };
-  std::vector<at::Tensor> run_layer(int64_t layer, const std::vector<at::Tensor>& inputs);
-  double nats(const std::vector<at::Tensor>& outputs) const;
+  /// What is read from empty memory: blocks first ... end - 1.
+  struct Pass {
+    size_t first, end;
+    int64_t rows;    ///< that a layer without budget holds of its longest sample, or more
+    int64_t scored;  ///< tokens
+  };
+  struct Reading {
+    std::vector<int64_t> budgets;                 ///< empty: not read yet
+    std::vector<std::vector<at::Tensor>> inputs;  ///< [layer][block], without padding
+    std::vector<double> nats;                     ///< of each pass
+
+    double loss(const std::vector<Pass>& passes) const;
+  };
+
+  /// `reading` with other budgets.
+  Reading changed(Reading reading, const std::vector<int64_t>& budgets);
+  void embed(const Pass& pass, std::vector<at::Tensor>& inputs);
+  double read(const Pass& pass, size_t first_layer, std::vector<std::vector<at::Tensor>>& inputs);
+  std::vector<at::Tensor> run_layer(size_t layer, const Pass& pass, const std::vector<at::Tensor>& inputs);
 
   Transformer& model_;
   std::vector<Block> blocks_;
-  std::vector<int64_t> budgets_;
-  std::vector<std::vector<at::Tensor>> inputs_;  // [layer][block], without padding
+  std::vector<Pass> passes_;
+  Reading now_, best_;
 };
 
 struct PruneOptions {

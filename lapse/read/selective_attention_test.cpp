@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "lapse/data/window.h"
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
 #include "lapse/read/prune.h"
-#include "lapse/train/evaluate.h"
 
 namespace lapse {
 namespace {
@@ -133,78 +131,6 @@ TEST(SelectiveAttention, CostsNothingForPadding) {
   y.cost.backward();
   for (auto& [name, tensor] : model->parameters())
     EXPECT_TRUE(!tensor->grad().defined() || tensor->grad().isfinite().all().item<bool>()) << name;
-}
-
-// ----- lapse prune
-// -----------------------------------------------------------------------------------------------------
-
-class Windows {
- public:
-  Windows() {
-    std::vector<int32_t> ids;
-    const Tensor tokens = random_tokens(1, 400, 9);
-    for (int64_t i = 0; i < tokens.numel(); ++i) ids.push_back(static_cast<int32_t>(tokens[0][i].item<int64_t>()));
-    tokens_.append(ids);
-  }
-  EvaluationWindows open() const { return EvaluationWindows(tokens_, 0, 4, 40, true); }
-  double loss(Transformer& model) const {
-    EvaluationWindows blocks = open();
-    return evaluate(model, blocks).nats;
-  }
-
- private:
-  Tokens tokens_{kVocabulary};
-};
-
-TEST(Prune, ReadsLayerByLayerWhatTheModelReads) {
-  const auto model = selective(true, {{"max_span", "40"}});
-  const Windows windows;
-  EvaluationWindows blocks = windows.open();
-  LayerwiseText text(*model, blocks, 0);
-  const auto expected = [&](std::vector<int64_t> budgets) {
-    set_budgets(*model, budgets);
-    return windows.loss(*model);
-  };
-  EXPECT_NEAR(text.loss({40, 40}), expected({40, 40}), 1e-12);
-  EXPECT_NEAR(text.loss_with(0, 8), expected({8, 40}), 1e-12);
-  EXPECT_NEAR(text.loss({40, 16}), expected({40, 16}), 1e-12);
-  EXPECT_NEAR(text.loss_with(1, 8), expected({40, 8}), 1e-12);
-  EXPECT_NEAR(text.loss_with(0, 24), expected({24, 16}), 1e-12);
-  EXPECT_NEAR(text.loss({24, 8}), expected({24, 8}), 1e-12);
-}
-
-TEST(Prune, LowersTheCheapestLayerAndGoesOnWhereItStopped) {
-  const auto model = selective(true, {{"max_span", "40"}});
-  const Windows windows;
-  EvaluationWindows blocks = windows.open();
-  LayerwiseText text(*model, blocks, 0);
-  PruneOptions options{.context = 40, .threshold = 1e9};
-  const auto curve = search_budgets(text, 2, options, {});
-  ASSERT_EQ(curve.size(), 9u);  // 40, 32, ..., 8 in each layer
-  for (size_t i = 1; i < curve.size(); ++i) {
-    double least = INFINITY;
-    text.loss(curve[i - 1].budgets);
-    for (int64_t l = 0; l < 2; ++l)
-      if (curve[i - 1].budgets[l] > 8) least = std::min(least, text.loss_with(l, curve[i - 1].budgets[l] - 8));
-    EXPECT_EQ(curve[i].total(), curve[i - 1].total() - 8);
-    EXPECT_NEAR(curve[i].nats, least, 1e-12);
-  }
-  EvaluationWindows again = windows.open();
-  LayerwiseText fresh(*model, again, 0);
-  const auto resumed = search_budgets(fresh, 2, options, {curve.begin(), curve.begin() + 4});
-  ASSERT_EQ(resumed.size(), curve.size());
-  for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(resumed[i].budgets, curve[i].budgets);
-
-  // A goal that the whole memory misses: the curve is drawn all the same, as far as the margin from there.
-  options.threshold = 0, options.margin = 0.5;
-  EXPECT_EQ(search_budgets(text, 2, options, {}).size(), curve.size());
-  EXPECT_LT(curve.back().nats, curve.front().nats + 0.5);
-
-  const std::vector<PruneRound> rounds = {
-      {{40, 40}, 2}, {{40, 32}, 1.9}, {{32, 32}, 2.1}, {{24, 32}, 2}, {{24, 24}, 2.2}};
-  EXPECT_EQ(&chosen_round(rounds, 2), &rounds[3]);
-  EXPECT_EQ(&chosen_round(rounds, 2.5), &rounds[4]);
-  EXPECT_EQ(&chosen_round(rounds, 1), &rounds[0]);
 }
 
 }  // namespace
