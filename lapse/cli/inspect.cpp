@@ -118,16 +118,18 @@ ReadText read_text(const Reader& reader, Transformer& model, const Part& part) {
   return read;
 }
 
-/// What two texts have in common; where tokens are smaller than words, an edit is of whole words.
+/// What two texts have in common; where tokens are smaller than words, an edit is of whole characters and words.
 Alignment aligned_by_words(const Reader& reader, const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   Alignment alignment = aligned(a, b);
   if (reader.vocabulary().unit().words) return alignment;
-  const auto words = [&](const std::vector<int32_t>& tokens) {
-    std::vector<std::string> texts;
-    for (const int32_t token : tokens) texts.push_back(reader.vocabulary().decode(token));
-    return word_numbers(texts);
+  const auto texts = [&](const std::vector<int32_t>& tokens) {
+    std::vector<std::string> all;
+    for (const int32_t token : tokens) all.push_back(reader.vocabulary().decode(token));
+    return all;
   };
-  widen_to_words(alignment, words(a), words(b));
+  const auto texts_a = texts(a), texts_b = texts(b);
+  widen_edits(alignment, character_numbers(texts_a), character_numbers(texts_b));
+  widen_edits(alignment, word_numbers(texts_a), word_numbers(texts_b));
   return alignment;
 }
 

@@ -62,7 +62,7 @@ Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, 
   return {partner, true};
 }
 
-void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+void widen_edits(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
   const Words words_a(a), words_b(b);
   for (bool changed = true; changed;) {
     changed = false;
@@ -93,6 +93,14 @@ std::vector<int64_t> word_numbers(const std::vector<std::string>& texts) {
     words.push_back(word);
   }
   return words;
+}
+
+std::vector<int64_t> character_numbers(const std::vector<std::string>& texts) {
+  const auto continues = [](const std::string& text) { return !text.empty() && (text[0] & 0xC0) == 0x80; };
+  std::vector<int64_t> characters;
+  for (const std::string& text : texts)
+    characters.push_back(characters.empty() ? 0 : characters.back() + !continues(text));
+  return characters;
 }
 
 }  // namespace lapse

@@ -20,11 +20,16 @@ Alignment aligned(const std::vector<int32_t>& a, const std::vector<int32_t>& b, 
 
 constexpr int64_t kLongestWord = 30;  ///< in tokens; longer ones are text without spaces
 
-/// An edit is of whole words: a token has no partner where another token of its word, or of its partner's, has none.
-/// Not so of words with more than kLongestWord tokens. `a`, `b`: of each token the number of its word, ascending.
-void widen_to_words(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b);
+/// An edit is of whole words, or characters: a token has no partner where another token of its word, or of its
+/// partner's, has none. Not so of words with more than kLongestWord tokens. `a`, `b`: of each token the number of its
+/// word, ascending.
+void widen_edits(Alignment& alignment, const std::vector<int64_t>& a, const std::vector<int64_t>& b);
 
 /// The numbers of the words that tokens with these texts belong to; white space parts words, and belongs to none.
 std::vector<int64_t> word_numbers(const std::vector<std::string>& texts);
+
+/// The numbers of the characters of UTF-8 that tokens with these texts belong to: a token that begins within a
+/// character belongs to the token before it.
+std::vector<int64_t> character_numbers(const std::vector<std::string>& texts);
 
 }  // namespace lapse

@@ -71,7 +71,7 @@ TEST(Aligned, EditsOfWordsAreWhole) {
   const std::string a = "to Egypt, and back", b = "to Humpty Dumpty, and back";
   Alignment found = aligned({a.begin(), a.end()}, {b.begin(), b.end()});
   EXPECT_GE(found.partner[5], 0);  // y of Egypt, as a letter
-  widen_to_words(found, word_numbers(letters(a)), word_numbers(letters(b)));
+  widen_edits(found, word_numbers(letters(a)), word_numbers(letters(b)));
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(found.partner[i] < 0, i >= 3 && i < 9) << i;  // "Egypt,"
   EXPECT_EQ(found.partner[10], 18);
 }
@@ -80,7 +80,7 @@ TEST(Aligned, EditsOfWordsAreWhole) {
 int64_t kept(const std::string& text, size_t at, const std::string& inserted) {
   const std::string other = text.substr(0, at) + inserted + text.substr(at);
   Alignment found = aligned({text.begin(), text.end()}, {other.begin(), other.end()});
-  widen_to_words(found, word_numbers(letters(text)), word_numbers(letters(other)));
+  widen_edits(found, word_numbers(letters(text)), word_numbers(letters(other)));
   return pairs({text.begin(), text.end()}, {other.begin(), other.end()}, found.partner);
 }
 
@@ -89,6 +89,21 @@ TEST(Aligned, HowLongAWordIs) {
   EXPECT_EQ(kept(std::string(28, 'x'), 14, "nn"), 0);
   EXPECT_EQ(kept(std::string(29, 'x'), 14, "nn"), 29);
   EXPECT_EQ(kept("a " + std::string(31, 'x') + " b", 10, "nn"), 35);
+}
+
+// A text without spaces: its bytes may agree where its characters do not.
+TEST(Aligned, EditsOfCharactersAreWhole) {
+  const std::string same = "\u8a18\u61b6\u306f\u6d88\u3048\u308b\u3002\u8a18\u61b6\u306f\u6b8b\u308b\u3002";
+  const std::string a = same + "\u4e16" + same, b = same + "\u4e17" + same;  // E4 B8 96, E4 B8 97
+  Alignment found = aligned({a.begin(), a.end()}, {b.begin(), b.end()});
+  EXPECT_GE(found.partner[same.size()], 0);
+  widen_edits(found, character_numbers(letters(a)), character_numbers(letters(b)));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(found.partner[i] < 0, i >= same.size() && i < same.size() + 3) << i;
+}
+
+TEST(Aligned, Characters) {
+  EXPECT_EQ(character_numbers({"\x96", "a", "\xE4\xB8", "\x96x", "", "b"}), (std::vector<int64_t>{0, 1, 2, 2, 3, 4}));
+  EXPECT_TRUE(character_numbers({}).empty());
 }
 
 TEST(Aligned, WordsOfSubwords) {

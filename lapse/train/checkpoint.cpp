@@ -109,7 +109,8 @@ Checkpoint Checkpoint::open(const fs::path& run_or_file) {
     } catch (const DamagedFile& error) {  // not of one that another version wrote, or that may not be read
       // A run that goes on meanwhile removes old checkpoints once it has written newer ones.
       if (const auto now = checkpoints_of(run_or_file); !now.empty() && now[0] != files[0]) return open(now[0]);
-      std::cerr << "lapse: warning: " << error.what() << "; trying the checkpoint before it\n";
+      std::cerr << "lapse: warning: " << error.what()
+                << (i + 1 < files.size() ? "; trying the checkpoint before it" : "") << '\n';
     }
   }
   if (files.empty() && !checkpoints_of(run_or_file.parent_path()).empty())
