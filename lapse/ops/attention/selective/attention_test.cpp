@@ -317,6 +317,10 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
                 o.select_q = o.select_k = at::zeros({2, 4});
               }).find("select_q must be"),
               std::string::npos);
+  EXPECT_NE(error([](X& x, O& o) {
+              o.select_q = at::zeros({x.q.size(0), x.q.size(1), 0}), o.select_k = at::zeros({x.k.size(0), 0});
+            }).find("select_q must have at least one feature"),
+            std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.dropout = 1; }).find("dropout must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) {
               o.select_q.reset(), o.select_k = at::zeros({1, 1});

@@ -34,6 +34,7 @@ void check_selective_attention(const AttentionInputs& x, const SelectiveOptions&
     TORCH_CHECK(o.select_q->dim() == 3, "selective_attention: select_q must be [B, K, E], got ",
                 o.select_q->sym_sizes());
     const auto E = o.select_q->sym_size(2);
+    TORCH_CHECK(E > 0, "selective_attention: select_q must have at least one feature, got ", o.select_q->sym_sizes());
     check_floating(op, "select_q", o.select_q, {B, K, E});
     check_floating(op, "select_k", o.select_k, {N, E});
   } else {
