@@ -70,7 +70,7 @@ LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64
   if (batches.empty()) fail("there is no block of text to find budgets on");
   const auto is_documents = [](const Batch& batch) { return batch.lengths.defined(); };
   if (std::ranges::all_of(batches, is_documents) && std::ranges::all_of(restarts, std::identity()))
-    batches = by_length(batches);
+    batches = by_length(batches), restarts.assign(batches.size(), true);
   const int64_t begin_rows = model.begin_layer(0, 1, Stored::projections).rows();
   for (size_t i = 0; i < batches.size(); ++i) {
     if (restarts[i] || passes_.empty()) passes_.push_back({i, i, begin_rows, 0});
