@@ -286,7 +286,7 @@ class Disagreement(ProgramTest):
         self.refuse("golden", self.folder, says=str(self.folder), status=1)
         other = self.folder / "other.safetensors"
         save_file({"weight": torch.zeros(2)}, other)
-        self.refuse("golden", other, says=[str(other), "'method'"], status=1)
+        self.refuse("golden", other, says=[str(other), "not a golden file"], status=1)
 
     def test_flags(self):
         self.refuse("golden", says="FILE is required")

@@ -201,6 +201,10 @@ std::vector<GoldenError> run_golden(const SafetensorsFile& file, at::ScalarType 
   const std::string path = file.path().string();
   try {
     if (is_t5_golden(file)) return run_t5_golden(file, type);
+    if (!file.metadata().contains("method"))
+      fail(
+          "not a golden file: its metadata have no 'method'; tests/golden has some, and tests/make_golden.py makes "
+          "them");
     return is_operator(file) ? run_operator(file, type) : GoldenRun(file, type).run();
   } catch (const Error& error) {  // a call may compare many files: say which
     const std::string message = error.what();
