@@ -21,7 +21,8 @@ class BudgetOptions {
 class BudgetedLayer {
  public:
   virtual ~BudgetedLayer() = default;
-  /// With Stored::projections at most so many rows, the newest included, from now on; 0: no limit.
+  /// With Stored::projections at most so many rows, the newest included, from now on; 0: no limit. A sample that has no
+  /// more rows is read as without a limit.
   virtual void set_budget(int64_t rows) = 0;
 };
 
