@@ -343,6 +343,14 @@ class DamagedCheckpoint(ProgramTest):
         self.assertEqual(aside.read_bytes(), damaged)
         self.assertFalse(self.newest.exists())
 
+    def test_a_damaged_one_is_not_kept_in_place_of_a_whole_one(self):
+        damaged = self.newest.with_name(f"update-{self.older_update() + 1:08}.safetensors")
+        damaged.write_bytes(self.newest.read_bytes()[:-1000])
+        self.newest.unlink()
+        self.succeed("train", shared / "config.toml", "--out", self.run_folder, "--resume", "--set", "train.keep=2")
+        self.assertEqual(checkpoints(self.run_folder), [self.newest, self.older])
+        self.assertTrue(damaged.with_name(damaged.name + ".damaged").exists())
+
     def test_one_of_another_version_is_not_passed_over(self):
         parts = Parts(self.newest)
         parts.metadata["lapse.format"] = "999"

@@ -185,6 +185,9 @@ class Against(LossesTest):
                     self.refuse(verb, run, flag, run / name, says=[flag, "would be lost"])
                     self.assertEqual((run / name).read_text(), "found in hours")
                     (run / name).unlink()
+        other = shared / "fixed" / "metrics.jsonl"
+        self.refuse("eval", shared / "expire", "--losses", other, says="would be lost")  # of a run that is not read
+        self.refuse("tokenizer", "train", "--data", shared / "text.txt", "--out", checkpoints(shared / "fixed")[0], says="would be lost")
         for run, of_what in ((shared / "expire", "--against"), (shared / "windows", "--standard")):
             verb, flag = ("eval", "--losses") if of_what == "--against" else ("prune", "--out")
             self.refuse(verb, run, of_what, shared / "fixed", flag, checkpoints(shared / "fixed")[0], says=[flag, "would be lost"])

@@ -228,6 +228,7 @@ int run(const Command& verb, const Arguments& arguments) {
     auto read = files_of_runs({arguments.reading.run, arguments.against});
     read.push_back(arguments.data);
     check_apart(arguments.losses, "--losses", read, reader.config().data);
+    check_of_no_run(arguments.losses, "--losses");
   }
   const bool acts = reader.config().environment() != nullptr;
   refuse_of_the_other(

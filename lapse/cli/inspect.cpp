@@ -236,6 +236,7 @@ int run(const Command& verb, Arguments arguments) {
   auto read = files_of_runs({arguments.reading.run});
   read.insert(read.end(), {arguments.data, arguments.compare});
   check_apart(arguments.out, "--out", read, reader.config().data);
+  check_of_no_run(arguments.out, "--out");
   if (arguments.matrix.what.empty()) (void)writer_of(arguments.out);  // an error now rather than after the reading
   if (reader.config().model.encoder_layers > 0)
     fail(fmt::format("{}: `lapse inspect` does not read models with an encoder; `lapse eval` and `lapse generate` do",

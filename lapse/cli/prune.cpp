@@ -23,8 +23,6 @@
 namespace lapse {
 namespace {
 
-constexpr double kRounding = 1e-5;  // of a loss, where the same rows are read in other blocks
-
 struct Arguments {
   ReadingOptions reading;
   std::string data, data_documents, split = "train", measure = "test", standard, out;
@@ -123,11 +121,9 @@ fs::path rounds_of(const Arguments& arguments, const fs::path& out) {
 }
 
 /// The search itself, each round saved.
-std::vector<PruneRound> search(Transformer& model, const Part& part, const Reader& reader, PruneOptions options,
-                               RoundsFile& file, bool quiet) {
-  const auto layers = static_cast<int64_t>(model.layers().size());
-  auto curve = file.earlier(model.layers().size());
-  LayerwiseText text(model, *part.open(reader), part.blocks);
+std::vector<PruneRound> search(LayerwiseText& text, int64_t layers, PruneOptions options, RoundsFile& file,
+                               bool quiet) {
+  auto curve = file.earlier(layers);
   // Known only at its end: where the loss passes the threshold, or nothing is left to lower.
   Progress progress("prune", "round", layers * (options.context / options.step - 1),
                     std::max<int64_t>(static_cast<int64_t>(curve.size()) - 1, 0), quiet);
@@ -219,11 +215,10 @@ void check(const Arguments& arguments, const Reader& reader) {
                              arguments.measure, arguments.split);
 }
 
-/// Where the search begins, and where it is to end; `full` is what the model does without budgets.
+/// Where the search begins, and where it is to end; `full`: what the model does with all rows, `most` in a layer.
 PruneOptions options_of(const Arguments& arguments, const Part& part, const Reader& reader,
-                        const EvaluationResult& full) {
+                        const EvaluationResult& full, int64_t most) {
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
-  const int64_t most = most_rows(full, part, reader);
   if (arguments.context > most)
     fail(fmt::format("--context {}: no layer holds more than {} rows here; give at most that, or leave it out",
                      arguments.context, most));
@@ -285,8 +280,8 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
   if (!arguments.standard.empty()) result["standard"] = arguments.standard;
   result.update({{"threshold", options.threshold}, {"full", all}, {"chosen_on", on}, {"measured_on", measured}});
   if (options.threshold == full.nats) return result;
-  const PruneRound& own = chosen_round(curve, full.nats);     // what the model's own loss allows
-  if (own.nats > full.nats * (1 + kRounding)) return result;  // not even as many rows as the search begins with
+  const PruneRound& own = chosen_round(curve, full.nats);  // what the model's own loss allows
+  if (own.nats > full.nats) return result;                 // not even as many rows as the search begins with
   result["at_own_loss"] = to_json(own, all);
   result["at_own_loss"].update(
       {{"chosen_on", own.nats}, {"measured_on", loss_with(model, own.budgets, other, reader)}});
@@ -312,12 +307,16 @@ int run(const Command& verb, const Arguments& arguments) {
   std::optional<RunLock> lock;  // a run that cannot be written to may be read
   if (arguments.out.empty() || fs::equivalent(folder, fs::absolute(out).parent_path(), ignored)) lock.emplace(folder);
 
-  const EvaluationResult full = part.read(*model, reader);
-  const PruneOptions options = options_of(arguments, part, reader, full);
+  EvaluationResult full = part.read(*model, reader);
+  const auto layers = std::ssize(full.layers);
+  const int64_t most = most_rows(full, part, reader);
+  LayerwiseText text(*model, *part.open(reader), part.blocks);
+  full.nats = text.loss(std::vector<int64_t>(layers, most));  // rounded as that of all rounds, to be compared with them
+  const PruneOptions options = options_of(arguments, part, reader, full, most);
   RoundsFile file(rounds_of(arguments, out), out, settings_of(arguments, part, reader, options));
-  const auto curve = search(*model, part, reader, options, file, arguments.json);
+  const auto curve = search(text, layers, options, file, arguments.json);
   const PruneRound& chosen = chosen_round(curve, options.threshold);
-  const bool reached = chosen.nats <= options.threshold * (1 + kRounding);
+  const bool reached = chosen.nats <= options.threshold;
   file.keep_checkpoint(reached);
   if (reached) {
     Config pruned_config = reader.config();
@@ -325,8 +324,7 @@ int run(const Command& verb, const Arguments& arguments) {
     reader.checkpoint.save_as(out, pruned_config);
   }
 
-  const int64_t all = std::ssize(full.layers) * most_rows(full, part, reader);
-  Json found = result_of(arguments, *model, curve, all, options, full, other, reader);
+  Json found = result_of(arguments, *model, curve, layers * most, options, full, other, reader);
   found["checkpoint"] = reached ? Json(out.string()) : Json();
   const Json result = file.save(curve, found);
   if (arguments.json)

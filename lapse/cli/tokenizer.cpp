@@ -23,6 +23,7 @@ struct Arguments {
 int run(const Arguments& arguments) {
   check_out(arguments.out);
   check_apart(arguments.out, "--out", arguments.data);
+  check_of_no_run(arguments.out, "--out");
   std::vector<std::string> texts;
   size_t bytes = 0;
   for (const auto& path : arguments.data) {

@@ -41,12 +41,18 @@ void add_options(const Command& verb, const std::vector<Entry>& table, const std
   }
 }
 
-/// The methods that need no training.
-std::vector<std::string> baselines() {
-  std::vector<std::string> names;
-  for (const auto& entry : method_table())
-    if (entry.options()->adopts()) names.push_back(entry.name);
-  return names;
+/// The methods that need no training. Others pass too: the reader tells whether the run has them.
+Check method_to_read_with() {
+  std::vector<std::string> baselines, all;
+  for (const auto& entry : method_table()) {
+    if (entry.options()->adopts()) baselines.push_back(entry.name);
+    all.push_back(entry.name);
+  }
+  Check check = one_of(baselines);
+  check.wrong = [wrong = check.wrong, all](const std::string& name) {
+    return std::ranges::find(all, name) == all.end() ? wrong(name) : "";
+  };
+  return check;
 }
 
 }  // namespace
@@ -79,7 +85,8 @@ Action within_memory(std::string advice, Action action) {
 void add_method_options(const Command& verb, ReadingOptions& reading) {
   const auto set = [&reading](const std::string& name) { reading.method = name; };
   verb.add_setter("--method", set, "read the model with another forgetting method, one that needs no training")
-      .type_name(fmt::format("NAME:{{{}}}", fmt::join(baselines(), ",")));
+      .type_name("NAME")
+      .check(method_to_read_with());
   add_options(verb, method_table(), "Options of the forgetting method, the run's or that of --method",
               reading.of_method);
 }
@@ -130,7 +137,13 @@ void check_apart(const fs::path& path, const std::string& flag, std::vector<std:
   std::error_code ignored;  // of files that are not there
   for (const auto& file : read)
     if (!file.empty() && fs::equivalent(path, file, ignored))
-      fail(fmt::format("{}: {} would be lost: it is read, or is of the run; give another name", flag, path.string()));
+      fail(fmt::format("{}: {} would be lost: it is read, or is of a run; give another name", flag, path.string()));
+}
+
+void check_of_no_run(const fs::path& path, const std::string& flag) {
+  fs::path folder = fs::absolute(path).parent_path();
+  if (folder == checkpoints_folder(folder.parent_path())) folder = folder.parent_path();
+  if (is_file(config_path(folder))) check_apart(path, flag, files_of_runs({folder.string()}));
 }
 
 std::vector<std::string> files_of_runs(const std::vector<std::string>& runs) {

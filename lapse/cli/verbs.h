@@ -59,6 +59,8 @@ void use_text(DataConfig& data, const std::string& file);
 /// some may be "", or the texts of a run.
 void check_apart(const fs::path& path, const std::string& flag, std::vector<std::string> read,
                  const DataConfig& run = {});
+/// Error if it is a file that some run consists of.
+void check_of_no_run(const fs::path& path, const std::string& flag);
 
 /// What `path` must not be if these runs, each a folder or a checkpoint, are to stay whole: their checkpoints,
 /// configurations and metrics.

@@ -25,7 +25,8 @@ class AdaptiveInput : public Input {
     check(tokens);
     const Tensor words = tokens.flatten(), band = bands_->band_of(words);
     const bool few = !words.device().is_cpu() && words.numel() <= kFew && !at::GradMode::is_enabled();
-    return (few ? by_choice(words, band) : by_band(words, band)).view({tokens.size(0), tokens.size(1), -1});
+    const Tensor h = few ? by_choice(words, band) : by_band(words, band);
+    return h.view({tokens.size(0), tokens.size(1), h.size(1)});
   }
 
   std::shared_ptr<Bands> bands() const override { return bands_; }
@@ -38,6 +39,7 @@ class AdaptiveInput : public Input {
     std::vector<Tensor> vectors;
     for (int64_t i = 0; i < bands_->count(); ++i)
       if (places[i].numel() > 0) vectors.push_back(bands_->vectors(i, words.index_select(0, places[i])));
+    if (vectors.empty()) return bands_->vectors(0, words);  // of no words
     return lapse::cat(vectors).index_select(0, lapse::cat(places).argsort());
   }
 

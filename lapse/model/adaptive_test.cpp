@@ -85,6 +85,7 @@ TEST(AdaptiveInput, GivesEachBandItsProjectedRows) {
     EXPECT_LE(difference(ends.embed(words), at::embedding(table, words)), 1e-14);
     const Tensor one = at::full({1, 1}, 11, at::kLong);
     EXPECT_LE(difference(ends.embed(one)[0][0], table[11]), 1e-14);
+    EXPECT_EQ(ends.embed(at::zeros({2, 0}, at::kLong)).sizes(), (at::IntArrayRef{2, 0, table.size(1)}));
   }
 }
 

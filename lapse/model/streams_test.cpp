@@ -55,6 +55,16 @@ TEST(Streams, AreNumberedWhenTheyBeginAnew) {
   m->reset(memory, {});
 }
 
+TEST(Streams, NamedTwiceBeginOnce) {
+  const auto zeros = method_options("fixed_span", {{"initial_memory", "zeros"}});
+  const auto m = tiny_model(tiny_config("post"), *zeros, at::kFloat);
+  ModelMemory memory = m->begin(2, Stored::projections);
+  const int64_t rows = memory.layers[0].rows();
+  ASSERT_GT(rows, 0);
+  m->reset(memory, {1, 1, 0, 1});
+  EXPECT_EQ(memory.layers[0].rows(), rows);
+}
+
 TEST(Streams, SavedWithRoomAreTheSame) {
   for (const auto& stream : kStreams) {
     const auto m = tiny_model(tiny_config("post"), *method_options(stream.first, stream.second), at::kFloat);

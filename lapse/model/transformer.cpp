@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "lapse/core/error.h"
 #include "lapse/nn/initialise.h"
@@ -162,7 +163,8 @@ void Transformer::reset(ModelMemory& memory, c10::ArrayRef<int64_t> streams) con
       fail(fmt::format("reset: there is no stream {} of {}", b, memory.clock.size(0)));
   if (streams.empty()) return;
   const at::NoGradGuard no_grad;
-  const Tensor numbers = at::tensor(streams, at::kLong);
+  const std::set<int64_t> each(streams.begin(), streams.end());  // a stream's first rows come once, if named twice
+  const Tensor numbers = at::tensor(std::vector<int64_t>(each.begin(), each.end()), at::kLong);
   const Tensor clock = memory.clock.index_fill(0, sent(numbers, memory.clock.device()), 0);
   memory.torn = true;
   for (size_t l = 0; l < layers_.size(); ++l) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "lapse/core/error.h"
 #include "lapse/forgetting/budgets.h"
@@ -33,29 +34,35 @@ int64_t longest_of(const Batch& batch) {
   return batch.lengths.defined() ? batch.lengths.max().item<int64_t>() : batch.input.size(1);
 }
 
-/// The same documents, all of them read from empty memory, in the order of their lengths: short ones are together.
+/// The same documents, all of them read from empty memory, in the order of their lengths: short ones are together, and
+/// no batch is longer than its longest.
 std::vector<Batch> by_length(const std::vector<Batch>& batches) {
-  int64_t longest = 0;
-  for (const Batch& batch : batches) longest = std::max(longest, longest_of(batch));
-  std::vector<Tensor> inputs, targets, all_lengths;
-  for (const Batch& batch : batches) {
-    const int64_t padding = longest - batch.input.size(1);
-    inputs.push_back(at::constant_pad_nd(batch.input, {0, padding}, 0));
-    targets.push_back(at::constant_pad_nd(batch.target, {0, padding}, kUnscored));
-    all_lengths.push_back(batch.lengths);
+  struct Document {
+    Tensor input, target;
+    int64_t length;
+  };
+  std::vector<Document> documents;
+  for (const Batch& batch : batches)
+    for (int64_t b = 0; b < batch.input.size(0); ++b)
+      documents.push_back({batch.input[b], batch.target[b], batch.lengths[b].item<int64_t>()});
+  std::ranges::stable_sort(documents, {}, &Document::length);
+  std::vector<Batch> sorted;
+  for (size_t begin = 0, size = batches.front().input.size(0); begin < documents.size(); begin += size) {
+    const std::span some(documents.begin() + begin, std::min(size, documents.size() - begin));
+    const int64_t longest = some.back().length;
+    const auto as_long = [&](const Tensor& x, int64_t length, int64_t padding) {
+      return at::constant_pad_nd(x.narrow(0, 0, length), {0, longest - length}, padding).unsqueeze(0);
+    };
+    std::vector<Tensor> inputs, targets;
+    std::vector<int64_t> lengths;
+    for (const auto& [input, target, length] : some) {
+      inputs.push_back(as_long(input, length, 0)), targets.push_back(as_long(target, length, kUnscored));
+      lengths.push_back(length);
+    }
+    sorted.emplace_back(cat(inputs), cat(targets));
+    sorted.back().lengths = at::tensor(lengths, at::kLong);
   }
-  const Tensor order = cat(all_lengths).argsort(/*stable=*/true);
-  const auto sorted = [&](const std::vector<Tensor>& of_batches) { return cat(of_batches).index_select(0, order); };
-  Batch all(sorted(inputs), sorted(targets));
-  all.lengths = sorted(all_lengths);
-  std::vector<Batch> parts;
-  for (int64_t begin = 0, size = batches.front().input.size(0); begin < order.size(0); begin += size) {
-    Batch part = all.part(begin, std::min(size, order.size(0) - begin));
-    const int64_t K = longest_of(part);
-    part.input = part.input.narrow(1, 0, K), part.target = part.target.narrow(1, 0, K);
-    parts.push_back(std::move(part));
-  }
-  return parts;
+  return sorted;
 }
 
 }  // namespace
@@ -84,6 +91,7 @@ LayerwiseText::LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64
 }
 
 double LayerwiseText::loss(const std::vector<int64_t>& budgets) {
+  set_budgets(model_, budgets);
   now_ = budgets == best_.budgets ? std::move(best_) : changed(std::move(now_), budgets);
   best_ = {};
   return now_.loss(passes_);

@@ -32,7 +32,8 @@ class LayerwiseText {
   /// is no block.
   LayerwiseText(Transformer& model, EvaluationBlocks& blocks, int64_t max_blocks);
 
-  /// The mean negative log-likelihood per token with these budgets. At once if they are those of the best try.
+  /// The mean negative log-likelihood per token with these budgets, which the model then has. At once if they are those
+  /// of the best try.
   double loss(const std::vector<int64_t>& budgets);
   /// A try: another budget for one layer; the others have those of the last call of `loss`.
   double loss_with(int64_t layer, int64_t budget);

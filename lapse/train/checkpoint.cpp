@@ -312,10 +312,6 @@ fs::path write_checkpoint(const fs::path& run, int64_t update, int64_t keep, con
                      {"config", config.to_toml()},
                      {"vocabulary", vocabulary.to_json()},
                      {"state", state}});
-  // Files of later updates are damaged ones that were passed over when the run was resumed.
-  std::error_code ignored;
-  for (const fs::path& file : checkpoints_of(run))
-    if (update_of(file) > update) fs::rename(file, file.string() + ".damaged", ignored);
   remove_older_checkpoints(run, update, keep);
   return path;
 }

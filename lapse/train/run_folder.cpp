@@ -58,6 +58,12 @@ std::vector<fs::path> checkpoints_of(const fs::path& run) {
   return files;
 }
 
+void set_aside_damaged(const fs::path& run, int64_t last, int64_t update) {
+  std::error_code ignored;
+  for (const fs::path& file : checkpoints_of(run))
+    if (update_of(file) > last && update_of(file) != update) fs::rename(file, file.string() + ".damaged", ignored);
+}
+
 void remove_older_checkpoints(const fs::path& run, int64_t update, int64_t keep) {
   std::error_code ignored;
   for (const fs::path& file : checkpoints_of(run))

@@ -28,6 +28,10 @@ fs::path checkpoint_path(const fs::path& run, int64_t update);
 /// "update-9.safetensors".
 int64_t update_of(const fs::path& path);
 
+/// Before the checkpoint of `update` is written: those after `last`, from which the run goes on, are damaged ones that
+/// were passed over. They are named .damaged, so that no whole one is deleted for them.
+void set_aside_damaged(const fs::path& run, int64_t last, int64_t update);
+
 /// Deletes the checkpoints that are older than the newest `keep`, of which that of `update` is the first.
 void remove_older_checkpoints(const fs::path& run, int64_t update, int64_t keep);
 

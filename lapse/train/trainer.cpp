@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -195,6 +196,7 @@ class Run {
     const Json state = {
         {"update", update()},     {"streams", feed_->state()},         {"random", learner_->draws().counter()},
         {"sums", record_.sums()}, {"validation_due", validation_due_}, {"history", record_.validations()}};
+    set_aside_damaged(folder_, std::exchange(saved_, update()), update());
     return write_checkpoint(folder_, update(), config_.train.keep, config_, problem_->vocabulary(),
                             learner_->optimiser(), memory, state.dump(), feed);
   }
@@ -217,6 +219,7 @@ class Run {
     planned_ = checkpoint.config().train.updates;
     const RunHistory history = history_of(state);
     learner_->set_updates(history.update);
+    saved_ = history.update;
     record_.restore(state.object("sums"), history.validations);
   }
 
@@ -237,6 +240,7 @@ class Run {
   RunRecord record_;
   std::optional<Progress> progress_;
   bool resumed_ = false, validation_due_ = false;
+  int64_t saved_ = -1;   // the update of the newest checkpoint that is whole
   int64_t planned_ = 0;  // updates, when the run that is resumed was last at work
 };
 

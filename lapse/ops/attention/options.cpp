@@ -33,6 +33,7 @@ void check_attention(const char* op, const AttentionInputs& x, const CoreOptions
   const auto& [q, k, v, offsets, start, time, until] = x;
   TORCH_CHECK(q.dim() == 4, op, ": q must be [B, K, H, D], got ", q.sizes());
   const auto B = q.sym_size(0), H = q.sym_size(2), D = q.sym_size(3);
+  TORCH_CHECK(D > 0, op, ": q must have at least one feature a head, got ", q.sym_sizes());
   TORCH_CHECK(k.dim() == 3 && k.sym_size(2) == D, op, ": k must be [N, G, ", D, "], got ", k.sym_sizes());
   const auto N = k.sym_size(0), G = k.sym_size(1);
   TORCH_CHECK(G == H || (G > 0 && H % G == 0), op, ": k must be [N, G, D] with a G that divides q's ", H,

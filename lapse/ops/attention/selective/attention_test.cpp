@@ -302,6 +302,7 @@ TEST(SelectiveAttentionErrors, NameTheInput) {
   EXPECT_EQ(error([](X&, O&) {}), "");
   EXPECT_NE(error([](X& x, O&) { x.q = x.q[0]; }).find("q must be"), std::string::npos);
   EXPECT_NE(error([](X& x, O&) { x.v = x.v.narrow(0, 0, 1); }).find("v must have"), std::string::npos);
+  EXPECT_NE(error([](X& x, O&) { x.q = x.q.narrow(3, 0, 0); }).find("at least one feature a head"), std::string::npos);
   EXPECT_NE(error([](X& x, O&) { x.offsets = x.offsets + 1000; }).find("offsets must"), std::string::npos);
   EXPECT_NE(error([](X&, O& o) { o.masking = at::zeros({999}); }).find("masking must"), std::string::npos);
   EXPECT_NE(error([](X& x, O&) { x.until = at::zeros({1}); }).find("until must"), std::string::npos);
