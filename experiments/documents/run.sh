@@ -5,7 +5,7 @@
 #   experiments/documents/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
 # Takes 5 to 8 minutes on one of 2 cores for a run with d = 2 and windows of 256, a quarter of an hour for windows of
-# 512, three quarters for 1,024, hours for the largest; what was interrupted goes on to the bit. Reads wikipedia.txt.gz
+# 512, three quarters for 1,024, up to two hours for 2,048; what was interrupted goes on to the bit. Reads wikipedia.txt.gz
 # in LAPSE_DATA=DIR. Pieces and runs are in runs/documents: delete one to begin it again. Writes
 # experiments/documents/results/NAME.json as each run ends, and of those that there are table.md, memory.md, what
 # budgets save, fewer_rows.md and the figures fewer_rows.svg, budgets.svg and figures.svg.
