@@ -163,7 +163,7 @@ class Baselines(ProgramTest):
 
     def test_what_is_refused(self):
         run = [shared / "fixed_span", "--data", shared / "text.txt"]
-        self.refuse("eval", *run, "--method", "h20", says=("unknown forgetting method 'h20'", "h2o"))
+        self.refuse("eval", *run, "--method", "h20", says=("there is no 'h20'", "did you mean 'h2o'"), status=2)
         self.refuse("eval", *run, "--method", "expire_span", says="must be trained")
         self.refuse("eval", *run, "--budget", 3, says="--budget is no option of")
         self.refuse("eval", *run, "--method", "h2o", "--budget", -1, says="--budget")
