@@ -347,10 +347,12 @@ class Generate(ProgramTest):
         self.assertEqual(len(plain), len("The river") + 20 + 1)
         shown = self.succeed(*arguments, "--remembered").stdout
         self.assertTrue(shown.startswith(plain))
-        self.assertIn("memory sizes of the layers: ", shown)
+        self.assertIn("in brackets, in one or more of 2 layers; memory sizes of the layers: ", shown)
         self.assertEqual(shown.splitlines()[-1].replace("[", "").replace("]", ""), plain.splitlines()[-1])
         self.assertNotIn("\x1b", shown)
-        self.assertIn("\x1b[30;48;5;", self.succeed(*arguments, "--remembered", "--color", "always").stdout)
+        coloured = self.succeed(*arguments, "--remembered", "--color", "always").stdout
+        self.assertIn("the darker, in the more of 2 layers", coloured)
+        self.assertIn("\x1b[30;48;5;", coloured)
 
     def test_endless_until_interrupted(self):
         process = start("generate", shared / "expire", "--tokens", 0, "--prompt", "The", text=False)

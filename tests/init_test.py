@@ -48,8 +48,18 @@ class Init(ProgramTest):
         config = tomllib.loads(done.stdout)
         self.assertEqual(config["data"]["path"], str(self.folder / 'a "text".txt'))
         self.assertEqual(config | {"data": {}}, tomllib.loads(preset("local")) | {"data": {}})
+        self.assertNotIn("data.sh", done.stdout)  # which told where the preset's own text comes from
         self.refuse("init", "copy", "--data", "text.txt", says=["'copy'", "leave out --data"])
         self.refuse("init", "--data", "text.txt", says="which preset")
+
+    def test_data_takes_the_place_of_three_files(self):
+        for name in EXAMPLES:
+            data = tomllib.loads(preset(name))["data"]
+            if "train" not in data:
+                continue
+            made = tomllib.loads(self.succeed("init", name, "--data", "text.txt", cwd=self.folder).stdout)
+            rest = {key: value for key, value in data.items() if key not in ("train", "valid", "test")}
+            self.assertEqual(made, tomllib.loads(preset(name)) | {"data": {"path": str(self.folder / "text.txt")} | rest})
 
     def test_values_are_written_into_it(self):
         sets = ("--set", "train.batch=8", "--set", "long_copy.gap=2000", "--set", "train.seed=3", "--set", 'selective_attention.budgets=[1, 2]')

@@ -8,7 +8,7 @@ import unittest
 
 import numpy
 from hostile_test import Parts
-from program import TINY, checkpoints, english, merged, metrics, toml
+from program import TINY, checkpoints, english, merged, metrics, start, toml
 from same_run import ADAPTIVE, DOCUMENTS, FIXED, LONG, RANDOM, SHORT, KilledRun, newest_checkpoint, recorded
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -65,6 +65,16 @@ class Resume(KilledRun):
                     self.assertGreaterEqual(saved, max((line["update"] for line in metrics(self.broken)), default=0))
                 self.end(self.start(), 0)
                 self.assert_same_run()
+
+    def test_how_to_go_on_is_the_last_line(self):
+        self.configure(LONG, FIXED)
+        process = start("train", self.config_file, "--out", self.broken, "--set", "train.updates=100000")
+        self.wait_for_progress(process)
+        process.send_signal(signal.SIGINT)
+        lines = process.communicate(timeout=60)[1].splitlines()
+        update = newest_checkpoint(self.broken)[2]["update"]
+        self.assertRegex(lines[-2], rf"^train +0%  {update}/100000 update")
+        self.assertRegex(lines[-1], f"^interrupted: saved update {update} to .* --resume$")
 
     def test_interrupted_in_the_last_update(self):
         """With nothing left to do the run is complete, and nothing says that it should go on."""

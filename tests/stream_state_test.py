@@ -199,7 +199,7 @@ class State(ProgramTest):
         self.assertEqual(self.state.read_bytes(), good)
         for damaged in (good[:1000], good[:3000] + b"x" + good[3001:], b"", b"hello"):
             self.state.write_bytes(damaged)
-            self.refuse("generate", run, "--state", self.state, says=str(self.state))
+            self.refuse("generate", run, "--state", self.state, says=[str(self.state), "--state goes on from a stream that was kept before"])
             self.assertEqual(self.state.read_bytes(), damaged)
 
     def test_forged_numbers_are_refused(self):

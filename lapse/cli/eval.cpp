@@ -87,28 +87,36 @@ Json options_of(const Arguments& arguments, int64_t block) {
   return options;
 }
 
+/// Of the column of names: wider than usual for a long one.
+size_t width_of(const std::vector<Figure>& figures) {
+  size_t width = 20;
+  for (const auto& figure : figures) width = std::max(width, figure.name.size() + 1);
+  return width;
+}
+
 void print(const std::vector<Figure>& figures) {
-  for (const auto& figure : figures) std::cout << fmt::format("{:<19} {:.4f}\n", figure.name, figure.value);
+  for (const auto& figure : figures)
+    std::cout << fmt::format("{:<{}}{:.4f}\n", figure.name, width_of(figures), figure.value);
 }
 
 void print(const Json& result, const std::vector<Figure>& figures) {
+  const auto line = [&](const char* name, const std::string& value) {
+    std::cout << fmt::format("{:<{}}{}\n", name, width_of(figures), value);
+  };
   print(figures);
-  if (result.contains("scored"))
-    std::cout << fmt::format("{:<20}{:.4g}\n{:<20}{}\n", "loss", result["loss"].get<double>(), "scored",
-                             result["scored"].get<int64_t>());
-  if (result.contains("answers")) std::cout << fmt::format("{:<20}{}\n", "answers", result["answers"].get<int64_t>());
-  if (result.contains("documents"))
-    std::cout << fmt::format("{:<20}{}\n", "documents", result["documents"].get<int64_t>());
-  std::cout << fmt::format("{:<20}{}\n{:<20}{:.0f}\n{:<20}{}\n\n{}", "tokens", result["tokens"].get<int64_t>(),
-                           "tokens/s", result["tokens_per_second"].get<double>(), "peak memory",
-                           byte_size(result["peak_memory"].get<double>()), table_of_memory(result));
+  if (result.contains("scored")) line("loss", fmt::format("{:.4g}", result["loss"].get<double>()));
+  for (const char* count : {"scored", "answers", "documents", "tokens"})
+    if (result.contains(count)) line(count, std::to_string(result[count].get<int64_t>()));
+  line("tokens/s", fmt::format("{:.0f}", result["tokens_per_second"].get<double>()));
+  line("peak memory", byte_size(result["peak_memory"].get<double>()));
+  std::cout << '\n' << table_of_memory(result);
 }
 
 void print_comparison(const Json& result, const std::vector<Figure>& figures) {
   std::cout << fmt::format("\nagainst {}\n", result["against"]["run"].get<std::string>());
   print(figures);
-  std::cout << fmt::format("{:<20}{:+.4f} nats per token\n\n{}", "difference", result["mean_difference"].get<double>(),
-                           table_of(result["differences"]));
+  std::cout << fmt::format("{:<{}}{:+.4f} nats per token\n\n{}", "difference", width_of(figures),
+                           result["mean_difference"].get<double>(), table_of(result["differences"]));
 }
 
 std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arguments, int64_t streams,

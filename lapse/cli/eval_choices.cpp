@@ -51,8 +51,9 @@ int eval_choices(Reader& reader, const ReadingOptions& reading, const ChoicesArg
   reader.checkpoint.close();
   catch_interrupts();
   Progress progress("eval", "question", std::ssize(questions), 0, json);
-  const auto result = answer_questions(*model, reader.vocabulary(), questions,
-                                       [&](const ChoicesResult& so_far) { progress.update(std::ssize(so_far.right)); });
+  const auto result = answer_questions(*model, reader.vocabulary(), questions, [&](const ChoicesResult& so_far) {
+    progress.update(std::ssize(so_far.right) + so_far.left_out);
+  });
   progress.finish();
   if (result.left_out > 0)
     std::cerr << fmt::format("lapse: note: {} of {} questions are left out: {}\n", result.left_out, questions.size(),

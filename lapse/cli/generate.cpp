@@ -16,6 +16,7 @@
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
+#include "lapse/core/safetensors.h"
 #include "lapse/data/spans.h"
 #include "lapse/read/generator.h"
 #include "lapse/read/highlight.h"
@@ -163,10 +164,10 @@ void show_remembered(const Generator& generator, const Vocabulary& vocabulary, c
   std::vector<std::string> pieces;
   for (int32_t token : tokens) pieces.push_back(vocabulary.decode(token));
   const auto remembered = remembered_of(generator, before, std::ssize(pieces));
-  std::cout << fmt::format(
-                   "\n--- what is still remembered, in how many of {} layers: the stronger the more; memory sizes of "
-                   "the layers: {} ---\n",
-                   layers, fmt::join(generator.memory_sizes(), ", "))
+  const std::string shown = colour ? fmt::format("the darker, in the more of {} layers", layers)
+                                   : fmt::format("in brackets, in one or more of {} layers", layers);
+  std::cout << fmt::format("\n--- what is still remembered: {}; memory sizes of the layers: {} ---\n", shown,
+                           fmt::join(generator.memory_sizes(), ", "))
             << highlight(pieces, remembered, layers, colour) << '\n';
 }
 
@@ -196,6 +197,15 @@ int write_text(const Command& verb, Arguments& arguments, const Vocabulary& voca
   return 0;
 }
 
+void load_stream(Generator& generator, const std::string& file, const std::string& described) {
+  try {
+    generator.load(file, described);
+  } catch (const DamagedFile& error) {
+    fail(fmt::format("{}; --state goes on from a stream that was kept before: name its file, or a new one",
+                     error.what()));
+  }
+}
+
 int run(const Command& verb, Arguments arguments) {
   check(verb, arguments);
   const bool given = verb.count("--prompt") + verb.count("--prompt-file") > 0;
@@ -215,7 +225,7 @@ int run(const Command& verb, Arguments arguments) {
   if (keeps || !arguments.interactive) catch_interrupts();
   std::optional<FileLock> lock;  // of the stream, until it is saved: what another process adds meanwhile would be lost
   if (keeps) lock.emplace(arguments.state), outlive_readers();
-  if (keeps && is_there(arguments.state)) generator.load(arguments.state, described);
+  if (keeps && is_there(arguments.state)) load_stream(generator, arguments.state, described);
   const auto keep = [&] {
     if (keeps) generator.save(arguments.state, described);
   };

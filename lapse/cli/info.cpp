@@ -94,8 +94,7 @@ void print(const Json& info, const Config& config) {
   if (!info["history"].empty()) std::cout << "\nvalidation\n";
   for (const auto& entry : info["history"]) std::cout << numbers_of(entry) << '\n';
   if (!info["training"].is_null()) std::cout << "\ntraining, last line\n" << numbers_of(info["training"]) << '\n';
-  std::cout << "\nconfiguration, without sections that the run does not use (config.toml has all)\n"
-            << config.used_toml();
+  std::cout << "\nconfiguration, without what the run does not use (config.toml has all)\n" << config.used_toml();
 }
 
 int run(const std::string& path, bool json) {

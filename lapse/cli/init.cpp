@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "lapse/cli/verbs.h"
 #include "lapse/core/config_text.h"
@@ -57,14 +59,35 @@ const Preset& find_preset(const std::string& name) {
   fail(fmt::format("there is no preset '{}'{}; `lapse init` lists them", name, did_you_mean(name, names)));
 }
 
-/// The preset with another text. The path becomes absolute, so that the file may lie anywhere.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  return lines;
+}
+
+/// The lines of a section, without its heading: [first, last). If it is not there, it becomes the last one.
+std::pair<size_t, size_t> section_of(std::vector<std::string>& lines, const std::string& name) {
+  auto begin = std::ranges::find_if(lines, [&](const auto& line) { return line.starts_with("[" + name + "]"); });
+  if (begin == lines.end()) lines.insert(lines.end(), {"", "[" + name + "]"}), begin = lines.end() - 1;
+  const auto end = std::find_if(begin + 1, lines.end(), [](const auto& line) { return line.starts_with('['); });
+  return {begin + 1 - lines.begin(), end - lines.begin()};
+}
+
+/// The preset with this text in place of its own one or three. The path becomes absolute, so that the file may lie
+/// anywhere.
 std::string with_data(const Preset& preset, const std::string& data) {
-  const std::string key = "\npath = \"";
-  const size_t begin = preset.text.find(key);
-  if (begin == std::string::npos)
-    fail(fmt::format("the preset '{}' has no data.path to fill in; leave out --data", preset.name));
-  const size_t value = begin + key.size() - 1, end = preset.text.find('"', value + 1) + 1;
-  return preset.text.substr(0, value) + to_toml(fs::absolute(data).string()) + preset.text.substr(end);
+  std::vector<std::string> lines = lines_of(preset.text);
+  const auto [first, last] = section_of(lines, "data");
+  const auto names_text = [](const std::string& line) {
+    return std::ranges::any_of(std::array{"path =", "train =", "valid =", "test ="},
+                               [&](const char* key) { return line.starts_with(key); });
+  };
+  const auto begin = lines.begin() + first, end = lines.begin() + last, found = std::find_if(begin, end, names_text);
+  if (found == end) fail(fmt::format("the preset '{}' reads no text; leave out --data", preset.name));
+  *found = "path = " + to_toml(fs::absolute(data).string());
+  lines.erase(std::remove_if(found + 1, end, names_text), end);
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 /// Where a line's value ends: before its comment, and the blanks before that.
@@ -86,20 +109,18 @@ size_t end_of_value(const std::string& line) {
 /// The text with `key = value` in its section: in place of the value that is there, else as the section's last line.
 std::string with_value(const std::string& text, const std::string& section, const std::string& key,
                        const std::string& value) {
-  std::vector<std::string> lines;
-  std::istringstream all(text);
-  for (std::string line; std::getline(all, line);) lines.push_back(line);
-  auto begin = std::ranges::find_if(lines, [&](const auto& line) { return line.starts_with("[" + section + "]"); });
-  if (begin == lines.end()) lines.insert(lines.end(), {"", "[" + section + "]"}), begin = lines.end() - 1;
-  const auto end = std::find_if(begin + 1, lines.end(), [](const auto& line) { return line.starts_with('['); });
-  const auto found = std::find_if(begin + 1, end, [&](const auto& line) { return line.starts_with(key + " ="); });
+  std::vector<std::string> lines = lines_of(text);
+  const auto [first, last] = section_of(lines, section);
+  const auto end = lines.begin() + last;
+  const auto found =
+      std::find_if(lines.begin() + first, end, [&](const auto& line) { return line.starts_with(key + " ="); });
   const std::string assigned = key + " = " + value;
   if (found != end) {
     found->replace(0, end_of_value(*found), assigned);
   } else {
-    auto last = end;
-    while ((last - 1)->empty()) --last;
-    lines.insert(last, assigned);
+    auto place = end;
+    while ((place - 1)->empty()) --place;
+    lines.insert(place, assigned);
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
@@ -147,7 +168,7 @@ void add_init(const Command& program, Action& action) {
   verb.add_option("name", arguments->name, "the preset to print");
   verb.add_option("-o,--out", arguments->out, "write it to this file, which must be new; default: standard output")
       .type_name("FILE");
-  verb.add_option("--data", arguments->data, "the text to train on: fills in data.path").type_name("FILE");
+  verb.add_option("--data", arguments->data, "the text to train on, as data.path").type_name("FILE");
   verb.add_option("--set", arguments->set, "a value over the preset's, written into it; may be repeated")
       .type_name("SECTION.KEY=VALUE")
       .repeats();

@@ -1,9 +1,12 @@
 """Matrices of queries and rows, from files of `lapse inspect --matrix`: a panel for each layer, or each head of a layer. What was read is said where
 files differ in it."""
 
+import textwrap
+
 import numpy as np
 
 LABELLED = 48  # tokens, at most, of which each is named
+TITLE = 36  # characters of a title above a panel
 LABELS = {"attention": "weight", "kept": "share of documents that hold the row", "masking": "F"}
 
 
@@ -86,6 +89,11 @@ def told(name, facts, files):
     return f"{facts[name]:g}" if isinstance(facts[name], float) else facts[name]
 
 
+def wrapped(lines):
+    """As lines that fit above a panel."""
+    return [part for line in lines for part in textwrap.wrap(line, TITLE)]
+
+
 def picture():
     files = [Matrices(label, path) for label, path in settings["inputs"]]
     what = files[0].what
@@ -96,8 +104,8 @@ def picture():
     across = heads if heads > 1 else most if len(files) > 1 else min(most, 4)
     each = -(-most // across)  # lines of panels of a file: of several heads one for each layer
     down = each * len(files)
-    said = remarks(files)
-    size = (2.6 * across + 1, (2.6 + 0.15 * len(said[0])) * down + 0.4)
+    said = [wrapped(lines) for lines in remarks(files)]
+    size = (2.6 * across + 1, (2.6 + 0.15 * max(map(len, said))) * down + 0.4)
     figure, all_axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
     high = max(np.nanquantile(values, 0.99) for file in files for _, values in file.panels)
     used = set()
@@ -108,7 +116,7 @@ def picture():
             used.add((row, column))
             image = axes.imshow(values, vmin=0, vmax=high or 1, cmap="viridis", interpolation="nearest", aspect="equal")
             axes.grid(False)
-            axes.set_title("\n".join([f"{file.label}: {title}", *said[i]]) if len(files) > 1 else title, fontsize=8)
+            axes.set_title("\n".join(wrapped([f"{file.label}: {title}"]) + said[i]) if len(files) > 1 else title, fontsize=8)
             axes.tick_params(labelsize=6)
             if 0 < len(file.tokens) <= LABELLED:
                 axes.set_xticks(range(len(file.tokens)), file.tokens, rotation=90)

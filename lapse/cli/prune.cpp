@@ -105,8 +105,13 @@ double loss_of(const Arguments& arguments, const Part& part, const Reader& ours)
   const Reader other =
       open_reader({.run = run, .device = arguments.reading.device, .threads = arguments.reading.threads});
   other.require_text("--standard");
+  if ((other.vocabulary().bos() < 0) != (ours.vocabulary().bos() < 0))
+    fail(
+        fmt::format("--standard {}: of the two runs one reads its text in windows and the other in streams; give one "
+                    "that reads as {} does",
+                    run, arguments.reading.run));
   if (other.vocabulary().to_json() != ours.vocabulary().to_json())
-    fail(run + ": it has another vocabulary; --standard wants a run on the same text");
+    fail(fmt::format("--standard {}: it has another vocabulary; give a run on the same text", run));
   const auto model = other.model();
   if (model->context() > 0 && model->context() < part.block)
     fail(fmt::format(

@@ -100,10 +100,11 @@ void Progress::print(const std::string& line) {
   if (redraw) draw();
 }
 
-void Progress::finish() {
+void Progress::finish(const std::string& last) {
   if (quiet_ || finished_) return;
   if (!fresh_) draw();
   if (drawn_) emit("\n");
+  if (!last.empty()) emit(last + '\n');
   finished_ = true;
 }
 

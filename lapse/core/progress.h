@@ -34,8 +34,8 @@ class Progress {
   void update(int64_t done, const std::string& note = "");
   /// Prints a whole line above the bar.
   void print(const std::string& line);
-  /// Redraws the last state and ends the line; later calls do nothing.
-  void finish();
+  /// Redraws the last state, ends the line and prints `last`, a line of its own; later calls do nothing.
+  void finish(const std::string& last = "");
 
  private:
   bool due() const;

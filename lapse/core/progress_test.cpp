@@ -159,6 +159,15 @@ TEST(Progress, FinishEndsItForGood) {
             "train  33%  1/3 updates\n");
 }
 
+TEST(Progress, TheLastLineStandsBelowTheLastState) {
+  EXPECT_EQ(plain_output([] {
+              Progress progress("train", "updates", 3);
+              progress.update(2);
+              progress.finish("saved");
+            }),
+            "train  66%  2/3 updates\nsaved\n");
+}
+
 TEST(Progress, PrintsLinesBetween) {
   EXPECT_EQ(plain_output([] {
               Progress progress("train", "updates", 3);

@@ -16,8 +16,11 @@ namespace lapse {
 namespace {
 
 constexpr std::array<const char*, 3> kParts = {"train", "valid", "test"};
-constexpr char kWhereLooked[] =
-    ". A configuration's relative path is looked for beside it, then in the working directory";
+
+void require_trained_text(const fs::path& path) {
+  require_text(path, " or data.path",
+               ". A configuration's relative path is looked for beside it, then in the working directory");
+}
 
 void check_split(const std::vector<double>& split) {
   double sum = 0;
@@ -83,7 +86,7 @@ Tokens encode_file(const Vocabulary& vocabulary, const DataConfig& config, const
 }
 
 Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
-  require_text(config.path, kWhereLooked);
+  require_trained_text(config.path);
   const Text text = read_corpus_file(config.path, config, unit_named(config.unit));
   const auto [train, valid, test] = cut_text(text, config.split, unit_named(config.unit));
   if (train.end == 0) {
@@ -100,7 +103,7 @@ Corpus load_one_file(const DataConfig& config, const Vocabulary* known) {
 
 Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
   for (const auto& path : {config.train_path, config.valid_path, config.test_path})
-    if (!path.empty()) require_text(path, kWhereLooked);
+    if (!path.empty()) require_trained_text(path);
   Corpus corpus;
   {
     const Text text = read_corpus_file(config.train_path, config, unit_named(config.unit));
@@ -114,12 +117,11 @@ Corpus load_three_files(const DataConfig& config, const Vocabulary* known) {
 
 }  // namespace
 
-void require_text(const fs::path& path, const std::string& note) {
+void require_text(const fs::path& path, const std::string& named_by, const std::string& note) {
   std::error_code error;
   if (fs::exists(path, error) || error) return;  // reading tells what else is wrong
-  fail(fmt::format(
-      "cannot read '{}': No such file; name a text with --data FILE or data.path, or get one with scripts/data.sh{}",
-      fs::absolute(path).string(), note));
+  fail(fmt::format("cannot read '{}': No such file; name a text with --data FILE{}, or get one with scripts/data.sh{}",
+                   fs::absolute(path).string(), named_by, note));
 }
 
 Tokens::Tokens(int64_t vocabulary_size)

@@ -67,8 +67,9 @@ struct Corpus {
 /// used instead: of the run to fine-tune.
 Corpus load_corpus(const DataConfig& config, const Vocabulary* known = nullptr);
 
-/// Error if there is no such file: the first error of many a first run, so it says what to do. `note` ends it.
-void require_text(const fs::path& path, const std::string& note = "");
+/// Error if there is no such file: the first error of many a first run, so it says what to do. `named_by`: what else
+/// may name a text, after "--data FILE"; `note` ends it.
+void require_text(const fs::path& path, const std::string& named_by = "", const std::string& note = "");
 
 /// One more file, or one split of the config's data, under an existing vocabulary: for `lapse eval`.
 /// split: "train" | "valid" | "test" cut `path` by config.split as load_corpus does; "all" takes the whole file. The

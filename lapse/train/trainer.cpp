@@ -225,9 +225,9 @@ class Run {
 
   Outcome leave() {
     const auto path = save();
-    progress_->print(fmt::format("interrupted: saved update {} to {}; to go on: lapse train {} --out {} --resume",
-                                 update(), path.string(), for_shell(config_path(folder_)), for_shell(folder_)));
-    progress_->finish();
+    progress_->update(update(), record_.note());
+    progress_->finish(fmt::format("interrupted: saved update {} to {}; to go on: lapse train {} --out {} --resume",
+                                  update(), path.string(), for_shell(config_path(folder_)), for_shell(folder_)));
     return Outcome::kInterrupted;
   }
 
