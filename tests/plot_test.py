@@ -101,6 +101,19 @@ class Plot(ProgramTest):
         self.assertIn("Theirs", svg)
         self.assertNotIn("expire", svg)
 
+    def test_many_curves_and_long_labels_leave_the_axes_their_room(self):
+        def heights(svg):
+            return [float(height) for height in re.findall(r'<rect x="\S+" y="\S+" width="\S+" height="(\S+)"', svg)]
+
+        usual = heights(self.plot("expire", "fixed").decode())
+        labels = [f"run {i} " + "of a long name " * 9 for i in range(30)]
+        named = [word for label in labels for word in ("--label", label)]
+        svg = self.plot(*["expire", "fixed"] * 15, *named, "--title", "many words " * 30).decode()
+        for i in range(30):
+            self.assertEqual(len(re.findall(rf">run {i} [^<]*…[^<]*<", svg)), 2)
+        self.assertEqual(len(heights(svg)), len(usual))
+        self.assertGreater(min(heights(svg)), 0.7 * min(usual))
+
     def test_curves_are_those_of_the_metrics(self):
         svg = self.plot("expire", "fixed", "--smooth", 1).decode()
         drawn = self.drawn(svg)

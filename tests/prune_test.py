@@ -113,6 +113,10 @@ class Prune(ProgramTest):
         printed = self.succeed("prune", "lines", "--tokens", 500, "--margin", 9, "--threshold", 9, cwd=self.folder).stdout
         self.assertIn("no layer can be lowered by 8 rows more; a smaller --step may save more\n", printed)
 
+        # Nine documents, read as three blocks of three: not three blocks of four, which train.batch would be.
+        few = self.succeed("prune", "lines", "--tokens", 350, "--json", "--out", self.folder / "few.safetensors", cwd=self.folder)
+        self.assertTrue(350 <= json.loads(few.stdout)["chosen_on"]["tokens"] < 400, few.stdout)
+
     # The search reads them in an order of its own, which rounds sums otherwise: its rounds are compared with a loss of its own.
     def test_of_documents_the_first_round_has_the_models_own_loss(self):
         lines = "\n".join(english(7 + i * i % 18, seed=i).replace("\n", " ") for i in range(400))

@@ -137,6 +137,7 @@ class Hostile(ProgramTest):
         for status, lines, body in (
             (431, ["GET / HTTP/1.1", host, "X: " + "y" * 100_000], b""),
             (431, ["GET / HTTP/1.1", host, *[f"X-{i}: y" for i in range(1000)]], b""),
+            (200, ["GET / HTTP/1.1", host, "Cookie: " + "y" * 12_000], b""),
             (414, ["GET /" + "a" * 5000 + " HTTP/1.1", host], b""),
             (413, [post, host, json_type, "Content-Length: 100000000"], b"x" * 3_000_000),
             (413, [post, host, json_type, "Content-Length: 2000000", "Expect: 100-continue"], b""),

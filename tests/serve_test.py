@@ -270,6 +270,20 @@ class Api(Runs):
             self.assertIn("1 more does not fit", session.post("read", text="z")[1]["error"]["message"])
             self.assertEqual(len(session.steps), 32)
 
+    def test_a_long_window_read_again_begins_with_bos(self):
+        """Of a text that is longer than what is read again the beginning is left out, but not BOS."""
+        sizes = {"model": {"layers": 1, "width": 8, "heads": 1, "positions": "absolute"}, "train": {"block": 5200, "batch": 1, "updates": 1, "validate_every": 0}}
+        self.train("long", {"data": {"windows": True}, "forgetting": {"method": "local"}, "local": {"window": 8}} | sizes)
+        with Session(self.serve("long")) as session:
+            session.read("x" * 5100)
+            bos, last = session.steps[0]["id"], session.steps[-1]["id"]
+            session.steps.clear()
+            self.assertEqual(session.post("settings", lanes=[{"run": 0}])[0], 200)
+            session.until("begin")
+            session.until("state", lambda state: state["playing"])
+            session.idle()
+            self.assertEqual([step["id"] for step in session.steps], [bos] + [last] * 4999)
+
     def test_an_agent_plays(self):
         server = self.serve("corridor")
         with Session(server) as session:
@@ -374,6 +388,8 @@ class Api(Runs):
             self.assertEqual(got, status, said)
             self.assertIn(words, said["error"]["message"])
         self.refuse("serve", self.runs / "expire", "--host", "0.0.0.0", says="give a --token")
+        for token in ("geheimnißß", "open sesame", "sesame\x7f12"):
+            self.refuse("serve", self.runs / "expire", "--token", token, says="--token: give ASCII letters")
         self.refuse("serve", self.runs / "expire", self.runs / "corridor", says="act in the same environment")
         self.refuse("serve", self.runs / "expire", "--port", server.port, says="cannot listen")
 

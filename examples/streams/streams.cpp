@@ -1,7 +1,7 @@
 // Streams without end in bounded memory: a trained model reads files side by side, and goes on where it stopped.
 //   streams RUN STATE FILE...
-// Each file is a stream. Prints what its next 1,000 tokens cost, in bits per token, and keeps the streams in STATE: the
-// next call reads on. Where a file ends, its stream begins anew.
+// Each file is a stream. Reads its next 1,000 tokens, prints what they cost in bits per token, and keeps the streams in
+// STATE: the next call reads on. Where a file ends, its stream begins anew, with a token that nothing predicts.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/zeros.h>
@@ -24,7 +24,7 @@ int main(int argc, char** argv) try {
   std::vector<std::vector<int32_t>> texts;
   for (int i = 3; i < argc; ++i) {
     texts.push_back(reader.vocabulary().encode(lapse::read_text_file(argv[i])));
-    if (texts.back().empty()) lapse::fail(std::string(argv[i]) + ": the file is empty");
+    if (texts.back().size() < 2) lapse::fail(std::string(argv[i]) + ": the file must have two tokens or more");
   }
 
   const auto B = static_cast<int64_t>(texts.size());
@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   if (!places.defined() || places.numel() != B) lapse::fail(std::string(argv[2]) + ": it has other streams");
 
   lapse::Steps read(*model);
-  std::vector<double> nats(B);
+  std::vector<double> nats(B), predictions(B);
   for (int i = 0; i < 1000; ++i) {
     const at::Tensor tokens = at::empty(B, at::kLong);
     const at::Tensor predicted = streams.logits.defined() ? at::log_softmax(streams.logits, 1) : at::Tensor();
@@ -43,7 +43,7 @@ int main(int argc, char** argv) try {
       auto& place = places.mutable_data_ptr<int64_t>()[b];
       if (place >= static_cast<int64_t>(texts[b].size())) model->reset(streams.memory, {b}), place = 0;
       const int32_t token = texts[b][place];
-      if (place > 0) nats[b] -= predicted[b][token].item<double>();
+      if (place > 0) nats[b] -= predicted[b][token].item<double>(), ++predictions[b];
       tokens.mutable_data_ptr<int64_t>()[b] = token;
       ++place;
     }
@@ -51,7 +51,7 @@ int main(int argc, char** argv) try {
   }
   for (int64_t b = 0; b < B; ++b)
     std::printf("%s: up to token %lld, %.3f bits per token\n", argv[3 + b],
-                static_cast<long long>(places.const_data_ptr<int64_t>()[b]), nats[b] / 1000 / std::log(2.0));
+                static_cast<long long>(places.const_data_ptr<int64_t>()[b]), nats[b] / predictions[b] / std::log(2.0));
   for (size_t l = 0; l < streams.memory.layers.size(); ++l)
     std::printf("layer %zu: %lld rows\n", l, static_cast<long long>(streams.memory.layers[l].rows()));
   lapse::save_streams(argv[2], streams, reader.described());

@@ -8,6 +8,7 @@ sys.path = [path for path in sys.path if path]  # not from the working directory
 
 import json
 import os
+import textwrap
 
 NO_MATPLOTLIB = 3  # exit status
 
@@ -44,6 +45,21 @@ plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lapse", "axes.grid
 def colours(n):
     """Of n curves, no two the same."""
     return plt.get_cmap("tab10").colors[:n] if n <= 10 else [plt.get_cmap("turbo")(0.05 + 0.9 * i / (n - 1)) for i in range(n)]
+
+
+def shortened(label, most):
+    """A long label without its middle: paths differ in how they begin or end."""
+    return label if len(label) <= most else label[: most // 2 - 1] + "…" + label[-(most - most // 2) :]
+
+
+def legend(axes):
+    """Within the axes, which stay as large as they are. Many labels stand in columns, in smaller letters."""
+    handles, labels = axes.get_legend_handles_labels()
+    points = 0.8 * axes.get_position().height * axes.figure.get_figheight() * 72
+    size = 8 if len(labels) * 8 * 1.4 < points else 6
+    columns = -(-len(labels) // max(1, int(points / (size * 1.4))))
+    box = axes.legend(handles, [shortened(label, 48 // columns) for label in labels], fontsize=size, ncols=max(1, columns))
+    box.set_in_layout(False)
 
 
 def logarithmic(axes):
@@ -140,7 +156,7 @@ def memory(line, layer):
 
 
 def save(figure, settings):
-    figure.suptitle(settings["title"])
+    figure.suptitle(textwrap.fill(settings["title"], int(10 * figure.get_figwidth())))
     out = settings["out"]
     kind = os.path.splitext(out)[1][1:].lower()
     partial = out + ".partial"

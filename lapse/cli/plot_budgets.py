@@ -86,7 +86,7 @@ def picture():
     logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers' budgets")
     axes.set_ylabel(NAMES["loss"])
-    axes.legend(fontsize=8)
+    legend(axes)
     return figure
 
 

@@ -81,7 +81,7 @@ def picture():
             draw(sizes, run, lambda line: memory(line, None), colour, run.label, settings["smooth"])
     for axes in (curves, sizes):
         axes.set_xlabel(AXES["steps" if acts and settings["x"] == "tokens" else settings["x"]])
-        axes.legend(fontsize=8)
+        legend(axes)
     curves.set_ylabel("loss" if metric == "loss" and acting[0] else NAMES.get(metric, metric))
     curves.set_title("training (line) and validation (dashed)", fontsize=9)
     sizes.set_ylabel("rows in memory")

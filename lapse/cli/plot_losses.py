@@ -85,7 +85,7 @@ def picture():
     sizes.set_ylim(bottom=0)
     sizes.set_xlabel(f"token of the text (means of {window})")
     for axes in (losses, sizes):
-        axes.legend(fontsize=8)
+        legend(axes)
     return figure
 
 

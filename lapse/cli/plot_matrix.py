@@ -1,8 +1,6 @@
 """Matrices of queries and rows, from files of `lapse inspect --matrix`: a panel for each layer, or each head of a layer. What was read is said where
 files differ in it."""
 
-import textwrap
-
 import numpy as np
 
 LABELLED = 48  # tokens, at most, of which each is named

@@ -168,7 +168,7 @@ def picture():
         logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers")
     axes.set_ylabel(NAMES.get(metric, metric))
-    axes.legend(fontsize=8)
+    legend(axes)
     return figure
 
 

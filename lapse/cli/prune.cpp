@@ -67,7 +67,8 @@ struct Part {
     });
     if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
       batch = std::min(documents, config.train.batch);
-      if (limit > 0) blocks = (documents + batch - 1) / batch;
+      const int64_t needed = (documents + batch - 1) / batch;  // of one size: 17 documents are 2 x 9, not 2 x 16
+      if (limit > 0) blocks = needed, batch = (documents + needed - 1) / needed;
       return;
     }
     const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
 #include <cstdlib>
@@ -27,6 +28,8 @@ void check(const Command& verb, const Arguments& arguments) {
   if (arguments.runs.size() > 2) fail("at most two runs stand side by side; leave the others out");
   if (verb.count("--token") > 0 && arguments.http.token.size() < 8)
     fail("--token: give at least 8 characters; whoever guesses them may use the model");
+  if (std::ranges::any_of(arguments.http.token, [](unsigned char c) { return c <= ' ' || c > '~'; }))
+    fail("--token: give ASCII letters, digits and signs, without blanks: a browser sends others in another form");
   if (!is_loopback(arguments.http.host) && arguments.http.token.empty())
     fail(fmt::format("--host {}: others could then use the model; give a --token that they need, or leave --host out",
                      arguments.http.host));

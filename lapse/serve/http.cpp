@@ -302,6 +302,8 @@ HttpReply HttpServer::Server::receive(Connection& connection, std::string& text,
     body.append(some, got);
   }
   body.resize(head.length);  // one request per connection: what follows is none
+  // The library needs no header, and refuses lines of 8 KiB, as cookies of all that listens on localhost may be.
+  text = fmt::format("{}\r\nHost: {}\r\n\r\n", text.substr(0, text.find("\r\n")), head.header("host"));
   return {.status = 0};
 }
 

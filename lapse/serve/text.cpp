@@ -125,7 +125,10 @@ void WatchedText::forget_before(int64_t time) {
 
 std::vector<int32_t> WatchedText::newest(int64_t most) const {
   const int64_t count = std::min(most, time_ - begin_), from = time_ - begin_ - count;
-  return {tokens_.begin() + from, tokens_.begin() + from + count};
+  std::vector<int32_t> tokens(tokens_.begin() + from, tokens_.begin() + from + count);
+  // Windows begin with BOS, also one of which the beginning is left out.
+  if (!tokens.empty() && vocabulary().bos() >= 0) tokens[0] = vocabulary().bos();
+  return tokens;
 }
 
 std::unique_ptr<WatchedText> WatchedText::with(const std::vector<std::shared_ptr<const Opened>>& opened,

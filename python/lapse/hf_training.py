@@ -4,7 +4,7 @@ import json
 import math
 import pathlib
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ TRAINED = {  # and the options that each takes
     "selective_attention": {"memory_loss", "cap"},
     "expire_span": {"max_span", "ramp", "loss", "divisor", "initial_fraction"},
 }
+REAL = ("memory_loss", "cap", "ramp", "loss", "divisor", "initial_fraction")  # options of Forgetting that are no whole numbers
 ONCE = "lapse: this model reads attention more than once per layer, which lapse.hf does not"
 
 
@@ -171,6 +172,8 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     told = Forgetting(method, **options)
     check_spans(told.max_span, told.ramp, told.divisor, told.initial_fraction, told.loss)
     check_masking(told.memory_loss, told.cap)
+    # Plain numbers: config.json takes no others. A number of numpy, or a tensor, is one too.
+    told = replace(told, max_span=int(told.max_span), **{name: float(getattr(told, name)) for name in REAL})
     given, model = model, unwrapped(model)
     if model.config.is_encoder_decoder:
         raise ValueError("lapse: lapse.hf.forget is for decoders; this model has an encoder")

@@ -192,6 +192,7 @@ class Memory:
             raise RuntimeError(why)
 
     def _take_back(self, tokens: int) -> None:
+        self.table.make_writable()
         self.table.drop_newest(tokens)
         self.next, self.seen = self.next - tokens, self.seen - tokens
         if self._log is not None and self.method.state:

@@ -119,7 +119,7 @@ def show(
         from lapse.run import load
 
         name = str(model)
-        reader = _of_run(load(model, method, budget, **options), text, method, budget)
+        reader = _of_run(load(model, method, budget, **options), text)
         reader.facts.insert(0, ("run", name))
     elif hasattr(model, "vocabulary"):
         if method or budget or options:
@@ -140,15 +140,33 @@ def _cut(tokens: list[int]) -> list[tuple[list[int], int]]:
     return [(tokens[:-1], tokens[-1])] if tokens else []
 
 
-def _of_run(model: Any, text: str, method: str | None = None, budget: int = 0) -> Reader:
-    tokens = model.vocabulary.encode(text)
-    block = model.config["train"]["block"]
-    device = model.embedding.weight.device
-    if model.vocabulary.bos >= 0:  # windows and documents
+def _documents(text: bytes, kind: str) -> list[bytes]:
+    """The documents of a text as `data.documents` finds them (find_documents in lapse/data/text.cpp). A text in which no line
+    begins with a marker is one document."""
+    lines = text.split(b"\n")
+    if kind != "lines":
+        markers = tuple(marker.encode() for marker in kind.split())
+        ends = [i for i, line in enumerate(lines) if line.startswith(markers)]
+        lines = [b"\n".join(lines[a + 1 : b]) for a, b in zip([-1, *ends], [*ends, len(lines)])]
+    return [found for line in lines if (found := line.strip(b" \t\n\v\f\r"))]
+
+
+def _parts(model: Any, text: str | bytes) -> list[tuple[list[int], int]]:
+    """What is read from empty memory: a stream, windows one after another, or the beginning of each document."""
+    encode, bos, block = model.vocabulary.encode, model.vocabulary.bos, model.config["train"]["block"]
+    if bos < 0:
+        return _cut(encode(text))
+    documents = model.config["data"].get("documents", "none")  # older runs lack it
+    if documents == "none":
+        tokens = encode(text)
         parts = [tokens[i : i + block] for i in range(0, len(tokens), block)]
-        cut = [([model.vocabulary.bos, *part[:-1]], part[-1]) for part in parts]
     else:
-        cut = _cut(tokens)
+        parts = [encode(one)[:block] for one in _documents(text.encode() if isinstance(text, str) else text, documents)]
+    return [([bos, *part[:-1]], part[-1]) for part in parts]
+
+
+def _of_run(model: Any, text: str | bytes) -> Reader:
+    device = model.embedding.weight.device
 
     def begin():
         state = model.begin(1)
@@ -159,15 +177,14 @@ def _of_run(model: Any, text: str, method: str | None = None, budget: int = 0) -
         return step, lambda: state.layers
 
     attention = model.layers[0].attention
-    facts = [("method", method or model.config["forgetting"]["method"])]
-    facts += [("budget", str(budget))] if budget else []
+    facts = [(name, str(value)) for name, value in model.reading.items()]
     configuration = "\n".join(
         f"[{section}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())
         for section, keys in model.config.items()
     )
     bos = model.vocabulary.bos >= 0
     pieces = lambda tokens: [model.vocabulary.bytes_of(token) for token in tokens]
-    return Reader(cut, begin, attention.read_from, pieces, facts, configuration, bos)
+    return Reader(_parts(model, text), begin, attention.read_from, pieces, facts, configuration, bos)
 
 
 def _of_transformers(

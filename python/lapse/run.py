@@ -103,6 +103,7 @@ class Transformer(nn.Module):
         super().__init__()
         model = config["model"]
         self.config, self.vocabulary = config, vocabulary
+        self.reading: dict[str, Any] = {"method": config["forgetting"]["method"]}  # what the model is read with
         self.embedding = nn.Embedding(vocabulary.size, model["width"])
         self.position_kind = model["positions"]
         self.position = nn.Parameter(torch.empty(0))  # embeddings of ages, or of times; or a bias of each bucket of ages and head
@@ -297,6 +298,7 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     layers = range(config["model"]["layers"])
     attentions = [_attention(config, i, method or trained, budget, dict(options)) for i in layers]
     model = Transformer(config, vocabulary, attentions)
+    model.reading = {"method": method or trained, **({"budget": budget} if budget else {}), **options}
     model.position = nn.Parameter(weights["weight.position"])
     if (method or trained) not in TRAINED:
         model.positions = longest_of(config)

@@ -1,5 +1,6 @@
 """What layers that are trained to forget share: the predictor's logit, and the ranges of their options."""
 
+import math
 from numbers import Integral
 
 import torch
@@ -16,7 +17,7 @@ def span_logit(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def check_whole(name: str, value: int, least: int) -> None:
     """ValueError unless the option is a whole number, and not less."""
     if not isinstance(value, Integral):
-        raise ValueError(f"lapse: {name} must be a whole number, got {value}")
+        raise ValueError(f"lapse: {name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"lapse: {name} must be at least {least}, got {value}")
 
@@ -31,6 +32,8 @@ def check_spans(
     for name, value in (("ramp", ramp), ("divisor", divisor)):
         if not value > 0:
             raise ValueError(f"lapse: {name} must be positive, got {value}")
+        if math.isinf(value):
+            raise ValueError(f"lapse: {name} must be finite, got {value}")
     if not 0 < initial_fraction < 1:
         raise ValueError(f"lapse: initial_fraction must be between 0 and 1, got {initial_fraction}")
 

@@ -93,6 +93,13 @@ class Table:
         if read > LEAST_ROOM and not self.keeps_dead:
             self.compact(now)
 
+    def make_writable(self) -> None:
+        """Outside inference mode its tensors cannot be written to."""
+        if not self.time.is_inference() or torch.is_inference_mode_enabled():
+            return
+        self.columns = {name: values.clone() for name, values in self.columns.items()}
+        self.time, self.until = self.time.clone(), self.until.clone()
+
     def drop_newest(self, rows: int) -> None:
         self.used -= rows
         self.until[:, self.used :] = DEAD

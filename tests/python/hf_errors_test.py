@@ -176,6 +176,20 @@ class Errors(unittest.TestCase):
         cache.crop(-110)
         self.assertLess(cache.nbytes(), whole / 3)
 
+    def test_outside_inference_mode_it_crops_what_was_read_within(self):
+        model, tokens = make(), torch.randint(3, 61, (2, 30), generator=torch.Generator().manual_seed(1))
+        for method in ("full", "local", "h2o", "tova"):
+            answers = []
+            for mode in (torch.inference_mode, torch.no_grad):
+                cache = lapse.hf.Cache(model, method, 0 if method == "full" else 12)
+                cache.activate_past_recording(8)
+                with mode():
+                    model(tokens, past_key_values=cache)
+                cache.crop(-4)
+                with torch.no_grad():
+                    answers.append(model(tokens[:, -4:], past_key_values=cache).logits)
+            self.assertTrue(torch.equal(*answers), method)
+
     def test_a_crop_that_is_refused_changes_no_layer(self):
         model, tokens = make(), torch.randint(3, 61, (1, 43), generator=torch.Generator().manual_seed(1))
         cache, alone = (lapse.hf.Cache(model, "local", [60, 60, 60, 8]) for _ in range(2))

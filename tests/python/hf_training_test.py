@@ -7,6 +7,7 @@ import threading
 import unittest
 from unittest import mock
 
+import numpy
 import torch
 import transformers as hf
 from torch.nn import functional as F
@@ -226,6 +227,19 @@ class Training(unittest.TestCase):
                 model.save_pretrained(folder)
                 again = lapse.hf.restore(hf.AutoModelForCausalLM.from_pretrained(folder).eval(), folder)
                 self.assertTrue(torch.equal(again(tokens).logits, once(tokens).logits))
+
+    def test_numbers_of_numpy_are_saved(self):
+        tokens = torch.randint(3, 61, (1, 12), generator=torch.Generator().manual_seed(1))
+        for method, options in {
+            "expire_span": {"max_span": numpy.int64(9), "ramp": numpy.float32(2), "loss": torch.tensor(0.25)},
+            "selective_attention": {"memory_loss": numpy.float32(0.5)},
+        }.items():
+            model = lapse.hf.forget(make(), method, **options)
+            with tempfile.TemporaryDirectory() as folder:
+                model.save_pretrained(folder)
+                again = lapse.hf.restore(hf.AutoModelForCausalLM.from_pretrained(folder).eval(), folder)
+            self.assertTrue(torch.equal(again(tokens).logits, model(tokens).logits))
+            self.assertTrue(torch.equal(lapse.hf.cost(again), lapse.hf.cost(model)))
 
     def test_what_it_does_not_read(self):
         tokens = torch.randint(3, 61, (1, 8), generator=torch.Generator().manual_seed(1))

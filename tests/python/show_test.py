@@ -24,6 +24,11 @@ def data_of(page):
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1])
 
 
+def marked(text, size):
+    """Cut into documents of so many characters, between lines of markers."""
+    return "".join(f"<doc {i}>\n {text[i : i + size]}\n</doc>\n" for i in range(0, len(text), size))
+
+
 METHOD = lambda name, **own: {"forgetting": {"method": name}, name: own}
 RUNS = {
     "expire": {},
@@ -34,6 +39,17 @@ RUNS = {
         "train": {"block": 24},
         **METHOD("selective_attention", max_span=24, budgets=[6, 9]),
     },
+    "documents": {
+        "data": {"documents": "lines"},
+        "train": {"block": 40},
+        **METHOD("fixed_span", max_span=12),
+    },
+    "documents by markers": {
+        "data": {"documents": "<doc </doc>", "unit": "character"},
+        "train": {"block": 30},
+        **METHOD("selective_attention", max_span=30),
+        "model": {"attend_self": True},
+    },
     "sinks, characters": {"data": {"unit": "character"}, **METHOD("sink_window", max_span=30, sinks=2, window=5)},
 }
 
@@ -41,11 +57,13 @@ RUNS = {
 @unittest.skipUnless(pathlib.Path(program.PROGRAM).exists(), f"no program {program.PROGRAM}: scripts/build.sh release")
 class Show(program.ProgramTest):
     def test_it_is_what_inspect_writes(self):
-        text = program.english(150, seed=2) + "naïve – 日本\n"
-        data, out = self.write("short.txt", text), self.folder / "page.html"
+        out = self.folder / "page.html"
         for i, (name, changes) in enumerate(RUNS.items()):
             with self.subTest(name):
-                training = self.write("text.txt", program.english(6000) + "naïve – 日本\n" * 20)
+                text, whole = program.english(150, seed=2) + "naïve – 日本\n", program.english(6000) + "naïve – 日本\n" * 20
+                if "markers" in name:
+                    text, whole = marked(text, 50), marked(whole, 200)
+                data, training = self.write("short.txt", text), self.write("text.txt", whole)
                 run = self.folder / f"run{i}"
                 self.succeed("train", self.config(training, changes), "--out", run)
                 self.succeed("inspect", run, "--data", data, "--split", "all", "--tokens", 500, "-o", out)
@@ -62,6 +80,16 @@ class Show(program.ProgramTest):
                     for told, values in layer["told"].items():
                         found, known = (torch.tensor([x or 0.0 for x in v]) for v in (mine["told"][told], values))
                         torch.testing.assert_close(found, known, rtol=2e-3, atol=2e-3)
+
+
+    def test_it_says_how_a_loaded_model_is_read(self):
+        self.succeed("train", self.config(self.write("text.txt", program.english(6000))), "--out", self.folder / "run")
+        model = lapse.load(self.folder / "run", method="sinks", budget=8, sinks=2)
+        facts = dict(data_of(lapse.show(model, "The end").html)["facts"])
+        self.assertEqual([facts[name] for name in ("method", "budget", "sinks")], ["sink_window", "8", "2"])
+        own = dict(data_of(lapse.show(lapse.load(self.folder / "run"), "The end").html)["facts"])
+        self.assertEqual(own["method"], "expire_span")
+        self.assertNotIn("budget", own)
 
 
 class Pages(unittest.TestCase):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lapse.methods import HeadSpans, Method, Reading
 from lapse.nn.attention import ForgettingAttention
 from lapse.nn.input_memory import InputRows
-from lapse.spans import check_spans
+from lapse.spans import check_spans, check_whole
 
 
 class AdaptiveSpanAttention(ForgettingAttention):
@@ -30,10 +30,9 @@ class AdaptiveSpanAttention(ForgettingAttention):
         **more,
     ):
         check_spans(max_span, ramp, loss=loss)
-        if not 0 <= initial_fraction <= 1 or trim_step < 1:
-            raise ValueError(
-                f"lapse: initial_fraction must be in 0 ... 1 and trim_step at least 1, got {initial_fraction} and {trim_step}"
-            )
+        check_whole("trim_step", trim_step, 1)
+        if not 0 <= initial_fraction <= 1:
+            raise ValueError(f"lapse: initial_fraction must be in 0 ... 1, got {initial_fraction}")
         super().__init__(width, heads, positions=max_span if positions is None else positions, **more)
         self.max_span, self.ramp, self.loss, self.trim_step = max_span, ramp, loss, trim_step
         self.fraction = nn.Parameter(torch.full((1 if per_layer else heads,), float(initial_fraction)))

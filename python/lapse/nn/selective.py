@@ -33,6 +33,7 @@ class SelectiveAttention(ForgettingAttention):
     ):
         check_whole("max_span", max_span, 1)
         check_whole("budget", budget, 0)
+        check_whole("layers", layers, 1)
         check_masking(memory_loss, cap)
         if not more.setdefault("attend_self", True):
             raise ValueError("lapse: in selective attention tokens attend themselves; leave out attend_self")
