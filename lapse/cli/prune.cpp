@@ -4,19 +4,17 @@
 #include <algorithm>
 #include <iostream>
 #include <optional>
-#include <type_traits>
 
+#include "lapse/cli/prune_part.h"
 #include "lapse/cli/prune_rounds.h"
 #include "lapse/cli/verbs.h"
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/core/process.h"
 #include "lapse/core/progress.h"
-#include "lapse/data/blocks.h"
 #include "lapse/forgetting/budgets.h"
 #include "lapse/forgetting/registry.h"
 #include "lapse/read/prune.h"
-#include "lapse/train/evaluate.h"
 #include "lapse/train/run_folder.h"
 #include "lapse/train/run_lock.h"
 
@@ -25,13 +23,12 @@ namespace {
 
 struct Arguments {
   ReadingOptions reading;
-  std::string data, data_documents, split = "train", measure = "test", standard, out;
+  PruneText text;
+  std::string split = "train", measure = "test", standard, out;
   int64_t tokens = 16384, step = 8, context = 0;
-  double threshold = -1, margin = 0.02, min_fill = 0;
+  double threshold = -1, margin = 0.02;
   bool json = false;
 };
-
-struct Interrupted {};
 
 std::vector<std::string> methods_with_budgets() {
   std::vector<std::string> names;
@@ -40,68 +37,8 @@ std::vector<std::string> methods_with_budgets() {
   return names;
 }
 
-/// How many documents of it have `limit` tokens, or more, in windows of `block`; 0: all.
-int64_t documents_of(const Tokens& tokens, int64_t limit, int64_t block) {
-  int64_t count = 0, sum = 0;
-  for (const auto& document : tokens.documents()) {
-    if (limit > 0 && sum >= limit) break;
-    sum += std::min(document.size(), block), ++count;
-  }
-  return count;
-}
-
-/// One part of the text, and the blocks of it that are read: documents, whole windows, or streams, as many as there are
-/// tokens to fill the memory of each twice.
-struct Part {
-  Tokens tokens;
-  int64_t batch, block;
-  int64_t blocks = 0;  ///< at most; 0: all
-
-  /// `name`: the option that chose `split`.
-  Part(const Arguments& arguments, const Reader& reader, const std::string& name, const std::string& split,
-       int64_t limit)
-      : block(reader.config().train.block), name_(name + ' ' + split) {
-    const Config& config = reader.config();
-    tokens = named([&] {
-      return reader.text(arguments.data, split, {arguments.min_fill, block, arguments.data_documents});
-    });
-    if (const int64_t documents = documents_of(tokens, limit, block); documents > 0) {
-      batch = std::min(documents, config.train.batch);
-      const int64_t needed = (documents + batch - 1) / batch;  // of one size: 17 documents are 2 x 9, not 2 x 16
-      if (limit > 0) blocks = needed, batch = (documents + needed - 1) / needed;
-      return;
-    }
-    const int64_t length = limit > 0 ? std::min(limit, tokens.size()) : tokens.size();
-    const int64_t fill = std::max(block, reader.method->longest(shape_of(config.model, block)));
-    batch = std::clamp<int64_t>(length / (config.data.in_windows() ? block : 2 * fill), 1, config.train.batch);
-    if (limit > 0) blocks = std::max<int64_t>(1, length / (batch * block));
-  }
-  std::unique_ptr<EvaluationBlocks> open(const Reader& reader) const {
-    return named(
-        [&] { return evaluation_blocks(reader.config().data, reader.vocabulary(), tokens, batch, block, true); });
-  }
-  EvaluationResult read(Transformer& model, const Reader& reader) const {
-    const auto result = evaluate(model, *open(reader), {.max_blocks = blocks});
-    if (result.stopped) throw Interrupted();
-    return result;
-  }
-
- private:
-  /// f(), whose errors then begin with the option that chose the part.
-  template <class F>
-  std::invoke_result_t<F> named(const F& f) const {
-    try {
-      return f();
-    } catch (const Error& error) {
-      fail(fmt::format("{}: {}", name_, error.what()));
-    }
-  }
-
-  std::string name_;
-};
-
 /// The loss of another run on the same part: what the pruned model may have.
-double loss_of(const Arguments& arguments, const Part& part, const Reader& ours) {
+double loss_of(const Arguments& arguments, const PrunePart& part, const Reader& ours) {
   const std::string& run = arguments.standard;
   const Reader other =
       open_reader({.run = run, .device = arguments.reading.device, .threads = arguments.reading.threads});
@@ -179,7 +116,7 @@ void print(const Json& result) {
 }
 
 /// The most rows that a layer holds: of windows, which texts may not fill, a whole window.
-int64_t most_rows(const EvaluationResult& full, const Part& part, const Reader& reader) {
+int64_t most_rows(const EvaluationResult& full, const PrunePart& part, const Reader& reader) {
   int64_t most = 0;
   for (const auto& layer : full.layers) most = std::max(most, static_cast<int64_t>(layer.max));
   if (!reader.config().data.in_windows()) return most;
@@ -196,7 +133,7 @@ void check_written(const Command& verb, const Arguments& arguments, const fs::pa
     const fs::path folder = run_folder(file);
     return file != arguments.reading.run && (file == prune_rounds_path(folder) || file == pruned_path(folder));
   });
-  read.push_back(arguments.data);
+  read.push_back(arguments.text.data);
   for (const fs::path& each : {out, rounds_of(arguments, out)}) check_apart(each, "--out", read, data);
   if (out.extension() != ".safetensors")
     fail(fmt::format(
@@ -222,7 +159,7 @@ void check(const Arguments& arguments, const Reader& reader) {
 }
 
 /// Where the search begins, and where it is to end; `full`: what the model does with all rows, `most` in a layer.
-PruneOptions options_of(const Arguments& arguments, const Part& part, const Reader& reader,
+PruneOptions options_of(const Arguments& arguments, const PrunePart& part, const Reader& reader,
                         const EvaluationResult& full, int64_t most) {
   PruneOptions options{.context = arguments.context, .step = arguments.step, .margin = arguments.margin};
   if (arguments.context > most)
@@ -239,13 +176,13 @@ PruneOptions options_of(const Arguments& arguments, const Part& part, const Read
 }
 
 /// What a search depends on.
-Json settings_of(const Arguments& arguments, const Part& part, const Reader& reader, const PruneOptions& options) {
+Json settings_of(const Arguments& arguments, const PrunePart& part, const Reader& reader, const PruneOptions& options) {
   Json settings = {{"run", reader.checkpoint.path().filename().string()},
                    {"checkpoint", reader.checkpoint.file().checksum()},
                    {"split", arguments.split},
-                   {"data", arguments.data}};
-  if (!arguments.data_documents.empty()) settings["data_documents"] = arguments.data_documents;
-  if (arguments.min_fill > 0) settings["min_fill"] = arguments.min_fill;
+                   {"data", arguments.text.data}};
+  if (!arguments.text.data_documents.empty()) settings["data_documents"] = arguments.text.data_documents;
+  if (arguments.text.min_fill > 0) settings["min_fill"] = arguments.text.min_fill;
   settings.update({{"text", part.tokens.checksum()},
                    {"tokens", arguments.tokens},
                    {"streams", part.batch},
@@ -254,7 +191,7 @@ Json settings_of(const Arguments& arguments, const Part& part, const Reader& rea
   return settings;
 }
 
-double loss_with(Transformer& model, const std::vector<int64_t>& budgets, const Part& part, const Reader& reader) {
+double loss_with(Transformer& model, const std::vector<int64_t>& budgets, const PrunePart& part, const Reader& reader) {
   set_budgets(model, budgets);
   const double nats = part.read(model, reader).nats;
   set_budgets(model, {});
@@ -270,7 +207,8 @@ Json to_json(const PruneRound& round, int64_t all) {
 /// The losses of what was found, on the part where budgets were chosen, whose reading is `full`, and on the other.
 /// `all`: the rows that all layers hold without budgets.
 Json result_of(const Arguments& arguments, Transformer& model, const std::vector<PruneRound>& curve, int64_t all,
-               const PruneOptions& options, const EvaluationResult& full, const Part& other, const Reader& reader) {
+               const PruneOptions& options, const EvaluationResult& full, const PrunePart& other,
+               const Reader& reader) {
   const PruneRound& chosen = chosen_round(curve, options.threshold);
   Json on = {
       {"split", arguments.split}, {"tokens", full.score.scored}, {"loss_full", full.nats}, {"loss", chosen.nats}};
@@ -295,16 +233,16 @@ Json result_of(const Arguments& arguments, Transformer& model, const std::vector
 }
 
 int run(const Command& verb, const Arguments& arguments) {
-  refuse_empty(verb, {{"--data", arguments.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
-  refuse_empty(verb, {{"--data-documents", arguments.data_documents}}, "give lines, whole or markers");
+  refuse_empty(verb, {{"--data", arguments.text.data}, {"--out", arguments.out}, {"--standard", arguments.standard}});
+  refuse_empty(verb, {{"--data-documents", arguments.text.data_documents}}, "give lines, whole or markers");
   const Reader reader = open_reader(arguments.reading);
   check(arguments, reader);
   catch_interrupts();
   const auto model = reader.model();
   require_budgets(*model);
   set_budgets(*model, {});
-  const Part part(arguments, reader, "--split", arguments.split, arguments.tokens);
-  const Part other(arguments, reader, "--measure", arguments.measure, 0);
+  const PrunePart part(arguments.text, reader, "--split", arguments.split, arguments.tokens);
+  const PrunePart other(arguments.text, reader, "--measure", arguments.measure, 0);
   other.open(reader);  // an error now rather than after the search
   const fs::path folder = run_folder(arguments.reading.run);
   const fs::path out = arguments.out.empty() ? pruned_path(folder) : fs::path(arguments.out);
@@ -347,7 +285,8 @@ void add_prune(const Command& program, Action& action) {
       program.add_verb("prune", "Find how few rows each layer needs for the same loss, as a checkpoint with budgets");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
-  verb.add_option("--data", arguments->data, "text to use, plain or gzip; default: the run's own").type_name("FILE");
+  verb.add_option("--data", arguments->text.data, "text to use, plain or gzip; default: the run's own")
+      .type_name("FILE");
   const auto splits = one_of({"train", "valid", "test", "all"});
   verb.add_option("--split", arguments->split, "where budgets are chosen").check(splits).shows_default();
   verb.add_option("--tokens", arguments->tokens, "so many tokens of it")
@@ -375,8 +314,8 @@ void add_prune(const Command& program, Action& action) {
   verb.add_option("-o,--out", arguments->out,
                   "the checkpoint to write; default: pruned.safetensors in the run's folder")
       .type_name("FILE");
-  add_data_documents(verb, arguments->data_documents);
-  add_min_fill(verb, arguments->min_fill);
+  add_data_documents(verb, arguments->text.data_documents);
+  add_min_fill(verb, arguments->text.min_fill);
   add_device(verb, arguments->reading.device);
   add_threads(verb, arguments->reading.threads);
   verb.add_flag("--json", arguments->json, "print one JSON object");
