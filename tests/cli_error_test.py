@@ -294,6 +294,13 @@ class Folder(ProgramTest):
         self.refuse("train", shared / "config.toml", "--out", out, "--set", "train.from=nowhere", says="nowhere")
         self.assertFalse(out.exists())
 
+    def test_tuning_with_another_method_drops_no_weights_of_the_model(self):
+        gated, other = ("--set", "model.activation=swiglu"), ("--set", "forgetting.method=fixed_span", "--set", "fixed_span.max_span=8")
+        self.succeed("train", shared / "config.toml", *gated, "--out", self.folder / "gated")
+        tuned = ("train", shared / "config.toml", *other, "--set", f"train.from={self.folder / 'gated'}", "--out", self.folder / "tuned")
+        self.refuse(*tuned, says="there is no place in the model for its tensor 'weight.layers.0.ff.gate'")
+        self.succeed(*tuned, *gated)  # the spans' predictor is passed over
+
 
 class DamagedCheckpoint(ProgramTest):
     def setUp(self):

@@ -6,6 +6,7 @@ import math
 import os
 import pty
 import signal
+import time
 import tomllib
 import unittest
 
@@ -361,6 +362,19 @@ class Generate(ProgramTest):
         rest, errors = process.communicate(timeout=60)
         self.assertEqual((process.returncode, errors), (0, b""))
         self.assertTrue(seen.startswith(b"The") and rest.endswith(b"\n"))
+
+    def test_interrupted_before_its_end(self):
+        for more, written in (((), b"The"), (("--json",), b"")):
+            process = start("generate", shared / "expire", "--tokens", 10_000_000, "--prompt", "The", *more, text=False)
+            seen = process.stdout.read(3 if written else 0)
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            rest, errors = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, seen), (1, written))
+            self.assertRegex(errors.decode(), r"^lapse: error: interrupted after \d+ of 10000000 tokens\n$")
+            if more:
+                self.assertFalse(json.loads(rest)["complete"])
+        self.assertTrue(self.generate("--tokens", 3)["complete"])
 
     def test_a_reader_that_leaves_ends_it(self):
         process = start("generate", shared / "expire", "--tokens", 0, text=False)

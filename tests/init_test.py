@@ -1,5 +1,6 @@
 """`lapse init`: the presets of examples/, each of which trains as it stands."""
 
+import os
 import re
 import tomllib
 import unittest
@@ -51,6 +52,7 @@ class Init(ProgramTest):
         self.assertNotIn("data.sh", done.stdout)  # which told where the preset's own text comes from
         self.refuse("init", "copy", "--data", "text.txt", says=["'copy'", "leave out --data"])
         self.refuse("init", "--data", "text.txt", says="which preset")
+        self.refuse("init", "demo", "--data", os.fsdecode(b"\xff.txt"), says="--data: the name")
 
     def test_data_takes_the_place_of_three_files(self):
         for name in EXAMPLES:

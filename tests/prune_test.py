@@ -133,6 +133,9 @@ class Prune(ProgramTest):
         before = (self.folder / "p.json").read_text()
         self.assertEqual(self.succeed(*search, cwd=shared).stderr.count("note"), 0)
         done = self.succeed(*search, "--step", 16, cwd=shared)
+        named = ("prune", "selective", "--tokens", 500, "--threshold", 9, "--out", self.folder / "named.safetensors", "--data")
+        self.succeed(*named, "text.txt", cwd=shared)
+        self.assertEqual(self.succeed(*named, "./text.txt", cwd=shared).stderr, "")  # the same text
         self.assertIn(f'{self.folder / "p.json"} is of a search with another "step"; it is kept as {self.folder / "p.old.json"}', done.stderr)
         kept = json.loads((self.folder / "p.old.json").read_text())
         self.assertEqual(kept | {"checkpoint": None}, json.loads(before) | {"checkpoint": None})

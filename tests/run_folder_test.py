@@ -187,6 +187,18 @@ class History(RunFolder):
         self.assertIn("part 'test' is not what it was", self.succeed("inspect", self.run_folder, "--out", self.folder / "page.html").stderr)
         self.assertNotIn("warning", self.succeed("eval", self.run_folder, "--data", texts["test"], "--split", "all").stderr)
 
+    def test_other_unknown_words_are_another_text(self):
+        """They have the ids of those before: bits per byte tell."""
+        files = {part: self.write(f"{part}.txt", english(3000, seed=i)) for i, part in enumerate(("train", "valid", "test"))}
+        words = ["data.path=", "data.unit=word", "data.min_count=3", *[f"data.{part}={file}" for part, file in files.items()]]
+        arguments = ("train", self.config_file, *[word for value in words for word in ("--set", value)], "--out", self.folder / "words")
+        self.succeed(*arguments)
+        self.succeed(*arguments, "--resume")
+        for part, says in (("test", "is to be tested on another text"), ("train", "was trained on another text")):
+            files[part].write_text(files[part].read_text().replace(" ", "  ", 5))
+            self.refuse(*arguments, "--resume", says=says)
+            self.assertIn(f"part '{part}' is not what it was", self.succeed("eval", self.folder / "words", "--split", part).stderr)
+
     def test_a_text_in_place_of_three(self):
         text = self.write("a.txt", english(9000))
         none = ("--set", "data.path=", "--set", f"data.train={self.folder}/none.txt", "--set", f"data.valid={self.folder}/none.txt")
@@ -200,6 +212,9 @@ class History(RunFolder):
         self.refuse("train", self.config_file, *other, says=["train.from is of a run with", "selective_attention"])
         done = self.succeed("train", self.config_file, "--out", self.run_folder)
         self.assertNotIn("train.from", done.stderr)
+        self.succeed("train", self.config_file, *tuned[:2], "--out", self.folder / "tuned")
+        on = self.succeed("train", self.config_file, "--out", self.folder / "tuned", "--resume")
+        self.assertNotIn("train.from", on.stderr)  # nothing was asked for
         again = self.succeed("train", self.config_file, *tuned[:2], "--out", self.run_folder, "--resume")
         self.assertIn("note: train.from has no effect", again.stderr)
 

@@ -1,5 +1,6 @@
 """An encoder-decoder that fills in spans, through every verb."""
 
+import re
 import unittest
 
 from program import ProgramTest, checkpoints, english, metrics
@@ -92,6 +93,17 @@ class SpanCorruption(ProgramTest):
             config = self.config(self.text, SPANS, {"data": {"unit": unit}}, name=f"{unit}.toml")
             run = self.train(unit, "train.updates=2", toml=config)
             self.succeed("generate", run, "--prompt", "The <extra_id_0> the", "--tokens", 5)
+
+    def test_long_targets_count_in_the_estimate(self):
+        """What is cut out is what the decoder reads: with much noise far more than train.block."""
+        sizes = ("--set", "train.block=64", "--set", "data.sentinels=99")
+        few, many = (
+            self.succeed("train", self.toml, "--dry-run", "--seconds", 0, *sizes, "--set", f"data.noise_density={noise}").stdout
+            for noise in (0.15, 0.8)
+        )
+        targets = [int(re.search(r"x 64 tokens of sources, (\d+) of targets", text)[1]) for text in (few, many)]
+        self.assertLess(targets[0], 20)
+        self.assertGreater(targets[1], 100)
 
     def test_what_does_not_fit_is_refused(self):
         def refused(says, *sets):

@@ -7,6 +7,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/json.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/spans.h"
 #include "lapse/train/trial.h"
 
 namespace lapse {
@@ -29,10 +30,14 @@ std::string peak_of(const Trial& trial, bool on_cpu) {
 void print_size(const Config& config, const Trial& trial) {
   const ModelConfig& m = config.model;
   const std::string encoder = m.encoder_layers > 0 ? fmt::format(" and {} of an encoder", m.encoder_layers) : "";
+  const std::string targets =
+      config.data.corrupts_spans()
+          ? fmt::format(" of sources, {} of targets", count_spans_of_input(config.train.block, config.data).target())
+          : "";
   std::cout << fmt::format("model       {} parameters: {} layers{} of width {}, {}\n", trial.memory.parameters,
                            m.layers, encoder, m.width, config.method_name)
             << fmt::format("data        {}\n", trial.source)
-            << fmt::format("an update   {} x {} {}s\n", config.train.batch, config.train.block, trial.unit)
+            << fmt::format("an update   {} x {} {}s{}\n", config.train.batch, config.train.block, trial.unit, targets)
             << fmt::format(
                    "memory      about {} in use at first, {} once memories are full (estimates); {} are free {}\n",
                    byte_size(trial.memory.least), byte_size(trial.memory.most),

@@ -64,7 +64,7 @@ std::vector<int32_t> remembered_of(const Generator& generator, int64_t before, i
 
 /// `before`: tokens that the stream had read in earlier calls.
 void print_json(const Arguments& arguments, const std::string& text, const std::vector<int32_t>& tokens,
-                int64_t prompt_tokens, int64_t before, const Generator& generator, double seconds) {
+                int64_t prompt_tokens, int64_t before, const Generator& generator, double seconds, bool complete) {
   Json json = {{"prompt", arguments.prompt},
                {"text", text},
                {"tokens", tokens},
@@ -73,10 +73,9 @@ void print_json(const Arguments& arguments, const std::string& text, const std::
                {"tokens_seen", generator.seen()},
                {"memory_sizes", generator.memory_sizes()},
                {"memory_bytes", generator.memory_bytes()},
-               {"peak_memory", peak_memory()}};
-  if (arguments.remembered) {
-    json["remembered"] = remembered_of(generator, before, prompt_tokens + std::ssize(tokens));
-  }
+               {"peak_memory", peak_memory()},
+               {"complete", complete}};
+  if (arguments.remembered) json["remembered"] = remembered_of(generator, before, prompt_tokens + std::ssize(tokens));
   // A byte model may write what is not UTF-8; JSON cannot hold that.
   std::cout << to_text(json, 2) << '\n';
 }
@@ -93,17 +92,21 @@ int fill(const Command& verb, const Arguments& arguments, Transformer& model, co
   catch_interrupts();
   const auto start = std::chrono::steady_clock::now();
   std::vector<int32_t> made;
-  const auto ended = [&] { return interrupted() || (!made.empty() && made.back() == vocabulary.eos()); };
-  while ((arguments.tokens == 0 || std::ssize(made) < arguments.tokens) && !ended()) made.push_back(generator.next());
+  const auto ended = [&] { return !made.empty() && made.back() == vocabulary.eos(); };
+  const auto has_room = [&] { return arguments.tokens == 0 || std::ssize(made) < arguments.tokens; };
+  while (has_room() && !ended() && !interrupted()) made.push_back(generator.next());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto spans = decode_spans(vocabulary, made, vocabulary.sentinels());
   const std::string text = fill_gaps(vocabulary, arguments.prompt, spans);
   if (arguments.json)
-    print_json(arguments, text, made, std::ssize(source), /*before=*/0, generator, seconds);
+    print_json(arguments, text, made, std::ssize(source), /*before=*/0, generator, seconds, ended() || !has_room());
   else
     std::cout << text << '\n';
+  if (has_room() && !ended()) fail(fmt::format("interrupted after {} tokens: the rest was not filled in", made.size()));
   if (text.find("<extra_id_") != std::string::npos)
-    std::cerr << "lapse: some gaps stay open; the model wrote nothing for them\n";
+    std::cerr << fmt::format(
+        "lapse: some gaps stay open; {}\n",
+        ended() ? "the model wrote nothing for them" : fmt::format("--tokens {} did not reach them", arguments.tokens));
   return 0;
 }
 
@@ -139,6 +142,7 @@ std::vector<int32_t> prompt_tokens(const Vocabulary& vocabulary, Arguments& argu
 struct Written {
   std::vector<int32_t> tokens;  ///< and their text: kept only where either is asked for at the end,
   std::string text;             ///< so that a stream without end takes no memory
+  int64_t count = 0;
   double seconds = 0;
 };
 
@@ -150,6 +154,7 @@ Written write_on(Generator& generator, const Vocabulary& vocabulary, const Argum
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; (tokens == 0 || i < tokens) && !interrupted(); ++i) {
     const int32_t token = generator.next();
+    ++written.count;
     const std::string piece = vocabulary.decode(token);
     if (arguments.json || arguments.remembered) written.tokens.push_back(token), written.text += piece;
     if (!arguments.json) std::cout << piece << std::flush;
@@ -186,14 +191,18 @@ int write_text(const Command& verb, Arguments& arguments, const Vocabulary& voca
   keep();
   if (!std::cout) return 0;
   if (arguments.json) {
-    print_json(arguments, written.text, written.tokens, std::ssize(tokens), before, generator, written.seconds);
-    return 0;
+    print_json(arguments, written.text, written.tokens, std::ssize(tokens), before, generator, written.seconds,
+               written.count >= wanted);
+  } else {
+    std::cout << '\n';
+    tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
+    if (arguments.remembered)
+      show_remembered(generator, vocabulary, tokens, before, static_cast<int32_t>(model.layers().size()),
+                      use_colour(arguments.color));
   }
-  std::cout << '\n';
-  if (!arguments.remembered) return 0;
-  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
-  show_remembered(generator, vocabulary, tokens, before, static_cast<int32_t>(model.layers().size()),
-                  use_colour(arguments.color));
+  // A stream that was kept goes on.
+  if (written.count < wanted && arguments.state.empty())
+    fail(fmt::format("interrupted after {} of {} tokens", written.count, wanted));
   return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "lapse/core/config_text.h"
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
+#include "lapse/data/utf8.h"
 #include "lapse/train/config.h"
 
 namespace lapse {
@@ -85,6 +86,7 @@ std::string with_data(const Preset& preset, const std::string& data) {
   };
   const auto begin = lines.begin() + first, end = lines.begin() + last, found = std::find_if(begin, end, names_text);
   if (found == end) fail(fmt::format("the preset '{}' reads no text; leave out --data", preset.name));
+  require_utf8(data, "--data: the name");
   *found = "path = " + to_toml(fs::absolute(data).string());
   lines.erase(std::remove_if(found + 1, end, names_text), end);
   return fmt::format("{}\n", fmt::join(lines, "\n"));

@@ -50,8 +50,8 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
           "read each document in a window of its own: BOS and its first train.block tokens; what is shorter is padded, "
           "and padding is neither read, scored nor counted. \"lines\": each line is a document; else markers, as "
           "\"<doc </doc>\": a line that begins with one of them separates documents and belongs to none. \"none\": the "
-          "text is not made of documents. With span_corruption stretches reach across documents: only markers are left "
-          "out"),
+          "text is not made of documents. With span_corruption stretches reach across documents: only markers, blank "
+          "documents and white space at both ends of others are left out"),
       field("objective", objective,
             "what is predicted. next_token: each token from those before it; span_corruption: spans that are cut out "
             "of the text, by a model with an encoder (model.encoder_layers), which reads what is left of it, at most "

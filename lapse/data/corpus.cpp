@@ -178,6 +178,20 @@ uint32_t Tokens::checksum() const {
   return static_cast<uint32_t>(sum);
 }
 
+uint32_t Tokens::bytes_checksum() const {
+  uLong sum = 0;
+  const auto add = [&](const void* data, size_t size) {
+    if (size > 0) sum = crc32_z(sum, static_cast<const uint8_t*>(data), size);
+  };
+  add(text_bytes_.data(), text_bytes_.size());
+  add(unknown_bytes_.data(), unknown_bytes_.size());
+  for (const auto& [at, bytes] : long_) {
+    const std::array<int64_t, 3> all = {at, bytes.all, bytes.unknown};
+    add(all.data(), sizeof all);
+  }
+  return static_cast<uint32_t>(sum);
+}
+
 int32_t Tokens::operator[](int64_t i) const {
   int32_t id = 0;
   for (int64_t k = 0; k < width_; ++k) id |= static_cast<int32_t>(bytes_[i * width_ + k]) << 8 * k;

@@ -43,7 +43,10 @@ class Tokens {
     if (text_bytes_[i] == kLong) return long_.at(i);
     return {text_bytes_[i], i < std::ssize(unknown_bytes_) ? unknown_bytes_[i] : 0};
   }
-  uint32_t checksum() const;  ///< CRC-32: tells one text from another, also by its documents
+  uint32_t checksum() const;  ///< CRC-32 of the ids and documents: tells one text from another
+  /// The same of how many bytes each token has, and how many of them are unknown; 0 where each token is a byte. Unknown
+  /// words of two texts have one id.
+  uint32_t bytes_checksum() const;
 
  private:
   int64_t vocabulary_size_ = 0, width_ = 1;

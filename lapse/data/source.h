@@ -40,6 +40,8 @@ class Source {
   virtual bool has(const std::string& part) const = 0;  ///< "train", "valid", "test"
   /// Of the text that a part is, or is made from: another text has another. 0 if there is none.
   virtual uint32_t checksum(const std::string& part) const = 0;
+  /// Of what its tokens stand for where their ids do not say it (Tokens::bytes_checksum). 0 if they do.
+  virtual uint32_t bytes_checksum(const std::string&) const { return 0; }
 
   /// Endless. All randomness comes from `random`.
   virtual std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) = 0;
@@ -66,6 +68,7 @@ class TextSource : public Source {
   std::string describe() const override;
   bool has(const std::string& part) const override { return tokens(part).size() > 0; }
   uint32_t checksum(const std::string& part) const override { return has(part) ? tokens(part).checksum() : 0; }
+  uint32_t bytes_checksum(const std::string& part) const override { return tokens(part).bytes_checksum(); }
   std::unique_ptr<TrainingBlocks> training(int64_t batch, int64_t block, Random random) override;
   std::unique_ptr<EvaluationBlocks> evaluation(const std::string& part, int64_t batch, int64_t block,
                                                bool drop_partial) override;

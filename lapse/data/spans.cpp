@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lapse/core/error.h"
+#include "lapse/data/utf8.h"
 
 namespace lapse {
 namespace {
@@ -202,16 +203,19 @@ Spans decode_spans(const Vocabulary& vocabulary, const std::vector<int32_t>& tar
 std::string fill_gaps(const Vocabulary& vocabulary, std::string_view text, const Spans& spans) {
   std::string filled;
   bool left_out = false;  // a space that encode_gaps did not read
+  bool added = false;     // the one with which a decoded word ends
   for_each_gap(
       text,
       [&](std::string_view part, bool last) {
         left_out = leaves_space(vocabulary, part, last);
+        if (added && (part.empty() ? last : kWhiteSpace.find(part[0]) != kWhiteSpace.npos)) filled.pop_back();
         filled += part;
       },
       [&](int64_t span) {
         const bool known = span < std::ssize(spans) && spans[span];
         if (known && left_out && spans[span]->starts_with(' ')) filled.pop_back();
         filled += known ? *spans[span] : gap(span);
+        added = known && vocabulary.unit().words && filled.ends_with(' ');
       });
   return filled;
 }

@@ -203,6 +203,17 @@ TEST(Gaps, AreReadAndFilled) {
   EXPECT_THAT(error_of([] { encode_gaps(bytes(), "<extra_id_0> <extra_id_0>"); }), HasSubstr("each once"));
 }
 
+// A decoded word ends with a space.
+TEST(Gaps, OfWordsHaveOneSpaceAround) {
+  DataConfig config = corruption();
+  config.unit = "word";
+  const Vocabulary words = Vocabulary::build(config, "the sea a zig the sea a zig\n");
+  EXPECT_EQ(fill_gaps(words, "the <extra_id_0> sea <extra_id_1>", {"zig ", "a zig "}), "the zig sea a zig");
+  EXPECT_EQ(fill_gaps(words, "<extra_id_0><extra_id_1> sea", {"the ", "zig "}), "the zig sea");
+  EXPECT_EQ(fill_gaps(words, "<extra_id_0>sea", {"the "}), "the sea");
+  EXPECT_EQ(fill_gaps(words, "the <extra_id_0> sea", {}), "the <extra_id_0> sea");
+}
+
 // A subword begins with its space: a span that is cut out takes that along.
 TEST(Gaps, OfSubwordsAreReadAsInTraining) {
   std::string text;

@@ -164,7 +164,9 @@ Tokens Reader::own_text(const std::string& split) const {
 
 void Reader::warn_of_another_text(const std::string& split, const Tokens& tokens) const {
   const std::string path = checkpoint.path().string();
-  if (!feed.is_object() || !is_another_text(JsonObject(feed, path), split, tokens.checksum())) return;
+  if (!feed.is_object() ||
+      !is_another_text(JsonObject(feed, path), split, {tokens.checksum(), tokens.bytes_checksum()}))
+    return;
   std::cerr << fmt::format(
       "lapse: warning: {}: the text's part '{}' is not what it was when the run was trained; was the file changed?\n",
       path, split);

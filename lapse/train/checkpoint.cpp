@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iostream>
-#include <limits>
-#include <set>
 
 #include "lapse/core/error.h"
 #include "lapse/memory/samples.h"
@@ -66,16 +63,6 @@ void add_kinds(Columns& columns) {
       at::where(time < 0, kinds(RowKind::start), at::where(time == 0, kinds(RowKind::first), kinds(RowKind::token))));
   time = at::where(pooled, time + kPooledBefore, time);
   columns.erase("until");
-}
-
-// "weight.layers.3.query" is of layer 3; a tensor of no layer counts as one behind the last.
-int64_t layer_of(const std::string& name) {
-  constexpr std::string_view prefix = "weight.layers.";
-  int64_t layer = 0;
-  const char* end = name.data() + name.size();
-  const bool found = name.starts_with(prefix) &&
-                     std::from_chars(name.data() + prefix.size(), end, layer).ec == std::errc() && layer >= 0;
-  return found ? layer : std::numeric_limits<int64_t>::max();
 }
 
 // In a text's vocabulary every token may be read and predicted; a window begins with a token of its own.
@@ -187,16 +174,24 @@ void Checkpoint::require_sizes(const MethodOptions& method) const {
     require(fmt::format("weight.encoder.layers.{}.ff1.weight", l), {m.inner_width(), m.width});
 }
 
+std::set<std::string> Checkpoint::weights_of_method() const {
+  const ShapesOnly guard;
+  const auto model = fresh_model(config_->method());
+  std::set<std::string> names;
+  for (size_t l = 0; l < model->layers().size(); ++l)
+    for (const auto& [name, tensor] : model->layers()[l].attention().method().parameters())
+      names.insert(fmt::format("weight.layers.{}.{}", l, name));
+  return names;
+}
+
 void Checkpoint::load_weights(Transformer& model, const std::string& method) const {
-  std::set<std::string> known;
+  std::set<std::string> known = method == config_->method_name ? std::set<std::string>() : weights_of_method();
   for (auto& [name, tensor] : model.parameters()) {
     known.insert("weight." + name);
     copy_tensor(*file_, "weight." + name, *tensor);
   }
-  const auto layers = static_cast<int64_t>(model.layers().size());
   for (const auto& [name, tensor] : file_->tensors())
-    if (name.starts_with("weight.") && known.count(name) == 0 &&
-        (method == config_->method_name || layer_of(name) >= layers))
+    if (name.starts_with("weight.") && known.count(name) == 0)
       fail(fmt::format("{}: there is no place in the model for its tensor '{}'", path_.string(), name));
 }
 

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ class Checkpoint {
 
  private:
   void require_sizes(const MethodOptions& method) const;
+  std::set<std::string> weights_of_method() const;  ///< of the forgetting method, as trained
   MemoryTable table(const std::string& prefix, const at::Tensor& clock, int64_t samples) const;
 
   fs::path path_;

@@ -6,6 +6,7 @@
 
 #include "lapse/core/error.h"
 #include "lapse/core/progress.h"
+#include "lapse/data/spans.h"
 #include "lapse/model/transformer.h"
 #include "lapse/nn/initialise.h"
 #include "lapse/train/optimiser.h"
@@ -24,15 +25,18 @@ constexpr double kProcess = 190e6;  // the program, libtorch and its buffers
 ///   block      K · (2 heads · head_dim + 4 width + inner): query and attention's result, sums and norms, feed-forward;
 ///              2 heads · head_dim more where queries and keys are normed
 ///   gradients  of one layer's rows
-///   encoder    K · (6 heads · head_dim + 4 width + inner), for each of its layers, and 2 heads · head_dim for each
-///              decoder layer
+///   encoder    of train.block tokens: 6 heads · head_dim + 4 width + inner for each of its layers, and 2 heads ·
+///              head_dim for each decoder layer. K is then what the decoder reads, the spans that were cut out
 ///   outputs    K · Output::computed: logits, whose place their gradients take (ops/dense/cross_entropy.h); on a GPU
 ///              also probabilities and gradients. A task that reads no text scores so few targets
 ///
 /// Attention keeps nothing of queries × rows.
 double update_bytes(const Config& config, const Group& group, double outputs, double old) {
   const ModelConfig& m = config.model;
-  const auto width = static_cast<double>(m.width), block = static_cast<double>(config.train.block);
+  const auto width = static_cast<double>(m.width), source = static_cast<double>(config.train.block);
+  const double block = config.data.corrupts_spans()
+                           ? static_cast<double>(count_spans_of_input(config.train.block, config.data).target())
+                           : source;
   const auto layers = static_cast<double>(m.layers), all = static_cast<double>(config.train.batch);
   const double batch = all / static_cast<double>(group.size());
   const double heads = static_cast<double>(m.heads) * static_cast<double>(m.head_width());
@@ -42,7 +46,7 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   const double rows = part * (old + block) * (width + 2 * heads);
   const double inner = gates * static_cast<double>(m.inner_width());
   const double own = part * block * ((m.normed_heads ? 4 : 2) * heads + 4 * width + inner);
-  const double encoded = part * block *
+  const double encoded = part * source *
                          (static_cast<double>(m.encoder_layers) * (6 * heads + 4 * width + inner) +
                           (m.encoder_layers > 0 ? 2 * layers * heads : 0));
   const bool few = config.task() && !config.task()->scores_all();

@@ -11,8 +11,9 @@
 namespace lapse {
 namespace {
 
-/// Where a feed's state says Source::checksum.
+/// Where a feed's state says Source::checksum, and Source::bytes_checksum.
 std::string text_key(const std::string& part) { return part == "train" ? "text" : part + "_text"; }
+std::string bytes_key(const std::string& part) { return text_key(part) + "_bytes"; }
 
 class BlockFeed : public Feed {
  public:
@@ -28,19 +29,23 @@ class BlockFeed : public Feed {
 
   Json state() const override {
     const auto position = blocks_->state();
-    return {{"position", position.position},        {"pass", position.pass},
-            {"restart", position.restart},          {"random", position.random_counter},
-            {text_key("train"), checksum("train")}, {text_key("valid"), checksum("valid")},
-            {text_key("test"), checksum("test")}};
+    Json state = {{"position", position.position},
+                  {"pass", position.pass},
+                  {"restart", position.restart},
+                  {"random", position.random_counter}};
+    for (const char* part : {"train", "valid", "test"})
+      state[text_key(part)] = checksums(part).ids, state[bytes_key(part)] = checksums(part).bytes;
+    return state;
   }
 
   void restore(const JsonObject& state, const Columns& tensors) override {
     if (!tensors.empty())
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
-    if (state.counter(text_key("train")) != checksum("train"))
+    if (state.counter(text_key("train")) != checksums("train").ids)
       fail("the run was trained on another text than this one; was the file changed?");
-    for (const auto& [part, what] : {std::pair("valid", "was validated on"), {"test", "is to be tested on"}})
-      if (checksum(part) != 0 && is_another_text(state, part, checksum(part)))
+    for (const auto& [part, what] :
+         {std::pair("train", "was trained on"), {"valid", "was validated on"}, {"test", "is to be tested on"}})
+      if (checksums(part).ids != 0 && is_another_text(state, part, checksums(part)))
         fail(fmt::format("the run {} another text than this one; was the file changed?", what));
     blocks_->set_state(
         {state.whole("position", 0), state.whole("pass", 0), state.truth("restart"), state.counter("random")});
@@ -48,14 +53,15 @@ class BlockFeed : public Feed {
 
  private:
   /// Made once: every checkpoint says them.
-  uint32_t checksum(const std::string& part) const {
+  TextChecksums checksums(const std::string& part) const {
     const auto known = checksums_.find(part);
-    return known != checksums_.end() ? known->second : checksums_[part] = source_.checksum(part);
+    if (known != checksums_.end()) return known->second;
+    return checksums_[part] = {source_.checksum(part), source_.bytes_checksum(part)};
   }
 
   Source& source_;
   std::unique_ptr<TrainingBlocks> blocks_;
-  mutable std::map<std::string, uint32_t> checksums_;
+  mutable std::map<std::string, TextChecksums> checksums_;
 };
 
 class PredictionProblem : public Problem {
@@ -98,9 +104,10 @@ class PredictionProblem : public Problem {
 
 }  // namespace
 
-bool is_another_text(const JsonObject& feed, const std::string& part, uint32_t checksum) {
-  const uint64_t before = feed.has(text_key(part)) ? feed.counter(text_key(part)) : 0;
-  return before != 0 && before != checksum;
+bool is_another_text(const JsonObject& feed, const std::string& part, const TextChecksums& now) {
+  const auto known = [&](const std::string& key) { return feed.has(key) ? feed.counter(key) : 0; };
+  const uint64_t ids = known(text_key(part)), bytes = known(bytes_key(part));  // older runs lack the second
+  return (ids != 0 && ids != now.ids) || (bytes != 0 && bytes != now.bytes);
 }
 
 std::unique_ptr<Problem> prediction_problem(const Config& config, const Checkpoint* from) {

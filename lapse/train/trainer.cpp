@@ -272,7 +272,8 @@ Outcome train(const Config& given, const fs::path& folder, const TrainerOptions&
   if (!newest.empty()) {
     resumed.emplace(fs::path(newest));
     require_same_run(*resumed, config);
-    if (config.train.from != resumed->config().train.from && !options.quiet && options.group.first())
+    const bool given_another = !config.train.from.empty() && config.train.from != resumed->config().train.from;
+    if (given_another && !options.quiet && options.group.first())
       fmt::print(stderr, "lapse: note: train.from has no effect: {} goes on from its own checkpoint\n",
                  folder.string());
     config.train.from = resumed->config().train.from;
