@@ -71,9 +71,9 @@ def lines(axes, values, name, label):
 
 def size_context_heads_updates():
     figure, (size, context, heads, updates) = plt.subplots(1, 4, figsize=(15, 3.4))
-    lines(size, (2, 3, 4), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
+    lines(size, (2, 3, 4, 5), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
     size.set_xlabel("d: layers and heads, of width 64 d")
-    size.set_xticks((2, 3, 4))
+    size.set_xticks((2, 3, 4, 5))
     size.set_ylabel("nats per piece, test")
     lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
     context.set_xlabel("window, pieces")
