@@ -156,7 +156,7 @@ class Page(Runs):
         near = "tokens.slice(view.at - base - 20, view.at - base + 20).map((one) => one.id)"
         shown = tab.run(near)
         other = self.open("fixed", view=tab.run("new URL(linkToState()).hash"))
-        other.wait("now === 4000 && !playing", 60)
+        other.wait("now === 4000 && !playing && view.at !== null", 60)
         self.assertEqual(other.run(near), shown)
         self.assertEqual(self.shaded(other), list(range(other.run("view.at") - 12, other.run("view.at") + 1)))
         tab.run("showMoment(900)")  # of which the link has nothing
