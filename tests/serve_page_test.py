@@ -10,9 +10,11 @@ from serve_runs import TEXT, Runs
 
 @unittest.skipUnless(browser.BROWSER, browser.MISSING)
 class Page(Runs):
-    def open(self, *runs, view=""):
+    def open(self, *runs, view="", before=""):
         tab = Tab()
         self.addCleanup(tab.close)
+        if before:  # a script that runs before those of the page
+            tab.send("Page.addScriptToEvaluateOnNewDocument", source=before)
         server = self.serve(*runs)
         tab.open(f"http://127.0.0.1:{server.port}/{view}")
         tab.wait("typeof session !== 'undefined' && session !== null && about !== null")
@@ -161,6 +163,14 @@ class Page(Runs):
         self.assertEqual(self.shaded(other), list(range(other.run("view.at") - 12, other.run("view.at") + 1)))
         tab.run("showMoment(900)")  # of which the link has nothing
         self.assertNotIn("at=", tab.run("linkToState()"))
+
+    def test_a_link_whose_events_come_late(self):
+        """The replies to what the page asks may overtake the first event; the moment of the link stays."""
+        late = "const real = fetch; fetch = async (...all) => (/events$/.test(all[0]) && (await new Promise((done) => setTimeout(done, 1500))), real(...all))"
+        tab = self.open("expire", view="#ids=1.2.3.4.5.6.7&at=3", before="{ %s }" % late)
+        tab.wait("now === 7 && !playing")
+        self.assertEqual(tab.run("view.at"), 3)
+        self.assertEqual(tab.messages, [])
 
     def test_curves_after_an_undo(self):
         """The largest size of a stretch is that of the steps that are left."""

@@ -56,10 +56,9 @@ async function listen(id) {
 
 const receivers = {
   begin(said) {
-    if (about) marks = [];  // of a text that is read anew; the first may have been marked already
+    if (about) (marks = []), (view.at = view.pick = null);  // of what is read anew; a link may have set those of the first already
     about = said;
     tokens = [], old = [], base = now = 0, curves = null;
-    view.at = view.pick = null;
     buildChoices(), buildLanes(), buildPanes(), showChosen();
   },
   names(said) {
