@@ -68,6 +68,10 @@ class Bash(ProgramTest):
         self.assertIn("h2o", self.offers("lapse generate --method "))
         self.assertNotIn("expire_span", self.offers("lapse generate --method "), "it would have to be trained")
         self.assertEqual(self.offers("lapse generate --tokens "), [])
+        self.write("a file", "")
+        self.assertEqual(self.offers("lapse train a.toml --device "), [])
+        self.assertEqual(self.offers("lapse generate run --prompt "), [])
+        self.assertEqual(self.offers("lapse init de"), ["demo"])
         self.assertEqual(self.offers("lapse eval --json --split v"), ["valid"])
 
     def test_files(self):

@@ -126,6 +126,8 @@ def on_cuda(operator, args):
     if failures:
         raise failures[0]
     assert not (launches and reads.found), f"{operator} waits for {reads.found}"
+    several = result if isinstance(result, tuple) else (result,)
+    assert len({x.untyped_storage()._cdata for x in several}) == len(several), f"{operator} returns a tensor twice"
     return result
 
 

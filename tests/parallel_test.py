@@ -181,6 +181,9 @@ class Parallel(ProgramTest):
         config = self.configure({"train": {"batch": 12, "parts": 3}})
         for _, errors in self.end(self.ranks(2, "train", config, "--out", self.folder / "run"), 1):
             self.assertIn("train.parts = 3 cannot be shared by 2 processes", errors)
+        config = self.configure({"train": {"batch": 4, "validation_streams": 1}})
+        for _, errors in self.end(self.ranks(2, "train", config, "--out", self.folder / "run"), 1):
+            self.assertIn("the validation part: train.validation_streams = 1 is less than the 2 processes", errors)
         alone = lapse("train", config, "--out", self.folder / "run", env=environment() | {"WORLD_SIZE": "2"})
         self.assertRegex(alone.stderr, r"^lapse: error: RANK='' in the environment is no number; .*torchrun\n$")
         alone = lapse("train", config, "--out", self.folder / "run", env=environment() | {"RANK": "1"})
@@ -231,6 +234,8 @@ class Parallel(ProgramTest):
         run = self.folder / "run"
         self.succeed("train", self.configure(WORLD, generated=True), "--out", run, "--quiet")
         alone = self.succeed_json("eval", run, "--episodes", 21)
+        one = json.loads(self.end(self.ranks(3, "eval", run, "--episodes", "1", "--json"))[0][0])
+        self.assertEqual((one["episodes"], one["success"]), (1, self.succeed_json("eval", run, "--episodes", 1)["success"]))
         shared = json.loads(self.end(self.ranks(2, "eval", run, "--episodes", "21", "--json"))[0][0])
         for key in ("success", "return", "episodes", "episode_steps"):
             self.assertAlmostEqual(shared[key], alone[key], delta=1e-9)

@@ -133,12 +133,18 @@ class Resume(KilledRun):
             "train": {"batch": 4, "block": 128, "updates": 6, "log_every": 1, "checkpoint_every": 6},
             "optimiser": {"clip": 0.1, "warmup": 2},
         }
-        text = self.write("text.txt", english(60000))
+        text = self.write("text.txt", english(90000))
         adaptive = {**ADAPTIVE, "train": {"parts": 2}}
         pre_norm = {"model": {"norm": "pre", "norm_kind": "rms", "activation": "swiglu", "normed_heads": True}}
         compressive = {"forgetting": {"method": "compressive"}, "compressive": {"max_span": 128, "size": 128}}
         separate = {"forgetting": {"method": "selective_attention"}, "selective_attention": {"separate": True}}
-        for kind in ({}, adaptive, pre_norm, compressive, separate):
+        # More rows and targets than libtorch sums on one thread, and spans that are on their ramp.
+        many = {
+            "model": {"width": 8, "heads": 1, "feed_forward": 16},
+            "expire_span": {"max_span": 1024, "ramp": 200, "initial_fraction": 0.4},
+            "train": {"batch": 128, "block": 64, "updates": 14, "validate_every": 0},
+        }
+        for kind in ({}, adaptive, pre_norm, compressive, separate, many):
             config = self.write("config.toml", toml(merged(TINY, large, {"data": {"path": str(text)}}, kind)))
             found = []
             for threads in (1, 2, 3):

@@ -12,7 +12,7 @@ class Methods(ProgramTest):
         shown = " ".join(self.succeed("train", "--help", "forgetting").stdout.split())
         listed = re.search(r"what decides which memories stay \(one of ([\w, ]+)\)", shown)
         self.assertTrue(listed, shown)
-        self.assertEqual({*METHODS, *AFTER_TRAINING}, set(listed[1].split(", ")))
+        self.assertEqual({*METHODS, *AFTER_TRAINING}, set(listed[1].split(", ")), "give it small options in METHODS of tests/same_run.py")
         self.assertEqual(set(METHODS) & AFTER_TRAINING, set())
 
 

@@ -373,6 +373,7 @@ class Api(Runs):
             (400, "POST", "/api/sessions", {"lanes": []}, "one or two"),
             (400, "POST", "/api/sessions", {"lanes": [{"method": "h3o"}]}, "did you mean 'h2o'"),
             (400, "POST", "/api/sessions", {"lanes": [{}, {"options": {"bugdet": 3}}]}, "lanes[1].options.bugdet: expire_span has no such option; it has max_span"),
+            (400, "POST", "/api/sessions", {"lanes": [{"method": "tovva"}]}, "(did you mean 'tova'?); a trained run can be read with: local, "),
             (400, "POST", "/api/sessions", {"lanes": [{"method": "h2o", "options": {"budget": -3}}]}, "lanes[0].options.budget"),
             (400, "POST", "/api/sessions", {"lanes": [{"options": {"max_span": []}}]}, "lanes[0].options.max_span: give a number"),
             (400, "POST", "/api/sessions", {"lanes": [{"run": 1}]}, "there is no run 1"),

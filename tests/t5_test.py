@@ -264,6 +264,8 @@ class Exchange(ProgramTest):
             ("d_model", "-3", "'d_model' must be"),
             ("d_ff", "24.5", "'d_ff' must be a whole number"),
             ("d_ff", "25", "does not have the shape"),
+            ("relative_attention_max_distance", "128.7", "'relative_attention_max_distance' must be a whole number"),
+            ("eos_token_id", "1.4", "'eos_token_id' must be a whole number"),
             ("dropout_rate", "1.5", "model.dropout: 1.5 is out of range"),
             ("layer_norm_epsilon", "0", "model.norm_epsilon"),
             ("num_heads", "4096", "model.heads"),
@@ -276,6 +278,10 @@ class Exchange(ProgramTest):
             self.refuse(*arguments, says=says)
         config.write_text(text)
         self.refuse(*arguments, "--set", "data.objective=next_token", says="span_corruption")
+        weights = self.theirs / "model.safetensors"
+        tensors = load_file(weights)
+        save_file(tensors | {"shared.weight": tensors["shared.weight"].to(torch.float8_e4m3fn)}, weights)
+        self.refuse(*arguments, says="model.safetensors: 'shared.weight' is of type F8_E4M3")
 
 
 if __name__ == "__main__":

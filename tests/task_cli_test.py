@@ -40,7 +40,7 @@ class Task(ProgramTest):
         shown = self.succeed("train", "--help", "data").stdout
         listed = re.search(r"one of none, ([\w,\s]+)\)", shown)[1]
         environments = re.search(r"lapse play ([\w|]+)", self.succeed("play", "--help").stdout)[1].split("|")
-        self.assertEqual({*TASKS, *environments}, set(re.split(r",\s+", listed)))
+        self.assertEqual({*TASKS, *environments}, set(re.split(r",\s+", listed)), "give it small options in TASKS of this file")
 
     def test_every_task(self):
         for task in TASKS:

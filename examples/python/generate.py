@@ -59,7 +59,7 @@ def main():
         same = int((written == own).cumprod(0).sum())
         kept = f"{lapse.log.scalars(cache)['memory/mean']:.0f} rows a layer" if method else "every row"
         print(
-            f"{method or 'full cache':<14} {kept:<20} {seconds:5.1f} s, {same} of {len(own)} tokens as the full cache"
+            f"{method or 'full cache':<14} {kept:<20} {seconds:5.1f} s, the first {same} of {len(own)} tokens are the full cache's"
         )
 
 

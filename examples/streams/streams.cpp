@@ -53,7 +53,8 @@ int main(int argc, char** argv) try {
     std::printf("%s: up to token %lld, %.3f bits per token\n", argv[3 + b],
                 static_cast<long long>(places.const_data_ptr<int64_t>()[b]), nats[b] / predictions[b] / std::log(2.0));
   for (size_t l = 0; l < streams.memory.layers.size(); ++l)
-    std::printf("layer %zu: %lld rows\n", l, static_cast<long long>(streams.memory.layers[l].rows()));
+    std::printf("layer %zu: room for %lld rows\n", l, static_cast<long long>(streams.memory.layers[l].rows()));
+  std::printf("memory of all streams: %.1f KB\n", static_cast<double>(streams.memory.bytes()) / 1000);
   lapse::save_streams(argv[2], streams, reader.described());
 } catch (const std::exception& error) {
   std::fprintf(stderr, "streams: %s\n", error.what());

@@ -90,9 +90,10 @@ def size_context_heads_updates():
     updates.axhline(0, color="0.6", linewidth=0.8)
     updates.set_xlabel("updates, d = 2")
     updates.set_ylabel("standard − selective, nats, validation")
+    heads.set_xticks([n for n, _ in found])
     for axes in (size, context, heads, updates):
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper right" if axes is updates else "best")
     save(figure, "figures")
 
 

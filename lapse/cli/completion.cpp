@@ -56,7 +56,8 @@ Value value_of(const CLI::Option& option) {
   const std::string name = value_name(option);
   if (name == "CONFIG.toml") return {{}, "toml"};
   if (name == "SECTION.KEY=VALUE") return {{}, "assignment"};
-  return {{}, name == "N" || name == "X" || name == "VALUE" ? "any" : "files"};
+  constexpr const char* kPaths[] = {"FILE", "FILES", "FOLDER", "PICTURE", "RUN", "RUN2", "RUNS"};
+  return {{}, std::ranges::find(kPaths, name) != std::end(kPaths) ? "files" : "any"};
 }
 
 /// Visits the program and each verb, with the words that lead there: "", "train", "tokenizer train".

@@ -14,7 +14,7 @@ void add_episodes(const Command& verb, EpisodeArguments& arguments) {
       .shows_default();
   verb.add_flag("--greedy", arguments.greedy,
                 "of a run in an environment: take the most likely actions instead of sampling");
-  verb.add_option("--seed", arguments.seed, "of a run in an environment: the same seed gives the same worlds and draws")
+  verb.add_option("--seed", arguments.seed, "in an environment: the same seed gives the same worlds and draws")
       .check(whole_number(0, int64_t{1} << 53))
       .shows_default();
   verb.add_option("--set", arguments.set,

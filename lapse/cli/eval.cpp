@@ -99,11 +99,18 @@ void print(const std::vector<Figure>& figures) {
     std::cout << fmt::format("{:<{}}{:.4f}\n", figure.name, width_of(figures), figure.value);
 }
 
-void print(const Json& result, const std::vector<Figure>& figures) {
+/// `read_with`: how the method read, where that was asked for.
+void print(const Json& result, const std::vector<Figure>& figures, const std::string& read_with) {
   const auto line = [&](const char* name, const std::string& value) {
     std::cout << fmt::format("{:<{}}{}\n", name, width_of(figures), value);
   };
   print(figures);
+  if (!read_with.empty()) line("read with", read_with);
+  if (const Json& options = result["options"]; options.contains("data"))
+    line("text", result["split"] == "all"
+                     ? "all of " + options["data"].get<std::string>()
+                     : fmt::format("part {} of {}; --split all reads all of it", result["split"].get<std::string>(),
+                                   options["data"].get<std::string>()));
   if (result.contains("scored")) line("loss", fmt::format("{:.4g}", result["loss"].get<double>()));
   for (const char* count : {"scored", "answers", "documents", "tokens"})
     if (result.contains(count)) line(count, std::to_string(result[count].get<int64_t>()));
@@ -124,9 +131,10 @@ std::unique_ptr<EvaluationBlocks> blocks_of(Source& source, const Arguments& arg
   try {
     return source.evaluation(arguments.split, streams, block, /*drop_partial=*/false);
   } catch (const Error& error) {
-    const std::string text = arguments.data.empty() ? "" : " of " + arguments.data;
-    fail(fmt::format("{}split '{}'{}: {}", arguments.streams == 0 ? "" : fmt::format("--streams {}, ", streams),
-                     arguments.split, text, error.what()));
+    const bool part = !arguments.data.empty() && arguments.split != "all";
+    fail(fmt::format("{}split '{}'{}: {}{}", arguments.streams == 0 ? "" : fmt::format("--streams {}, ", streams),
+                     arguments.split, arguments.data.empty() ? "" : " of " + arguments.data, error.what(),
+                     part ? "; --split all reads the whole file" : ""));
   }
 }
 
@@ -183,6 +191,7 @@ Json result_of(const Reader& reader, const Arguments& arguments, const Source& s
 
 int eval_source(Reader& reader, const Arguments& arguments) {
   const TrainConfig& train = reader.config().train;
+  const ReadingOptions& reading = arguments.reading;
   const int64_t block = arguments.block > 0 ? arguments.block : train.block;
   const auto source =
       reader.source(arguments.data, arguments.split, {arguments.min_fill, block, arguments.data_documents});
@@ -215,7 +224,8 @@ int eval_source(Reader& reader, const Arguments& arguments) {
   if (arguments.json)
     std::cout << to_text(json, 2) << '\n';
   else
-    print(json, source->figures(result.score));
+    print(json, source->figures(result.score),
+          reading.method || !reading.of_method.empty() ? reader.method_read(reading) : "");
   if (!arguments.json && other) print_comparison(json, other_figures);
   if (result.stopped)
     fail("interrupted: these are the numbers of the part that was read" +
@@ -260,7 +270,8 @@ void add_eval(const Command& program, Action& action) {
   verb.add_option("run", arguments->reading.run, "folder of a run, or one of its checkpoints").required();
   verb.add_option("--data", arguments->data, "text to read, plain or gzip; default: the run's own text or task")
       .type_name("FILE");
-  verb.add_option("--split", arguments->split, "which part of it, cut as in training")
+  verb.add_option("--split", arguments->split,
+                  "which part of it, cut as in training, also of --data; all: the whole text")
       .check(one_of({"train", "valid", "test", "all"}))
       .shows_default();
   verb.add_option(
@@ -269,8 +280,8 @@ void add_eval(const Command& program, Action& action) {
       .check(whole_number(1, int64_t{1} << 20));
   verb.add_option(
           "--block", arguments->block,
-          "timesteps at once; of windows (data.windows, data.documents) their length, of span corruption how much "
-          "text a source is made of, else the result does not depend on it; default: as in training")
+          "timesteps at once: of windows (data.windows, data.documents) their length, of span corruption how much text "
+          "a source is made of, of streams only the speed depends on it; default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
   add_data_documents(verb, arguments->data_documents);
   add_min_fill(verb, arguments->min_fill);

@@ -97,13 +97,14 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
                       fmt::format("{}set = {}\nepisodes = {}\ngreedy = {}\nseed = {}\n", reader.described(),
                                   fmt::join(arguments.set, " "), arguments.episodes, arguments.greedy, arguments.seed));
   reader.checkpoint.close();
-  const int64_t own = share_of(arguments.episodes, 0, group.size()).count;  // the largest share
-  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.evaluated(), own);
+  const int64_t most = share_of(arguments.episodes, group.size() - 1, group.size()).count;  // of a rank: the last one's
+  const int64_t at_a_time = std::min(streams > 0 ? streams : reader.config().train.evaluated(), most);
   found_by_first(group, [&] {
     return require_room(acting_bytes(config, *reader.method, at_a_time), at_a_time, model->device(), group);
   });
   catch_interrupts();
-  Progress progress("eval", "episode", share_of(arguments.episodes, 0, group.size()).count, 0, json || !group.first());
+  const int64_t played = share_of(arguments.episodes, group.rank(), group.size()).count;
+  Progress progress("eval", "episode", played, 0, json || !group.first());
   const auto result = play_episodes(*model, environment,
                                     {.episodes = arguments.episodes,
                                      .greedy = arguments.greedy,
@@ -111,7 +112,7 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
                                      .streams = at_a_time,
                                      .progress = [&](int64_t done) { progress.update(done); },
                                      .group = group});
-  if (!result.stopped && result.finite) progress.update(own);
+  if (!result.stopped && result.finite) progress.update(played);
   progress.finish();
   if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
   if (result.episodes.empty())

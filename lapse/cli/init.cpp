@@ -60,6 +60,15 @@ const Preset& find_preset(const std::string& name) {
   fail(fmt::format("there is no preset '{}'{}; `lapse init` lists them", name, did_you_mean(name, names)));
 }
 
+/// Completion offers the names; a wrong one is find_preset's error.
+Check preset_name() {
+  std::vector<std::string> names;
+  for (const auto& preset : presets()) names.push_back(preset.name);
+  Check check = one_of(names);
+  check.wrong = [](const std::string&) { return std::string(); };
+  return check;
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream all(text);
@@ -167,7 +176,7 @@ int run(const Command& verb, const Arguments& arguments) {
 void add_init(const Command& program, Action& action) {
   const Command verb = program.add_verb("init", "Write a configuration to begin with; without a name, list them");
   auto arguments = std::make_shared<Arguments>();
-  verb.add_option("name", arguments->name, "the preset to print");
+  verb.add_option("name", arguments->name, "the preset to print").check(preset_name());
   verb.add_option("-o,--out", arguments->out, "write it to this file, which must be new; default: standard output")
       .type_name("FILE");
   verb.add_option("--data", arguments->data, "the text to train on, as data.path").type_name("FILE");

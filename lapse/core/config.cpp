@@ -208,6 +208,17 @@ std::vector<std::pair<std::string, const toml::node*>> in_file_order(const toml:
   return items;
 }
 
+/// Error if "width=30" lacks its section, with those that have such a key.
+void require_section(const Sections& sections, const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == assignment.npos || assignment.find('.') < equals) return;
+  std::vector<std::string> keys;
+  for (const Section& section : sections)
+    for (const Field& field : section.fields)
+      if (field.name == assignment.substr(0, equals)) keys.push_back(section.name + "." + field.name);
+  if (!keys.empty()) fail(fmt::format("'{}' lacks its section: {}", assignment, fmt::join(keys, ", or ")));
+}
+
 }  // namespace
 
 Field Field::in(double lowest, double highest) && {
@@ -243,12 +254,19 @@ void read_config(const Sections& sections, const fs::path& path) {
 
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
   const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
-  if (const auto fault = toml_fault(text)) fail(fmt::format("{}:{}: {}", origin, fault->line, fault->what));
+  const auto refuse = [&](int64_t line, std::string_view why) {
+    const bool sections_in_it = text.starts_with('[') || text.find("\n[") != text.npos;
+    fail(fmt::format("{}:{}: {}{}", origin, line, why,
+                     sections_in_it ? ""
+                                    : "; a configuration has sections, such as [train], and this file has none "
+                                      "(`lapse init` prints one to begin with)"));
+  };
+  if (const auto fault = toml_fault(text)) refuse(fault->line, fault->what);
   toml::table file;
   try {
     file = parse_toml(text);
   } catch (const toml::parse_error& error) {
-    fail(fmt::format("{}:{}: {}", origin, error.source().begin.line, error.description()));
+    refuse(error.source().begin.line, error.description());
   }
   for (const auto& [name, node] : in_file_order(file)) {
     if (!node->is_table()) fail_outside(sections, name, where(*node));
@@ -272,6 +290,7 @@ Assignment assignment_of(const std::string& text) {
 }
 
 void set_config(const Sections& sections, const std::string& assignment) {
+  require_section(sections, assignment);
   const auto [name, key, value] = assignment_of(assignment);
   const std::string where = fmt::format("'{}': ", assignment);
   const Section& section = find_section(sections, name, where);

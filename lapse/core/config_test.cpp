@@ -117,6 +117,8 @@ TEST_F(Config, MalformedTomlIsAnErrorWithItsLine) {
         "[data]\n\nsplit = [1,]]", "[data]\n\n[$]", "\n\n[é]", "[data]\n\ngröße = 1", "[data]\n\nspan = é"})
     EXPECT_THAT(parse_error(text), AllOf(HasSubstr("run.toml:3: "), Not(HasSubstr("\n")))) << text;
   EXPECT_THAT(parse_error("a = " + std::string(100'000, '[')), HasSubstr("run.toml:1: "));
+  EXPECT_THAT(parse_error("Call me Ishmael."), AllOf(HasSubstr("run.toml:1: "), HasSubstr("this file has none")));
+  EXPECT_THAT(parse_error("[data]\nCall me Ishmael."), Not(HasSubstr("this file has none")));
 }
 
 TEST_F(Config, UnknownSectionsAndKeysAreToldApart) {
@@ -235,8 +237,10 @@ TEST_F(Config, SetTakesTomlAndBareWords) {
 }
 
 TEST_F(Config, SetErrors) {
-  for (const char* text : {"", "optimiser", "optimiser.rate", "rate=1", "rate=1.5", "=1"})
+  for (const char* text : {"", "optimiser", "optimiser.rate", "raet=1", "raet=1.5", "=1"})
     EXPECT_EQ(set_error(text), "'" + std::string(text) + "' is not of the form section.key=value");
+  for (const char* text : {"rate=1", "rate=1.5"})
+    EXPECT_EQ(set_error(text), "'" + std::string(text) + "' lacks its section: optimiser.rate");
   EXPECT_EQ(set_error("optimzier.rate=1"),
             "'optimzier.rate=1': unknown section [optimzier] (did you mean 'optimiser'?)");
   EXPECT_EQ(set_error("optimiser.raet=1"),

@@ -22,7 +22,9 @@ class LocalGlobalOptions : public PatternOptions {
   }
   Fields reading_fields() override {
     return {budget_field("local layer"),
-            field("every", every_, "the last of so many layers is global").in(1, 1024).unit("layers")};
+            field("every", every_, "the last of so many layers is global; default: as the run's configuration says")
+                .in(1, 1024)
+                .unit("layers")};
   }
   void check(const ModelShape& shape) const override {
     if (shape.layers < every_)

@@ -174,7 +174,9 @@ class MethodOptions {
   virtual int64_t initial_rows(const ModelShape& shape) const = 0;
   /// Whether in training a block is read with what was drawn for it (BlockDraws): read again, it gives other outputs.
   virtual bool draws_in_training() const { return false; }
-  /// The forgetting of layer 0, 1, ...
+  /// The forgetting of layer 0, 1, ... `random` is for the first values of parameters alone: a checkpoint is read with
+  /// another stream, and any other number drawn here would then be a different one. What a method draws for a row is a
+  /// hash (mix64) of the row's time and of an option, such as a seed.
   virtual std::unique_ptr<Method> make(const ModelShape& shape, int64_t layer, Random& random) const = 0;
 
   // --- reading a trained model: of a copy of the run's options, which stay as they are

@@ -22,7 +22,9 @@ Tensor Window::last_age(const Tensor& time) const { return at::full_like(time, l
 Fields PatternOptions::reading_fields() { return {budget_field("layer")}; }
 
 Field PatternOptions::budget_field(const std::string& holder) {
-  return field("budget", budget_, "rows that every " + holder + " holds; 0: as configured").in(0, 1 << 24).unit("rows");
+  return field("budget", budget_, "rows that every " + holder + " holds; 0: as the run's configuration says")
+      .in(0, 1 << 24)
+      .unit("rows");
 }
 
 void PatternOptions::adopt(const MethodOptions& trained, const ModelShape& shape) {

@@ -1,5 +1,8 @@
 #include "lapse/forgetting/registry.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "lapse/core/error.h"
 #include "lapse/forgetting/adaptive_span.h"
 #include "lapse/forgetting/compressive.h"
@@ -41,17 +44,23 @@ const std::vector<MethodEntry>& method_table() {
   return table;
 }
 
-const MethodEntry& default_method() { return find_method("expire_span"); }
+namespace {
 
-const MethodEntry& find_method(const std::string& name) {
+/// The error lists, with or without those that must be trained, the methods that there are.
+const MethodEntry& find(const std::string& name, bool trained) {
   std::vector<std::string> names;
   for (const auto& entry : method_table()) {
     if (entry.name == name) return entry;
-    names.push_back(entry.name);
+    if (trained || entry.options()->adopts()) names.push_back(entry.name);
   }
-  std::string all;
-  for (const auto& n : names) all += (all.empty() ? "" : ", ") + n;
-  fail("unknown forgetting method '" + name + "'" + did_you_mean(name, names) + "; there are: " + all);
+  fail(fmt::format("unknown forgetting method '{}'{}; {}: {}", name, did_you_mean(name, names),
+                   trained ? "there are" : "a trained run can be read with", fmt::join(names, ", ")));
 }
+
+}  // namespace
+
+const MethodEntry& default_method() { return find_method("expire_span"); }
+const MethodEntry& find_method(const std::string& name) { return find(name, /*trained=*/true); }
+const MethodEntry& find_method_to_read_with(const std::string& name) { return find(name, /*trained=*/false); }
 
 }  // namespace lapse

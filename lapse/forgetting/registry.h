@@ -22,5 +22,7 @@ const MethodEntry& default_method();
 
 /// Error, with the nearest name, if there is no such method.
 const MethodEntry& find_method(const std::string& name);
+/// The same, for reading a run that is trained: the error lists the methods that need no training.
+const MethodEntry& find_method_to_read_with(const std::string& name);
 
 }  // namespace lapse

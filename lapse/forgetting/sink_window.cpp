@@ -71,7 +71,9 @@ class SinkWindowOptions : public PatternOptions {
   }
   Fields reading_fields() override {
     Fields fields = PatternOptions::reading_fields();
-    fields.push_back(field("sinks", sinks_, "the first rows of a stream or episode, which stay for ever")
+    fields.push_back(field("sinks", sinks_,
+                           "the first rows of a stream or episode, which stay for ever; default: as the run's "
+                           "configuration says")
                          .in(0, 1 << 20)
                          .unit("rows"));
     return fields;

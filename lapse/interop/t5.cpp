@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <set>
 
 #include "lapse/core/error.h"
@@ -48,6 +49,10 @@ T value_of(const Json& json, const char* key, const T& otherwise, const std::str
   }
 }
 
+int64_t whole_of(const Json& json, const char* key, int64_t otherwise, const std::string& origin) {
+  return json.contains(key) ? JsonObject(json, origin).whole(key, std::numeric_limits<int64_t>::min()) : otherwise;
+}
+
 int64_t size_of(const Json& json, const char* key, const std::string& origin) {
   constexpr int64_t kLargest = 1 << 24;
   return JsonObject(json, origin).whole(key, 1, kLargest);
@@ -91,12 +96,12 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   require(value_of(json, "tie_word_embeddings", true, origin), "its output has weights of its own");
   require(value_of(json, "scale_decoder_outputs", true, origin),
           "its output is not scaled, as where it has weights of its own");
-  require(value_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets,
+  require(whole_of(json, "relative_attention_num_buckets", kBuckets, origin) == kBuckets,
           "its relative positions have another number of buckets");
   // What reads and generates here takes these for granted (data/spans.h).
   for (const auto& [name, id] :
        {std::pair{"pad_token_id", int64_t{0}}, {"decoder_start_token_id", int64_t{0}}, {"eos_token_id", int64_t{1}}})
-    require(value_of(json, name, id, origin) == id, fmt::format("its {} is not {}", name, id));
+    require(whole_of(json, name, id, origin) == id, fmt::format("its {} is not {}", name, id));
   T5Config config{size_of(json, "vocab_size", origin), {}};
   ModelConfig& model = config.model;
   set_form(model);
@@ -106,7 +111,7 @@ T5Config read_t5_config(const std::string& text, const std::string& origin) {
   model.layers = json.contains("num_decoder_layers") && !json["num_decoder_layers"].is_null()
                      ? size_of(json, "num_decoder_layers", origin)
                      : model.encoder_layers;
-  model.bucket_distance = value_of(json, "relative_attention_max_distance", model.bucket_distance, origin);
+  model.bucket_distance = whole_of(json, "relative_attention_max_distance", model.bucket_distance, origin);
   model.norm_epsilon = value_of(json, "layer_norm_epsilon", 1e-6, origin);
   const double dropout = value_of(json, "dropout_rate", 0.1, origin);
   for (double* rate : {&model.dropout, &model.embedding_dropout, &model.residual_dropout, &model.output_dropout})
@@ -180,7 +185,11 @@ void load_t5(Transformer& model, const SafetensorsFile& file) {
     const std::string theirs = t5_name(name);
     if (theirs.empty()) continue;
     known.insert(theirs);
-    const Tensor loaded = to_tensor(file.tensor(theirs));
+    const TensorEntry entry = file.tensor(theirs);
+    if (!is_known_type(entry.dtype))
+      fail(fmt::format("{}: '{}' is of type {}, which cannot be read; save it in another", file.path().string(), theirs,
+                       entry.dtype));
+    const Tensor loaded = to_tensor(entry);
     if (loaded.sizes() != tensor->sizes()) fail_of_shape(file, theirs);
     if (!loaded.is_floating_point()) fail(fmt::format("{}: '{}' holds whole numbers", file.path().string(), theirs));
     tensor->detach().copy_(loaded);

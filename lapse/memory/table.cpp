@@ -145,10 +145,13 @@ void MemoryTable::append(Columns block) {
                   block["kind"].scalar_type() == at::kByte,
               "append: 'time' must be int64 and 'kind' uint8, both [B, K]");
   check(block, K);
-  unsifted_ += samples() * K;
   if (!held_.empty()) {
     const auto learns = [](const auto& column) { return column.second.requires_grad(); };
-    if (std::none_of(block.begin(), block.end(), learns)) return fill(block, K);
+    if (std::none_of(block.begin(), block.end(), learns)) {
+      fill(block, K);
+      unsifted_ += samples() * K;
+      return;
+    }
     compact();
   }
   // What nobody else holds is extended itself, after everything that can fail for want of memory.
@@ -166,6 +169,7 @@ void MemoryTable::append(Columns block) {
   columns_ = std::move(block);
   slack_.take();
   for (int64_t b = 0; b <= samples(); ++b) offsets_[b] += b * K;
+  unsifted_ += samples() * K;
 }
 
 void MemoryTable::keep(const Tensor& mask) { keep(Sieve{this, mask}); }

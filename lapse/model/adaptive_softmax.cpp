@@ -10,6 +10,7 @@
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/cross_entropy.h"
 #include "lapse/ops/dense/linear.h"
+#include "lapse/ops/dense/total.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -55,13 +56,13 @@ class AdaptiveSoftmax : public Output {
     const auto places = places_of_each(band, bands_->count());
     const Tensor in_head = at::where(band == 0, words, band + place(0));
     Tensor each = cross_entropy(head(x, options.bfloat16), in_head);
-    Likelihood result{.nats = each.sum(), .scored = words.numel()};
+    Likelihood result{.nats = total(each), .scored = words.numel()};
     for (int64_t i = 1; i < bands_->count(); ++i) {
       const Tensor& rows = places[i];
       if (rows.numel() == 0) continue;
       const Tensor in_tail = words.index_select(0, rows) - bands_->begin(i);
       const Tensor more = cross_entropy(bands_->products(i, x.index_select(0, rows), options.bfloat16), in_tail);
-      result.nats = result.nats + more.sum();
+      result.nats = result.nats + total(more);
       if (options.each) each = each.index_add(0, rows, more);
     }
     if (options.each) result.each = each;

@@ -8,6 +8,7 @@
 #include "lapse/core/error.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/dense/cross_entropy.h"
+#include "lapse/ops/dense/total.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -25,7 +26,7 @@ Likelihood likelihood(Tensor&& logits, const Tensor& target, const LikelihoodOpt
   Likelihood result{.scored = target.numel()};
   if (options.answers) result.right = flat.detach().argmax(1) == target;
   const Tensor each = cross_entropy(std::move(flat), target);
-  result.nats = each.sum();
+  result.nats = total(each);
   if (options.each) result.each = each;
   return result;
 }

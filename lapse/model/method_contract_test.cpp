@@ -1,6 +1,8 @@
 // What the registry and the layers ask of a method, besides its numbers (forgetting/method.h).
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "lapse/model/transformer_testing.h"
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
@@ -12,6 +14,21 @@ using at::Tensor;
 
 TEST(MethodTable, NamesAreThoseOfTheOptions) {
   for (const auto& entry : method_table()) EXPECT_EQ(entry.options()->name(), entry.name);
+}
+
+// A checkpoint keeps parameters alone, and is read by a model whose first weights came from another stream.
+TEST(MethodTable, LayersFollowFromTheirParameters) {
+  const Tensor tokens = random_tokens(2, 40);
+  for (const auto& entry : method_table()) {
+    const auto options = method_options(entry.name);
+    const auto trained = tiny_model(tiny_config("post"), *options, at::kFloat, 1);
+    const auto read = tiny_model(tiny_config("post"), *options, at::kFloat, 2);
+    EXPECT_GT(difference(run(*read, false, tokens, {8, 32}), run(*trained, false, tokens, {8, 32})), 0) << entry.name;
+    std::map<std::string, Tensor*> from;
+    for (auto& [name, tensor] : trained->parameters()) from[name] = tensor;
+    for (auto& [name, tensor] : read->parameters()) tensor->detach().copy_(*from.at(name));
+    EXPECT_EQ(difference(run(*read, false, tokens, {8, 32}), run(*trained, false, tokens, {8, 32})), 0) << entry.name;
+  }
 }
 
 /// Rows live for 5 timesteps, and are described by a column of the given name.

@@ -1,5 +1,6 @@
 #include "lapse/model/tensor_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,6 +16,10 @@ const std::pair<const char*, at::ScalarType> kTypes[] = {
 };
 
 }  // namespace
+
+bool is_known_type(const std::string& dtype) {
+  return std::ranges::any_of(kTypes, [&](const auto& known) { return known.first == dtype; });
+}
 
 at::Tensor to_tensor(const TensorEntry& entry) {
   for (const auto& [name, type] : kTypes) {

@@ -11,6 +11,8 @@
 
 namespace lapse {
 
+/// Whether a file's dtype, such as "F32", has a counterpart here.
+bool is_known_type(const std::string& dtype);
 /// A copy of a file's tensor. Error for a dtype that has no counterpart here.
 at::Tensor to_tensor(const TensorEntry& entry);
 

@@ -27,6 +27,8 @@ std::vector<int64_t> buckets_by_age(int64_t farthest, bool both_ways) {
 }
 
 at::Tensor bias_by_age(const at::Tensor& table, const std::vector<int64_t>& buckets) {
+  TORCH_CHECK(table.dim() == 2 && table.size(0) == kBuckets, "biases must be [", kBuckets, ", heads], got ",
+              table.sizes());
   if (few_rows(table, kBuckets)) {  // as for a token: without libtorch's operators
     const int64_t heads = table.size(1), ages = std::ssize(buckets);
     at::Tensor bias = empty_rows({heads, ages});

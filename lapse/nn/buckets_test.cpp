@@ -69,5 +69,12 @@ TEST(Buckets, BecomeABiasOfEachAge) {
   }
 }
 
+TEST(Buckets, ATableOfAnotherSizeIsRefused) {
+  for (const bool gradients : {true, false}) {
+    at::AutoGradMode mode(gradients);
+    EXPECT_THROW(bias_by_age(at::ones({8, 2}), buckets_by_age(17, false)), c10::Error);
+  }
+}
+
 }  // namespace
 }  // namespace lapse

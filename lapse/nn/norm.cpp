@@ -29,6 +29,9 @@ at::Tensor Norm::of_sum(const at::Tensor& x, const at::Tensor& more) const {
 
 at::Tensor Norm::few(const at::Tensor& x, const at::Tensor& more) const {
   const int64_t n = weight_.size(0);
+  TORCH_CHECK(x.size(-1) == n && (!more.defined() || more.sizes() == x.sizes()), "norm: x must be [..., ", n,
+              "], and what is added like it; got ", x.sizes(), more.defined() ? " and " : "",
+              more.defined() ? more.sizes() : at::IntArrayRef());
   at::Tensor y = empty_rows(x.sizes());
   const float* bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr;
   for (int64_t i = 0; i < x.numel(); i += n)

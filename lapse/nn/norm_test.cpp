@@ -18,10 +18,19 @@ TEST(Norm, OfAFewRowsIsTheSame) {
       norm.name("norm", parameters);
       for (auto& [name, tensor] : parameters) *tensor = at::randn({33});
       const Tensor x = at::randn({rows, 33}), more = at::randn({rows, 33});
-      const Tensor sum = norm.of_sum(x, more), one = norm(x);  // with gradients: by libtorch's operators
-      at::NoGradGuard no_grad;
-      EXPECT_TRUE(norm.of_sum(x, more).allclose(sum, 1e-5, 1e-5)) << kind << " " << rows;
-      EXPECT_TRUE(norm(x).allclose(one, 1e-5, 1e-5)) << kind << " " << rows;
+      const auto expected = [&](const Tensor& of) {  // by libtorch
+        const Tensor wide = of.to(at::kDouble), weight = parameters[0].second->to(at::kDouble);
+        return (parameters.size() == 2 ? at::layer_norm(wide, {33}, weight, parameters[1].second->to(at::kDouble), 1e-5)
+                                       : at::rms_norm(wide, {33}, weight, 1e-5))
+            .to(at::kFloat);
+      };
+      for (const bool gradients : {true, false}) {
+        at::AutoGradMode mode(gradients);
+        EXPECT_TRUE(norm.of_sum(x, more).allclose(expected(x + more), 1e-5, 1e-5)) << kind << " " << rows;
+        EXPECT_TRUE(norm(x).allclose(expected(x), 1e-5, 1e-5)) << kind << " " << rows;
+        EXPECT_THROW(norm(at::ones({rows, 34})), c10::Error);
+        EXPECT_THROW(norm.of_sum(x, at::ones({rows, 34})), c10::Error);
+      }
     }
 }
 

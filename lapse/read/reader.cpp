@@ -92,6 +92,19 @@ std::string Reader::described() const {
                      config_to_toml(sections));
 }
 
+std::string Reader::method_read(const ReadingOptions& options) const {
+  std::string text = method->name();
+  const Fields given = method->reading_fields(), own = method->fields();
+  for (const auto& field : given) {
+    const auto same = std::ranges::find(own, field.name, &Field::name);
+    if (options.of_method.contains(field.name))
+      text += fmt::format(", {} {}", field.name, field_to_toml(field));
+    else if (same != own.end())
+      text += fmt::format(", {} {}", field.name, field_to_toml(*same));
+  }
+  return text;
+}
+
 std::unique_ptr<Transformer> Reader::model(Transformer& weights) const {
   auto model = checkpoint.fresh_model(*method);
   model->share(weights);

@@ -56,6 +56,8 @@ struct Reader {
   /// On what the model's answers depend, in lines "name = value" for require_agreement. Before the checkpoint is
   /// closed.
   std::string described() const;
+  /// The method and its options of reading, each as it was given or else as the run has it: "NAME, budget 128".
+  std::string method_read(const ReadingOptions& options) const;
   /// Error, naming the verbs that are for it, if the run acts in an environment.
   void require_text(const std::string& verb) const;
   /// The run's task, or its text. Error if there is a task, and `data` or `documents` too.

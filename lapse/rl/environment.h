@@ -15,7 +15,7 @@ namespace lapse {
 struct EnvironmentShape {
   int64_t cells;                     ///< that are seen, row by row; the agent is in the middle one
   std::vector<std::string> words;    ///< what a cell may hold, several at once
-  std::vector<std::string> actions;  ///< by name
+  std::vector<std::string> actions;  ///< one word each; arrow keys act as left, right, up and down
   int64_t most_words;                ///< of one observation, over all cells
   std::string score;                 ///< what an episode is judged by, for instance "success"
   double best_score;                 ///< the largest that an episode can reach

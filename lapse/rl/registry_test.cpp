@@ -306,6 +306,8 @@ TEST(EnvironmentTable, NamesAreThoseOfTheOptions) {
     EXPECT_EQ(options->make(0, 1)->size(), 0);
     EXPECT_EQ(options->make(5, 1)->size(), 5);
     EXPECT_EQ(options->make(5, 1)->shape().words, options->shape().words);
+    for (const auto& action : options->shape().actions)  // `lapse play` reads words
+      EXPECT_TRUE(!action.empty() && action.find_first_of(" \t\n") == action.npos) << action;
   }
 }
 

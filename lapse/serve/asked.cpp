@@ -19,7 +19,7 @@ LaneSettings lane_of(Json json, size_t number) {
   LaneSettings lane{.run = fields.whole("run", 0, 0, 1 << 20)};
   if (fields.has("method")) {
     const std::string name = fields.text("method", "");
-    if (!name.empty()) find_method(name), lane.method = name;
+    if (!name.empty()) find_method_to_read_with(name), lane.method = name;
   }
   const Json options = fields.any("options");
   if (!options.is_null() && !options.is_object())

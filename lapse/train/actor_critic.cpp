@@ -2,6 +2,7 @@
 
 #include "lapse/model/policy.h"
 #include "lapse/ops/aten.h"
+#include "lapse/ops/dense/total.h"
 #include "lapse/ops/waiting.h"
 
 namespace lapse {
@@ -23,8 +24,8 @@ class ActorCritic : public Objective {
     const Tensor error = part.more.at("returns") - policy.value;
     const Tensor actions = sent(part.target, log_pi.device());
     const Tensor chosen = log_pi.gather(-1, actions.unsqueeze(-1)).squeeze(-1);
-    const Tensor policy_loss = -(chosen * error.detach()).sum(), value_loss = error.square().sum();
-    const Tensor entropy = -(log_pi.exp() * log_pi).sum();
+    const Tensor policy_loss = -total(chosen * error.detach()), value_loss = total(error.square());
+    const Tensor entropy = -total(log_pi.exp() * log_pi);
     const Tensor loss = (policy_loss + config_.value_loss * value_loss - entropy_weight(config_, of.done) * entropy) /
                         static_cast<double>(part.target.numel());
     return {loss + y.cost,

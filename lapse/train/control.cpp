@@ -57,7 +57,7 @@ class ControlProblem : public Problem {
   std::unique_ptr<Objective> objective() const override { return objective_of(config_).make(config_); }
   std::unique_ptr<Feed> feed(Group& group) override { return std::make_unique<AgentsFeed>(config_, group); }
   bool validates() const override { return true; }
-  void require_validation() const override {}
+  void require_validation(const Group&) const override {}
 
   EvaluationResult validate(Transformer& model, Group& group) const override {
     const auto played = play_episodes(model, *config_.environment(),

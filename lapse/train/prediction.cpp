@@ -76,7 +76,8 @@ class PredictionProblem : public Problem {
   std::unique_ptr<Feed> feed(Group&) override { return std::make_unique<BlockFeed>(*source_, config_.train); }
   bool validates() const override { return source_->has("valid"); }
 
-  void require_validation() const override {
+  void require_validation(const Group& group) const override {
+    validation_parts_of(config_.train, group);
     const int64_t most = config_.train.validation_blocks;
     if (any_scored(*blocks(), most)) return;
     if (most == 0) fail("nothing in it is scored; name a longer text");

@@ -24,8 +24,8 @@ class Problem {
   virtual std::unique_ptr<Feed> feed(Group& group) = 0;  ///< of what a rank of the group learns from
 
   virtual bool validates() const = 0;  ///< whether there is something to validate on
-  /// Error, which says how to mend, if a validation could say nothing.
-  virtual void require_validation() const = 0;
+  /// Error, which says how to mend, if a validation could say nothing, or cannot be shared out in the group.
+  virtual void require_validation(const Group& group) const = 0;
   /// Shared out in the group: every rank has the result of all.
   virtual EvaluationResult validate(Transformer& model, Group& group) const = 0;
 

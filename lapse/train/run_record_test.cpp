@@ -20,7 +20,7 @@ class Scored : public Problem {
   std::unique_ptr<Objective> objective() const override { return nullptr; }
   std::unique_ptr<Feed> feed(Group&) override { return nullptr; }
   bool validates() const override { return true; }
-  void require_validation() const override {}
+  void require_validation(const Group&) const override {}
   EvaluationResult validate(Transformer&, Group&) const override { return {}; }
   std::vector<Figure> figures(const Score& score) const override {
     if (score.scored == 0) return {};

@@ -73,10 +73,10 @@ bool validates(const Config& config, const Problem& problem) {
   return config.train.validate_every > 0 && problem.validates();
 }
 
-void require_validation(const Config& config, const Problem& problem) {
+void require_validation(const Config& config, const Problem& problem, const Group& group) {
   if (!validates(config, problem)) return;
   try {
-    problem.require_validation();
+    problem.require_validation(group);
   } catch (const Error& error) {
     fail(std::string("the validation part: ") + error.what() + ", or train.validate_every = 0");
   }

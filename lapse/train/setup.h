@@ -16,7 +16,7 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Problem& probl
 /// Whether a run of it validates.
 bool validates(const Config& config, const Problem& problem);
 /// Error, now rather than hours later, if it does and a validation could say nothing.
-void require_validation(const Config& config, const Problem& problem);
+void require_validation(const Config& config, const Problem& problem, const Group& group);
 
 MemoryEstimate estimate_memory(const Config& config, const Problem& problem, const Group& group = solo());
 

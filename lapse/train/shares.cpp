@@ -58,8 +58,8 @@ int64_t parts_of(const TrainConfig& train, const Group& group) {
 
 int64_t validation_parts_of(const TrainConfig& train, const Group& group) {
   if (train.evaluated() < group.size())
-    fail(fmt::format("train.validation_streams = {} is less than the {} processes that share them", train.evaluated(),
-                     group.size()));
+    fail(fmt::format("train.validation_streams = {} is less than the {} processes that share them; raise it",
+                     train.evaluated(), group.size()));
   return std::min(parts_of(train, group), train.evaluated() / group.size() * group.size());
 }
 

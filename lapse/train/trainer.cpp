@@ -39,7 +39,7 @@ class Run {
         learner_(make_learner(config, *problem_, tuned, group)),
         feed_(problem_->feed(group)),
         record_(*problem_, group) {
-    require_validation(config, *problem_);
+    require_validation(config, *problem_, group);
     if (resumed) resumed_ = true, restore(*resumed);
     if (!group.alone()) require_agreement(group, about_to_do(resumed ? resumed : tuned));
   }

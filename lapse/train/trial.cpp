@@ -106,7 +106,7 @@ Trial try_out(const Config& config, double seconds, const std::function<void(con
               .memory = estimate_memory(config, *problem),
               .available_memory = usable_memory(find_device(config.train.device))};
   try {
-    require_validation(config, *problem);
+    require_validation(config, *problem, solo());
   } catch (const Error& error) {  // what it would take can be told all the same
     trial.refused = error.what();
   }

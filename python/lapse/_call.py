@@ -5,7 +5,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-_WHOSE = "the newest rows are the queries' own; give start"
+_WHOSE = "the newest rows are the queries' own; give start (or are these [B, H, T, D]? Tensors here are [B, T, H, D])"
 
 
 class Call:
@@ -27,6 +27,12 @@ class Call:
             raise ValueError(
                 f"{op}: with cu_seqlens q must be [S, H, D] and k, v [N, G, D]; got {tuple(q.shape)}, {tuple(k.shape)} and "
                 f"{tuple(v.shape)}"
+            )
+        H, G = q.shape[-2], k.shape[-2]
+        if G == 0 or H % G != 0:
+            raise ValueError(
+                f"{op}: k has {G} heads, which do not divide q's {H}; tensors are [B, T, H, D], not [B, H, T, D], and "
+                "packed [N, H, D]"
             )
         for name, x in (("start", start), ("time", time), ("until", until)):
             _require_tensor(op, name, x)

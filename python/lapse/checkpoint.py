@@ -75,6 +75,8 @@ def open_checkpoint(path: pathlib.Path) -> Content:
             return _read(path)
         except DamagedFile as error:
             raise ValueError(f"{error}; put a good copy there, or load another checkpoint") from error
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such run or checkpoint")
     files = checkpoints_of(path)
     if not files:
         raise FileNotFoundError(

@@ -3,8 +3,9 @@ inputs but `masking`.
 
 Rows come in one of two forms:
 
-* dense: q [B, T, H, D], k and v [B, N, G, D]. The queries are those of the last T rows unless `start` says otherwise, so
-  that N > T is memory and a block. Rows have the times 0 ... N - 1 unless `time` says otherwise.
+* dense: q [B, T, H, D], k and v [B, N, G, D], not [B, H, T, D]; x.transpose(1, 2) turns one into the other. The queries
+  are those of the last T rows unless `start` says otherwise, so that N > T is memory and a block. Rows have the times
+  0 ... N - 1 unless `time` says otherwise.
 * packed, with `cu_seqlens`: q [S, H, D] and k, v [N, G, D], sample b's at cu_seqlens[b] ... cu_seqlens[b + 1] - 1;
   `cu_seqlens_k` where a sample has more rows than queries. `max_seqlen`, at least the queries of the longest sample, saves
   a look at the device. What cu_seqlens and max_seqlen must be is checked; of what is on a GPU alone, and under

@@ -1,11 +1,12 @@
 """lapse.show: what a model remembers of a text, as a page in a notebook: the one that `lapse inspect` writes."""
 
+import contextlib
 import html
 import json
 import math
 import pathlib
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -133,7 +134,22 @@ def show(
         reader = _of_transformers(model, tokenizer, text, method or own, budget, options)
     else:
         raise ValueError("lapse.show: a model of transformers needs tokenizer=")
-    return Page(page(record(reader), title or f"What {name} remembers"), height)
+    with _without_dropout(model):
+        read = record(reader)
+    return Page(page(read, title or f"What {name} remembers"), height)
+
+
+@contextlib.contextmanager
+def _without_dropout(model: Any) -> Iterator[None]:
+    """Of a module that is being trained, with its modes restored."""
+    modes = [(one, one.training) for one in model.modules()] if isinstance(model, nn.Module) else []
+    if modes:
+        model.eval()
+    try:
+        yield
+    finally:
+        for one, training in modes:
+            one.training = training
 
 
 def _cut(tokens: list[int]) -> list[tuple[list[int], int]]:

@@ -124,6 +124,10 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor, memory: ModelMemory | None = None) -> tuple[Tensor, ModelMemory]:
         if tokens.dim() != 2 or tokens.shape[1] == 0:
             raise ValueError(f"lapse: tokens must be [B, T], T at least 1, got {list(tokens.shape)}")
+        if tokens.is_cpu and tokens.numel() > 0 and not torch.compiler.is_compiling():
+            least, most, size = int(tokens.min()), int(tokens.max()), self.vocabulary.size
+            if least < 0 or most >= size:
+                raise ValueError(f"lapse: tokens must be 0 ... {size - 1}, as the vocabulary has them, got {least} ... {most}")
         memory = self.begin(len(tokens)) if memory is None else memory
         if len(memory.layers) != len(self.layers):
             raise ValueError(f"lapse: this memory has {len(memory.layers)} layers, and the model {len(self.layers)}")

@@ -230,6 +230,9 @@ class Ramp(unittest.TestCase):
             "9 queries and 7 rows: .* give start": lambda: ops.ramp_attention(
                 draw(B, 9, H, D), k, v, time=torch.arange(N).repeat(B, 1)
             ),
+            r"4 heads, which do not divide q's 3; tensors are \[B, T, H, D\]": lambda: ops.ramp_attention(
+                draw(B, 2, 3, D), draw(B, N, 4, D), draw(B, N, 4, D)
+            ),
             "start must be a tensor, got 4": lambda: ops.ramp_attention(q, k, v, start=4),
             r"time must be a tensor, got \[0, 1\]": lambda: ops.ramp_attention(q, k, v, time=[0, 1]),
             "row_span must be a tensor, got 3.0": lambda: ops.ramp_attention(q, k, v, row_span=3.0),

@@ -283,6 +283,8 @@ class Load(program.ProgramTest):
             lapse.load(run, "tova", budget=[8, 16])
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint in its folder"):
             lapse.load(self.folder)
+        with self.assertRaisesRegex(FileNotFoundError, "nowhere: no such run or checkpoint"):
+            lapse.load(self.folder / "nowhere")
         whole = checkpoints_of(run)[0].read_bytes()
         for content in (b"[train]\n", whole[: len(whole) // 2]):
             (self.folder / "broken").write_bytes(content)
@@ -293,6 +295,8 @@ class Load(program.ProgramTest):
             with self.assertRaisesRegex(ValueError, r"tokens must be \[B, T\], T at least 1, got " + got):
                 model(tokens)
         for token in (-7, model.vocabulary.size):
+            with self.assertRaisesRegex(ValueError, f"tokens must be 0 ... {model.vocabulary.size - 1}, .* got .*{token}"):
+                model(torch.tensor([[1, token]]))
             with self.assertRaisesRegex(ValueError, f"no token {token}: this vocabulary has {model.vocabulary.size}"):
                 model.vocabulary.decode([1, token])
 

@@ -91,6 +91,15 @@ class Show(program.ProgramTest):
         self.assertEqual(own["method"], "expire_span")
         self.assertNotIn("budget", own)
 
+    def test_a_model_in_training_is_read_without_dropout(self):
+        text = self.write("text.txt", program.english(6000))
+        self.succeed("train", self.config(text), "--set", "model.dropout=0.5", "--out", self.folder / "run")
+        model = lapse.load(self.folder / "run").train()
+        model.layers[0].eval()
+        layers = [data_of(lapse.show(model, "The end of it").html)["layers"] for _ in range(2)]
+        self.assertEqual(*layers)
+        self.assertEqual([model.training, model.layers[0].training, model.layers[1].training], [True, False, True])
+
 
 class Pages(unittest.TestCase):
     def model(self):

@@ -41,9 +41,8 @@ int64_t ramp_until(int64_t time, float span, float ramp) { return until_of(time,
 int64_t ramp_until(int64_t time, double span, double ramp) { return until_of(time, span, ramp); }
 
 at::Tensor ramp_until(const at::Tensor& time, const at::Tensor& span, double ramp) {
-  TORCH_CHECK(ramp > 0, "ramp must be positive, got ", ramp);
   if (!time.device().is_cpu()) return ramp_until_there(time, span, ramp);
-  check_ramp_until(time, span);
+  check_ramp_until(time, span, ramp);
   const bool narrow = span.scalar_type() != at::kFloat && span.scalar_type() != at::kDouble;
   const at::Tensor spans = narrow ? span.to(at::kFloat) : span;
   const at::Tensor times = time.contiguous();

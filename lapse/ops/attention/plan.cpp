@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/expiry.h"
@@ -11,8 +12,14 @@
 namespace lapse {
 namespace {
 
-constexpr int64_t kFar = int64_t{1} << 30;      // beyond every block; sums of two fit 32 bits
-constexpr int64_t kForEver = int64_t{1} << 62;  // beyond every age
+constexpr int64_t kFar = int64_t{1} << 30;  // beyond every block; sums of two fit 32 bits
+
+/// a - b, or the nearest number that there is.
+int64_t difference(int64_t a, int64_t b) {
+  int64_t result;
+  if (!__builtin_sub_overflow(a, b, &result)) return result;
+  return b > 0 ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+}
 
 void add(PlannedRows& rows, int64_t index, int64_t age, int64_t first, int64_t last, int64_t full, float span) {
   auto narrow = [](int64_t x) { return static_cast<int32_t>(std::clamp(x, -kFar, kFar)); };
@@ -32,10 +39,10 @@ PlannedRows rows_of(int64_t begin, int64_t end, int64_t start, const int64_t* ti
   for (int64_t i = begin; i < end; ++i) {
     if (span != nullptr && std::isnan(span[i])) continue;  // seen by nobody, whatever `until` says
     const int64_t age = start - time[i];
-    const int64_t first = std::max(o.min_age, -kForEver) - age;
-    int64_t last = std::min(o.max_age, kForEver) - age, full = kFar;
+    const int64_t first = difference(o.min_age, age);
+    int64_t last = std::min(o.max_age == kNoLimit ? kNoLimit : difference(o.max_age, age), K - 1), full = kFar;
+    if (std::max<int64_t>(first, 0) > last) continue;
     if (span != nullptr) full = static_cast<int64_t>(std::floor(std::clamp<double>(span[i], -kFar, kFar))) - age;
-    last = std::min(last, K - 1);
     const int64_t ends = until != nullptr ? until[i] : span != nullptr ? ramp_until(time[i], span[i], ramp) : kNoLimit;
     if (ends <= start + last) last = std::max(ends, start) - 1 - start;
     if (std::max<int64_t>(first, 0) > last) continue;

@@ -51,7 +51,10 @@ Tensor factors(const Tensor& x, const Dropout& how) {
 
 }  // namespace
 
-DropoutDraw Dropout::draw() const { return {mix64(seed), static_cast<uint32_t>(std::ldexp(p, 32)), scale()}; }
+DropoutDraw Dropout::draw() const {
+  TORCH_CHECK(p >= 0 && p < 1, "dropout: p must be in [0, 1), got ", p);
+  return {mix64(seed), static_cast<uint32_t>(std::ldexp(p, 32)), scale()};
+}
 
 Tensor dropped(const Tensor& x, const Dropout& how) {
   if (x.scalar_type() != at::kFloat || !x.device().is_cpu()) return x * factors(x.detach(), how);

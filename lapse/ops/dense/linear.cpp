@@ -93,7 +93,7 @@ void check(const Tensor& x, const Tensors& weights, const LinearOptions& o) {
                 "linear: the bias must be ", x.scalar_type(), " [", weights[0].size(0), "], got ", o.bias.scalar_type(),
                 " ", o.bias.sizes());
   int64_t end = 0;
-  const int64_t m = x.size(-1) == 0 ? 0 : x.numel() / x.size(-1);
+  const int64_t m = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
   for (const auto& range : o.gradient_rows) {
     TORCH_CHECK(range.first >= end && range.second >= range.first && range.second <= m,
                 "linear: gradient_rows must be ascending and disjoint within ", m, " rows, got ", range.first, " to ",

@@ -1,6 +1,8 @@
 // Ill-shaped inputs of ramp_attention, and queries that see nothing.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "lapse/ops/aten.h"
 #include "lapse/ops/attention/ramp/ramp_attention.h"
 #include "lapse/ops/attention/ramp/ramp_testing.h"
@@ -22,6 +24,35 @@ RampCase plain_case(at::ScalarType type) {
               at::tensor({0, 1, 2, 0, 1, 2}, at::kLong)};
   c.options.ramp = 2;
   return c;
+}
+
+/// Rows at the ends of the range of times, and ages without a limit or with absurd ones: tiles must see what one query
+/// of the reference sees.
+TEST(RampAttentionFar, TilesSeeWhatTheReferenceSees) {
+  constexpr int64_t most = std::numeric_limits<int64_t>::max(), least = std::numeric_limits<int64_t>::min();
+  constexpr int64_t end = int64_t{1} << 61;
+  struct Far {
+    int64_t start, first_row, min_age, max_age;
+  };
+  for (const auto& far : {Far{-end, end - 2, least, most},
+                          {0, 0, least, least},
+                          {0, 1, most, most},
+                          {end - 20, -end, 1, most},
+                          {end - 20, -end, 2 * end - 10, most},
+                          {0, -3, 1, most}}) {
+    Random random(5, "far");
+    RampCase c;
+    c.inputs = {random_normal({1, 20, 1, 4}, random).to(at::kFloat),
+                random_normal({3, 1, 4}, random).to(at::kFloat),
+                random_normal({3, 1, 4}, random).to(at::kFloat),
+                at::tensor({0, 3}, at::kLong),
+                at::full({1}, far.start, at::kLong),
+                at::arange(3, at::kLong) + far.first_row};
+    c.options.min_age = far.min_age, c.options.max_age = far.max_age;
+    const Tensor expected = ramp_attention_reference(c.inputs, c.options).out;
+    EXPECT_LE((ramp_attention(c.inputs, c.options).out - expected).abs().max().item<double>(), 1e-6)
+        << far.start << " " << far.first_row << " " << far.min_age << " " << far.max_age;
+  }
 }
 
 // ----- nothing to see

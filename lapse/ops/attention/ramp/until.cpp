@@ -2,6 +2,7 @@
 
 #include <torch/library.h>
 
+#include <cfloat>
 #include <limits>
 
 #include "lapse/ops/aten.h"
@@ -10,7 +11,10 @@ namespace lapse {
 
 using at::Tensor;
 
-void check_ramp_until(const Tensor& time, const Tensor& span) {
+void check_ramp_until(const Tensor& time, const Tensor& span, double ramp) {
+  const auto narrow = static_cast<float>(ramp);  // as the kernels have it
+  TORCH_CHECK(narrow >= FLT_MIN && narrow <= FLT_MAX, "ramp_until: ramp must be positive and finite in float32, got ",
+              ramp);
   TORCH_CHECK(time.scalar_type() == at::kLong && time.sizes() == span.sizes(),
               "ramp_until: time must be int64 of span's shape ", span.sizes(), ", got ", time.scalar_type(), " ",
               time.sizes());
@@ -19,7 +23,7 @@ void check_ramp_until(const Tensor& time, const Tensor& span) {
 // Around the estimate the greatest age at which the row is seen is counted out, in steps of 32 and then of 1; numbers
 // near 2^30 are 64 apart in float32.
 Tensor ramp_until_reference(const Tensor& time, const Tensor& span_of_any, double ramp) {
-  check_ramp_until(time, span_of_any);
+  check_ramp_until(time, span_of_any, ramp);
   constexpr int64_t kStep = 32, kSteps = 9;
   const bool wide = span_of_any.scalar_type() == at::kDouble;
   const Tensor span = span_of_any.detach().to(wide ? at::kDouble : at::kFloat);

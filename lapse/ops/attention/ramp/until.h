@@ -14,7 +14,7 @@ at::Tensor ramp_until_there(const at::Tensor& time, const at::Tensor& span, doub
 /// By libtorch's operators, on any device; nothing waits for it.
 at::Tensor ramp_until_reference(const at::Tensor& time, const at::Tensor& span, double ramp);
 
-/// c10::Error if time is not int64 or its shape is not the spans'.
-void check_ramp_until(const at::Tensor& time, const at::Tensor& span);
+/// c10::Error if time is not int64, its shape is not the spans', or the ramp is none that attention takes.
+void check_ramp_until(const at::Tensor& time, const at::Tensor& span, double ramp);
 
 }  // namespace lapse

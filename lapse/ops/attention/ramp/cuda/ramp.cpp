@@ -161,11 +161,11 @@ RampGradients ramp_attention_backward(const Tensor& grad_out, const Tensor& grad
   c.arguments.set("grad_k", dk).set("grad_v", dv).set("grad_span", dspan).set("grad_logit", dlogit);
   rows.launch({ranges.size(1), c.G, c.B}, c.arguments, c.q);
 
-  const Tensor absent = x.q.new_empty({0});
+  const auto absent = [&] { return x.q.new_empty({0}); };  // operators must not return one tensor twice
   const auto as = [&](const std::optional<Tensor>& input, const Tensor& gradient) {
-    return input ? gradient.to(input->scalar_type()) : absent;
+    return input ? gradient.to(input->scalar_type()) : absent();
   };
-  Tensor dposition = absent;
+  Tensor dposition = absent();
   if (o.position) {
     dq.add_(at::matmul(dby_age, c.P > 0 ? c.position : dby_age.new_empty({0, c.D})).view_as(dq), scale_of(x, o));
     dposition = c.narrowed(at::matmul(dby_age.t(), c.q.view({lines, c.D}))).mul_(scale_of(x, o));

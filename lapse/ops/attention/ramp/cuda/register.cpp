@@ -40,7 +40,7 @@ RampGradientTensors backward(const Tensor& grad_out, const Tensor& grad_ramp_sum
 
 Tensor until(const Tensor& time, const Tensor& span, double ramp) {
   if (span.scalar_type() == at::kDouble || span.numel() == 0) return ramp_until_reference(time, span, ramp);
-  check_ramp_until(time, span);
+  check_ramp_until(time, span, ramp);
   const c10::OptionalDeviceGuard guard(span.device());
   return cuda::ramp_until(time, span, ramp);
 }

@@ -207,11 +207,11 @@ SelectiveGradients selective_attention_backward(const Tensor& grad_out, const Te
     dby_age.view({lines, c.H, c.P}).select(1, 0).add_(first_by_age);
     dbias.view({lines, c.H, c.A}).select(1, 0).add_(first_bias);
   }
-  const Tensor absent = x.q.new_empty({0});
+  const auto absent = [&] { return x.q.new_empty({0}); };  // operators must not return one tensor twice
   const auto as = [&](const std::optional<Tensor>& input, const Tensor& gradient) {
-    return input ? gradient.to(input->scalar_type()) : absent;
+    return input ? gradient.to(input->scalar_type()) : absent();
   };
-  Tensor dposition = absent;
+  Tensor dposition = absent();
   if (o.position) {
     if (c.P > 0) dq.add_(at::matmul(dby_age, c.position).view_as(dq), c.scale);
     dposition = c.narrowed(at::matmul(dby_age.t(), c.q.view({-1, c.D})), c.width).mul_(c.scale);
