@@ -62,7 +62,7 @@ TEST(TomlBounds, EveryWayIntoTheParserIsGuarded) {
   int64_t number = 1;
   const Sections sections = {{"a", "", {field("b", number, "")}}};
   const std::string dots = many(".a", 200'000);
-  EXPECT_EQ(error_of([&] { parse_config(sections, "\na" + dots + " = 1", "run.toml"); }),
+  EXPECT_EQ(error_of([&] { parse_config(sections, "[a]\na" + dots + " = 1", "run.toml"); }),
             "run.toml:2: a key of more than 16 parts");
   EXPECT_EQ(error_of([&] { set_config(sections, "a.b={a" + dots + "=1}"); }), "a.b: a key of more than 16 parts");
   EXPECT_EQ(error_of([&] { set_field(sections[0].fields[0], "[{a" + dots + "=1}]", "--b"); }),
