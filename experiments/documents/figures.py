@@ -71,9 +71,9 @@ def lines(axes, values, name, label):
 
 def size_context_heads_updates():
     figure, (size, context, heads, updates) = plt.subplots(1, 4, figsize=(15, 3.4))
-    lines(size, (2, 3, 4, 5), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
+    lines(size, (2, 3, 4, 5, 6), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
     size.set_xlabel("d: layers and heads, of width 64 d")
-    size.set_xticks((2, 3, 4, 5))
+    size.set_xticks((2, 3, 4, 5, 6))
     size.set_ylabel("nats per piece, test")
     lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
     context.set_xlabel("window, pieces")
@@ -88,6 +88,7 @@ def size_context_heads_updates():
         curves = [{line["update"]: line["loss"] for line in result(f"d2-256-{kind}{end}")["validation"]} for kind in KINDS]
         updates.plot(list(curves[0]), [curves[0][n] - curves[1][n] for n in curves[0]], color=colour, label=label)
     updates.axhline(0, color="0.6", linewidth=0.8)
+    updates.set_ylim(top=0.53)  # room for the legend
     updates.set_xlabel("updates, d = 2")
     updates.set_ylabel("standard − selective, nats, validation")
     heads.set_xticks([n for n, _ in found])
