@@ -197,7 +197,7 @@ class Configuration(ProgramTest):
     def test_set(self):
         good = (shared / "config.toml").read_bytes()
         self.train(good, "--set", "train.updtaes=2", says=["'train.updtaes=2'", "did you mean 'updates'"])
-        self.train(good, "--set", "updates=2", says="'updates=2' lacks its section: train.updates")
+        self.train(good, "--set", "updates=2", says="'updates=2' lacks its section: 'updates' belongs to [train]")
         self.train(good, "--set", "update=2", says="section.key=value")
         self.train(good, "--set", "train.updates=two", says=["train.updates", "expected an integer"])
         self.train(good, "--set", "model.dropout=1.5", says=["model.dropout", "1.5 is out of range"])

@@ -97,13 +97,13 @@ class SpanCorruption(ProgramTest):
     def test_long_targets_count_in_the_estimate(self):
         """What is cut out is what the decoder reads: with much noise far more than train.block."""
         sizes = ("--set", "train.block=64", "--set", "data.sentinels=99")
-        few, many = (
-            self.succeed("train", self.toml, "--dry-run", "--seconds", 0, *sizes, "--set", f"data.noise_density={noise}").stdout
-            for noise in (0.15, 0.8)
-        )
-        targets = [int(re.search(r"x 64 tokens of sources, (\d+) of targets", text)[1]) for text in (few, many)]
+        noises = [("--set", f"data.noise_density={noise}") for noise in (0.15, 0.8)]
+        dry = ("train", self.toml, "--dry-run", "--seconds", 0, *sizes)
+        targets = [int(re.search(r"x 64 tokens of sources, (\d+) of targets", self.succeed(*dry, *noise).stdout)[1]) for noise in noises]
         self.assertLess(targets[0], 20)
         self.assertGreater(targets[1], 100)
+        few, many = (self.succeed_json(*dry, *noise)["memory_most"] for noise in noises)
+        self.assertGreater(many, few)
 
     def test_what_does_not_fit_is_refused(self):
         def refused(says, *sets):

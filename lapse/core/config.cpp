@@ -208,15 +208,13 @@ std::vector<std::pair<std::string, const toml::node*>> in_file_order(const toml:
   return items;
 }
 
-/// Error if "width=30" lacks its section, with those that have such a key.
+/// Error, if "width=30" lacks its section, with those that have such a key.
 void require_section(const Sections& sections, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   if (equals == assignment.npos || assignment.find('.') < equals) return;
-  std::vector<std::string> keys;
-  for (const Section& section : sections)
-    for (const Field& field : section.fields)
-      if (field.name == assignment.substr(0, equals)) keys.push_back(section.name + "." + field.name);
-  if (!keys.empty()) fail(fmt::format("'{}' lacks its section: {}", assignment, fmt::join(keys, ", or ")));
+  const std::string key = assignment.substr(0, equals);
+  if (const auto having = sections_with(sections, key); !having.empty())
+    fail(fmt::format("'{}' lacks its section: '{}' belongs to {}", assignment, key, having));
 }
 
 }  // namespace
@@ -255,11 +253,11 @@ void read_config(const Sections& sections, const fs::path& path) {
 void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
   const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
   const auto refuse = [&](int64_t line, std::string_view why) {
-    const bool sections_in_it = text.starts_with('[') || text.find("\n[") != text.npos;
+    const bool has_sections = text.starts_with('[') || text.find("\n[") != text.npos;
     fail(fmt::format("{}:{}: {}{}", origin, line, why,
-                     sections_in_it ? ""
-                                    : "; a configuration has sections, such as [train], and this file has none "
-                                      "(`lapse init` prints one to begin with)"));
+                     has_sections ? ""
+                                  : "; a configuration has sections, such as [train], and this file has none "
+                                    "(`lapse init` prints one to begin with)"));
   };
   if (const auto fault = toml_fault(text)) refuse(fault->line, fault->what);
   toml::table file;

@@ -240,7 +240,7 @@ TEST_F(Config, SetErrors) {
   for (const char* text : {"", "optimiser", "optimiser.rate", "raet=1", "raet=1.5", "=1"})
     EXPECT_EQ(set_error(text), "'" + std::string(text) + "' is not of the form section.key=value");
   for (const char* text : {"rate=1", "rate=1.5"})
-    EXPECT_EQ(set_error(text), "'" + std::string(text) + "' lacks its section: optimiser.rate");
+    EXPECT_EQ(set_error(text), "'" + std::string(text) + "' lacks its section: 'rate' belongs to [optimiser]");
   EXPECT_EQ(set_error("optimzier.rate=1"),
             "'optimzier.rate=1': unknown section [optimzier] (did you mean 'optimiser'?)");
   EXPECT_EQ(set_error("optimiser.raet=1"),

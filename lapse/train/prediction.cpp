@@ -41,10 +41,10 @@ class BlockFeed : public Feed {
   void restore(const JsonObject& state, const Columns& tensors) override {
     if (!tensors.empty())
       fail(fmt::format("there is no place in the run for its tensor 'feed.{}'", tensors.begin()->first));
-    if (state.counter(text_key("train")) != checksums("train").ids)
+    const TextChecksums train = checksums("train");
+    if (state.counter(text_key("train")) != train.ids || is_another_text(state, "train", train))
       fail("the run was trained on another text than this one; was the file changed?");
-    for (const auto& [part, what] :
-         {std::pair("train", "was trained on"), {"valid", "was validated on"}, {"test", "is to be tested on"}})
+    for (const auto& [part, what] : {std::pair("valid", "was validated on"), {"test", "is to be tested on"}})
       if (checksums(part).ids != 0 && is_another_text(state, part, checksums(part)))
         fail(fmt::format("the run {} another text than this one; was the file changed?", what));
     blocks_->set_state(

@@ -125,7 +125,7 @@ class Transformer(nn.Module):
         if tokens.dim() != 2 or tokens.shape[1] == 0:
             raise ValueError(f"lapse: tokens must be [B, T], T at least 1, got {list(tokens.shape)}")
         if tokens.is_cpu and tokens.numel() > 0 and not torch.compiler.is_compiling():
-            least, most, size = int(tokens.min()), int(tokens.max()), self.vocabulary.size
+            (least, most), size = map(int, tokens.aminmax()), self.vocabulary.size
             if least < 0 or most >= size:
                 raise ValueError(f"lapse: tokens must be 0 ... {size - 1}, as the vocabulary has them, got {least} ... {most}")
         memory = self.begin(len(tokens)) if memory is None else memory
