@@ -174,7 +174,7 @@ def gpu(data: dict) -> str:
         return f"{line['times']:.1f}" if "times" in line else ""
 
     rows = []
-    for case in [x for x in lines if x["what"] in ("ramp both", "ramp both, unmasked") and x["rows"] in (8192, 32768, 65536)]:
+    for case in [x for x in lines if x["what"] in ("ramp both", "ramp both, unmasked") and x["rows"] in (2048, 8192, 32768, 65536)]:
         key = {n: case[n] for n in ("B", "K", "rows", "H", "D", "expired", "fading") if n in case}
         kind = case["what"].removeprefix("ramp both")
         columns = [ms(find(what + kind, **key)) for what in ("ramp forward", "ramp both", "sdpa both", "eager both", "flex both")]

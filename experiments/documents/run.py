@@ -5,6 +5,7 @@ Names are dD-CONTEXT-WHAT-SEED: D layers of width 64 D with D heads, windows of 
 """
 
 import pathlib
+import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,6 +48,12 @@ def sized(size, context):
     method_span = {"selective_attention.max_span": context, "fixed_span.max_span": context}
     model = {"model.width": 64 * size, "model.layers": size, "model.heads": size}
     return model | {"train.block": context} | method_span  # an update reads 16 documents, or their beginnings, whatever the context
+
+
+def rate_of(kind):
+    """The part of a run's kind that names its learning rate, if it is not the base's."""
+    found = re.search(r"_rate_[^_]+", kind)
+    return found[0] if found else ""
 
 
 def positions_of(kind):
@@ -132,10 +139,11 @@ def main():
     results = sweep.main(HERE, list(runs()), __doc__)
 
     def behind(result):
-        """How far it is behind selective attention of the same size, context, updates, positions and seed."""
-        size_context, kind, seed = result["name"].rsplit("-", 2)
+        """How far it is behind selective attention of the same size, context, rate, updates, positions and seed."""
+        size, context, named = result["name"].split("-", 2)
+        kind, seed = named.rsplit("-", 1)  # a rate has a hyphen of its own
         updates = "_20k" if "_20k" in kind else ""
-        base = results.get(f"{size_context}-selective{updates}{positions_of(kind)}-{seed}")
+        base = results.get(f"{size}-{context}-selective{rate_of(kind)}{updates}{positions_of(kind)}-{seed}")
         return "" if base is None else f"{result['evaluation']['test']['loss'] - base['evaluation']['test']['loss']:+.4f}"
 
     for name, result in results.items():
