@@ -275,7 +275,13 @@ class Plot(ProgramTest):
         svg = self.plot(file).decode()
         self.assertEqual((svg.count(">layer 0<"), svg.count(">layer 1<"), svg.count(">span<")), (1, 1, 1))
         self.assertEqual(svg.count(">O<"), 6)  # of both layers
-        self.assertIn("timesteps held", self.plot(file, "--metric", "held").decode())
+        held = self.plot(file, "--metric", "held").decode()
+        self.assertIn("timesteps held", held)
+        # Of rows that are there at the end nobody knows how long they would stay.
+        there = sum(stays for layer in found["layers"] for stays in layer["there"])
+        self.assertGreater(there, 0)
+        self.assertEqual(held.count("fill: #fce3c4"), there + 1, "one more in the legend")
+        self.assertIn("still in memory when the text ends", held)
         file, found = self.record("two", "expire", *texts, "--compare", "b.txt")
         self.assertEqual([len(one["layers"]) for one in (found, found["other"])], [2, 2])
         svg = self.plot(file).decode()
@@ -384,6 +390,7 @@ class Plot(ProgramTest):
 
     def test_another_figure_of_runs(self):
         self.assertIn("loss, nats per token", self.plot("expire", "--metric", "loss").decode())
+        self.refused("cost, gradient_norm",  "expire", "--metric", "blue", "-o", self.folder / "a.png")
         self.refused("has no figure 'blue'; it has bpb, loss", "expire", "--metric", "blue", "-o", self.folder / "a.png")
 
     def test_half_a_line_is_passed_over(self):

@@ -175,8 +175,11 @@ class Page(Runs):
     def test_curves_after_an_undo(self):
         """The largest size of a stretch is that of the steps that are left."""
         tab = self.open("fixed")
-        tab.run("window.curve = new Curve(), Array.from({ length: 1300 }, (_, t) => curve.add(t, t === 1299 ? 999 : 5)), curve.cut(1299)")
+        tab.run("window.curve = new Curve(), Array.from({ length: 1300 }, (_, t) => curve.add(t, t === 1299 ? 999 : 5)), curve.cut(1299, [])")
         self.assertEqual(tab.run("Math.max(...curve.buckets)"), 5)
+        # Farther back than the newest sizes reach, the steps that are left on the page have them.
+        tab.run("curve.cut(400, [7, 8, 9])")
+        self.assertEqual(tab.run("[curve.recent.at(-1), curve.at(399), curve.at(398), curve.at(396)]"), [9, 9, 8, None])
 
     def test_keyboard_alone(self):
         tab = self.open("expire")

@@ -221,7 +221,13 @@ class Api(Runs):
         """What the server was started with is the way in which runs are read, is told so, and stands in the page that can be kept."""
         server = self.serve("expire", "--method", "local", "--budget", 5)
         self.assertFalse(server.get("/api")[1]["as_trained"])
-        self.assertTrue(self.serve("expire").get("/api")[1]["as_trained"])
+        run = self.serve("expire").get("/api")[1]
+        self.assertTrue(run["as_trained"])
+        # What another method is read with: the run's own settings, not the program's.
+        self.train("sinks", {"sink_window": {"sinks": 9}})
+        methods = {one["name"]: {field["name"]: field["value"] for field in one["options"]} for one in self.serve("sinks").get("/api")[1]["runs"][0]["methods"]}
+        self.assertEqual(methods["sink_window"]["sinks"], "9")
+        self.assertNotIn("selective_attention", methods)
         with Session(server) as session:
             lane = session.until("begin")["lanes"][0]
             self.assertEqual((lane["method"], lane["asked"]), ("local", ""))

@@ -276,12 +276,14 @@ void add_eval(const Command& program, Action& action) {
       .shows_default();
   verb.add_option(
           "--streams", arguments->streams,
-          "read so many streams or windows, or act in so many environments, at a time; default: as in validation")
+          "read so many streams or windows, or act in so many environments, at a time; of tasks whose streams have no "
+          "end (long_copy, instruction) another number is another test set; default: as in validation")
       .check(whole_number(1, int64_t{1} << 20));
   verb.add_option(
           "--block", arguments->block,
           "timesteps at once: of windows (data.windows, data.documents) their length, of span corruption how much text "
-          "a source is made of, of streams only the speed depends on it; default: as in training")
+          "a source is made of, of streams only the speed depends on it, "
+          "of a task's sequences nothing; default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
   add_data_documents(verb, arguments->data_documents);
   add_min_fill(verb, arguments->min_fill);

@@ -33,7 +33,7 @@ bool is_share(const std::string& name, const EnvironmentOptions& environment) {
 /// Between which a mean must lie: no interval reaches further.
 std::pair<double, double> bounds_of(const std::string& name, const EnvironmentShape& shape) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
-  if (name == shape.score) return {0, shape.best_score};
+  if (name == shape.score) return {shape.least_score, shape.best_score};
   if (name == "episode_steps") return {1, static_cast<double>(shape.most_steps)};
   return {-kAny, kAny};
 }
@@ -55,7 +55,8 @@ Json to_json(const EpisodesResult& result, const EnvironmentOptions& environment
   json["steps"] = result.steps;
   json.update(memory_of(result.layers));
   json["seconds"] = result.seconds;
-  json["steps_per_second"] = static_cast<double>(result.steps) / result.seconds;
+  // Memory and speed are over all steps that were taken, also of episodes that an interruption left out.
+  json["steps_per_second"] = result.layers.empty() ? 0 : result.layers[0].queries / result.seconds;
   json["peak_memory"] = peak_memory();
   json["complete"] = !result.stopped;
   return json;
@@ -104,7 +105,7 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
   });
   catch_interrupts();
   const int64_t played = share_of(arguments.episodes, group.rank(), group.size()).count;
-  Progress progress("eval", "episode", played, 0, json || !group.first());
+  Progress progress("eval", "episode", played, 0, json || !group.first() || played == 0);
   const auto result = play_episodes(*model, environment,
                                     {.episodes = arguments.episodes,
                                      .greedy = arguments.greedy,
@@ -112,7 +113,7 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
                                      .streams = at_a_time,
                                      .progress = [&](int64_t done) { progress.update(done); },
                                      .group = group});
-  if (!result.stopped && result.finite) progress.update(played);
+  if (!result.stopped && result.finite && played > 0) progress.update(played);
   progress.finish();
   if (!result.finite) fail(fmt::format("{}: {}", reader.checkpoint.path().string(), kPolicyNotFinite));
   if (result.episodes.empty())
@@ -133,7 +134,11 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
     std::cout << to_text(all, 2) << '\n';
   else
     print(all, environment.shape().score);
-  if (result.stopped) fail("interrupted: these are the numbers of the first episodes, as far as all had ended");
+  if (result.stopped)
+    fail(
+        "interrupted: these are the numbers of the first episodes, as far as all had ended; memory and steps/s are of "
+        "all "
+        "steps taken");
   return 0;
 }
 

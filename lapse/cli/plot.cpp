@@ -189,10 +189,13 @@ std::string label_of_run(const std::string& run, const std::vector<std::string>&
   return std::ranges::count_if(all, same) > 1 ? run : name(run);
 }
 
-/// A file's name; where others are called the same, its folder's, which is a run's.
-std::string label_of_file(const fs::path& path, const std::vector<std::string>& all) {
-  const auto same = [&](const std::string& other) { return fs::path(other).stem() == path.stem(); };
-  return std::ranges::count_if(all, same) > 1 ? last_folder(fs::absolute(path)) : path.stem().string();
+/// A file's name; where others are called the same, its folder's, which is a run's; or else its path as it was given.
+std::string label_of_file(const std::string& path, const std::vector<std::string>& all) {
+  const auto folder = [](const std::string& one) { return last_folder(fs::absolute(one).lexically_normal()); };
+  const auto named_alike = [&](const std::string& other) { return fs::path(other).stem() == fs::path(path).stem(); };
+  const auto beside = [&](const std::string& other) { return named_alike(other) && folder(other) == folder(path); };
+  if (std::ranges::count_if(all, named_alike) == 1) return fs::path(path).stem().string();
+  return std::ranges::count_if(all, beside) > 1 ? path : folder(path);
 }
 
 int run(const Command& verb, const Arguments& arguments) {
@@ -211,7 +214,7 @@ int run(const Command& verb, const Arguments& arguments) {
     const bool reads_file = script != kCurves && is_file(run);
     const fs::path path = reads_file ? fs::path(run) : metrics_of(run);
     require_utf8(path.string(), "the name " + path.string() + ", which the script gets as JSON");
-    Json label = reads_file ? label_of_file(path, arguments.runs) : label_of_run(run, arguments.runs);
+    Json label = reads_file ? label_of_file(run, arguments.runs) : label_of_run(run, arguments.runs);
     if (script == kMemory) label = nullptr;
     if (!arguments.labels.empty()) label = arguments.labels[i];
     inputs.push_back({label, script == kMemory ? run : path.string()});

@@ -47,19 +47,29 @@ def colours(n):
     return plt.get_cmap("tab10").colors[:n] if n <= 10 else [plt.get_cmap("turbo")(0.05 + 0.9 * i / (n - 1)) for i in range(n)]
 
 
+def printable(text):
+    """With signs for control characters, which are no part of XML, and a dotted circle for what else has no shape of its own."""
+    return "".join(c if c.isprintable() or c == " " else chr(0x2400 + ord(c)) if ord(c) < 0x20 else "◌" for c in text)
+
+
 def shortened(label, most):
     """A long label without its middle: paths differ in how they begin or end."""
     return label if len(label) <= most else label[: most // 2 - 1] + "…" + label[-(most - most // 2) :]
 
 
-def legend(axes):
-    """Within the axes, which stay as large as they are. Many labels stand in columns, in smaller letters."""
+def legend(axes, whole=()):
+    """Within the axes, which stay as large as they are. Many labels stand in columns, in smaller letters. Those in `whole` are not shortened."""
     handles, labels = axes.get_legend_handles_labels()
     points = 0.8 * axes.get_position().height * axes.figure.get_figheight() * 72
     size = 8 if len(labels) * 8 * 1.4 < points else 6
     columns = -(-len(labels) // max(1, int(points / (size * 1.4))))
-    box = axes.legend(handles, [shortened(label, 48 // columns) for label in labels], fontsize=size, ncols=max(1, columns))
+    box = axes.legend(handles, [label if label in whole else shortened(label, 48 // columns) for label in labels], fontsize=size, ncols=max(1, columns))
     box.set_in_layout(False)
+
+
+def from_zero(axes):
+    """A y axis from 0 to a little above what is drawn."""
+    axes.set_ylim(0, 1.05 * axes.dataLim.y1 if axes.dataLim.y1 > 0 else 1)
 
 
 def logarithmic(axes):
@@ -139,7 +149,8 @@ def common_figure(inputs, wanted):
     if wanted:
         for path, lines in inputs:
             if not any(is_number(line.get(wanted)) for line in lines):
-                stop(f"{path}: has no figure '{wanted}'; it has {', '.join(names[path])}")
+                others = {name for line in lines for name, value in line.items() if is_number(value)} - {"update", *names[path]}
+                stop(f"{path}: has no figure '{wanted}'; it has {', '.join(names[path] + sorted(others))}")
         return wanted
     for name in names[inputs[0][0]]:
         if all(name in figures for figures in names.values()):
@@ -156,7 +167,7 @@ def memory(line, layer):
 
 
 def save(figure, settings):
-    figure.suptitle(textwrap.fill(settings["title"], int(10 * figure.get_figwidth())))
+    figure.suptitle(textwrap.fill(printable(settings["title"]), int(10 * figure.get_figwidth())))
     out = settings["out"]
     kind = os.path.splitext(out)[1][1:].lower()
     partial = out + ".partial"
@@ -172,4 +183,4 @@ def save(figure, settings):
 
 settings = json.loads(sys.argv[1])
 # A legend leaves out labels that begin with "_".
-settings["inputs"] = [[f" {label}" if label and label.startswith("_") else label, path] for label, path in settings["inputs"]]
+settings["inputs"] = [[label and (" " if label.startswith("_") else "") + printable(label), path] for label, path in settings["inputs"]]

@@ -3,7 +3,7 @@ same text, or a curve would lie lower because its text is easier."""
 
 import itertools
 
-MARKS = {"o": "at the loss to reach", "s": "at the model's own loss", "x": "the same on other text, shifted so that without budgets both are equal"}
+MARKS = {"o": "at the loss to reach", "s": "at the model's own loss", "x": "the same on other text (shifted: equal without budgets)"}
 
 
 class Read:
@@ -45,7 +45,7 @@ class Search:
                 return
             chosen, other = found["chosen_on"], found["measured_on"]
             shift = chosen["loss_full"] - other["loss_full"]
-            if chosen["loss"] <= self.threshold * (1 + 1e-5):  # else no budgets reach it; as kRounding of `lapse prune`
+            if chosen["loss"] <= self.threshold:  # else no budgets reach it
                 self.mark("o", found["total"] / layers, chosen["loss"], other["loss"] + shift)
             if own := found.get("at_own_loss"):
                 self.mark("s", own["total"] / layers, own["chosen_on"], own["measured_on"] + shift)
@@ -58,13 +58,14 @@ class Search:
     def draw(self, axes, colour, limits):
         """A loss to reach that lies far away is told, since its line would make the curve flat."""
         low, high = limits
-        label = self.label
+        label = shortened(self.label, 36)
         if self.threshold is not None and low <= self.threshold <= high:
             axes.axhline(self.threshold, color=colour, linewidth=0.8, linestyle=":")
             label += " (dotted: the loss to reach)"
         elif self.threshold is not None:
             label += f" (loss to reach: {self.threshold:.4g})"
         axes.plot(self.rows, self.losses, color=colour, linewidth=1.2, label=label)
+        return label
         for kind, rows, loss in self.marks:
             axes.plot(rows, loss, kind, color=colour, markersize=6 if kind == "x" else 5)
 
@@ -78,15 +79,15 @@ def picture():
     figure, axes = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
     drawn = [loss for search in searches for loss in search.losses + [loss for _, _, loss in search.marks]]
     apart = max(drawn) - min(drawn) or 0.01
-    for colour, search in zip(colours(len(searches)), searches):
-        search.draw(axes, colour, (min(drawn) - apart, max(drawn) + apart))
+    limits = (min(drawn) - apart, max(drawn) + apart)
+    labels = [search.draw(axes, colour, limits) for colour, search in zip(colours(len(searches)), searches)]
     for kind in MARKS:
         if any(mark[0] == kind for search in searches for mark in search.marks):
             axes.plot([], [], kind, color="grey", markersize=5, label=MARKS[kind])
     logarithmic(axes)
     axes.set_xlabel("rows in memory, mean of the layers' budgets")
     axes.set_ylabel(NAMES["loss"])
-    legend(axes)
+    legend(axes, whole={*labels, *MARKS.values()})
     return figure
 
 

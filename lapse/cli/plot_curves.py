@@ -85,7 +85,7 @@ def picture():
     curves.set_ylabel("loss" if metric == "loss" and acting[0] else NAMES.get(metric, metric))
     curves.set_title("training (line) and validation (dashed)", fontsize=9)
     sizes.set_ylabel("rows in memory")
-    sizes.set_ylim(bottom=0)
+    from_zero(sizes)
     sizes.set_title("memory size" + (", mean of the layers" if len(runs) > 1 else ""), fontsize=9)
     return figure
 

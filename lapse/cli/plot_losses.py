@@ -82,7 +82,7 @@ def picture():
             draw(sizes, all[0], of, window, colour, f"layer {layer}")
     losses.set_ylabel(NAMES["loss"])
     sizes.set_ylabel("rows in memory" + (", mean of the layers" if len(all) > 1 else ""))
-    sizes.set_ylim(bottom=0)
+    from_zero(sizes)
     sizes.set_xlabel(f"token of the text (means of {window})")
     for axes in (losses, sizes):
         legend(axes)

@@ -117,8 +117,9 @@ def picture():
             axes.set_title("\n".join(wrapped([f"{file.label}: {title}"]) + said[i]) if len(files) > 1 else title, fontsize=8)
             axes.tick_params(labelsize=6)
             if 0 < len(file.tokens) <= LABELLED:
-                axes.set_xticks(range(len(file.tokens)), file.tokens, rotation=90)
-                axes.set_yticks(range(len(file.tokens)), file.tokens)
+                tokens = [*map(printable, file.tokens)]
+                axes.set_xticks(range(len(tokens)), tokens, rotation=90)
+                axes.set_yticks(range(len(tokens)), tokens)
     for row in range(down):
         for column in range(across):
             if (row, column) not in used:

@@ -6,6 +6,8 @@ import math
 COLUMNS, LINES = 80, 60  # characters of a line; lines of all layers together
 NARROW, TALL = 0.075, 0.17  # inches of a character, and of a line
 LABELS = {"held": "timesteps held", "span": "span"}
+STILL = math.inf  # how long a row is held that is there when the text ends
+STILL_COLOUR = "#fce3c4"
 
 
 def record(path):
@@ -19,9 +21,14 @@ def record(path):
         stop(f"{path}: not a whole file of `lapse inspect -o FILE.json`")
 
 
+def held(layer):
+    there = layer.get("there", [False] * len(layer["held"]))
+    return [STILL if stays else value for value, stays in zip(layer["held"], there)]
+
+
 def shown(one, layer, metric):
     """(text, value or None) of each cell; the value is the largest of its tokens. "\n": another window begins."""
-    values = layer["held"] if metric == "held" else layer["told"][metric]
+    values = held(layer) if metric == "held" else layer["told"][metric]
     for begin, cells in zip(one["begins"], one["cells"]):
         if begin > one["begins"][0]:
             yield "\n", None
@@ -62,7 +69,8 @@ def picture():
     layers, lines = len(found["layers"]), max(2, LINES // len(found["layers"]))
     panels = [[list(placed(one, one["layers"][l], metric, lines)) for one in texts] for l in range(layers)]
     lines = 1 + max((letter[3] for row in panels for panel in row for letter in panel), default=0)
-    known = sorted(value for row in panels for panel in row for _, value, _, _ in panel if value is not None)
+    values = [value for row in panels for panel in row for _, value, _, _ in panel if value is not None]
+    known = sorted(value for value in values if value != STILL)
     low, high = (known[math.floor(0.02 * (len(known) - 1))], known[math.ceil(0.98 * (len(known) - 1))]) if known else (0, 1)
     size = (COLUMNS * NARROW * len(texts) + 1.5, (lines * TALL + 0.3) * layers + 0.5)
     figure, all_axes = plt.subplots(layers, len(texts), figsize=size, layout="constrained", squeeze=False)
@@ -76,11 +84,14 @@ def picture():
             axes.set_title(f"layer {l}" + (f", {'AB'[t]}" if len(texts) > 1 else ""), fontsize=8, loc="left")
             for letter, value, x, y in panel:
                 if value is not None:
-                    axes.add_patch(plt.Rectangle((x, y), 1, 1, linewidth=0, facecolor=shade.to_rgba(value)))
-                if letter.isprintable() and letter != " ":
+                    colour = STILL_COLOUR if value == STILL else shade.to_rgba(value)
+                    axes.add_patch(plt.Rectangle((x, y), 1, 1, linewidth=0, facecolor=colour))
+                if (letter := printable(letter)) != " ":
                     axes.text(x + 0.5, y + 0.5, letter, family="monospace", fontsize=7, ha="center", va="center")
     beyond = (bool(known) and known[0] < low, bool(known) and known[-1] > high)  # then the bar ends in an arrow
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
+    if STILL in values:
+        figure.legend([plt.Rectangle((0, 0), 1, 1, facecolor=STILL_COLOUR)], ["still in memory when the text ends"], loc="outside lower left", fontsize=7)
     figure.colorbar(shade, ax=all_axes, shrink=0.6, extend=extend, label=LABELS.get(metric, metric))
     return figure
 

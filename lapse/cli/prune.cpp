@@ -110,9 +110,10 @@ void print(const Json& result) {
     std::cout << fmt::format("checkpoint           {}\n", checkpoint.get<std::string>());
   else
     std::cout << fmt::format(
-        "checkpoint           none is written: the loss to reach, {:.4f}, is not reached with {} rows a layer, where "
-        "the search begins\n",
-        result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>());
+        "checkpoint           none is written: the loss to reach, {:.7g}, is not reached with {} rows a layer, where "
+        "the search begins ({:.7g})\n",
+        result["threshold"].get<double>(), result["settings"]["context"].get<int64_t>(),
+        result["chosen_on"]["loss"].get<double>());
 }
 
 /// The most rows that a layer holds: of windows, which texts may not fill, a whole window.

@@ -68,6 +68,7 @@ void show_task(const Config& config, const Arguments& arguments) {
     std::cout << (shown > 0 ? "\n" : "") << text_of(block, source->vocabulary()) << std::flush;
     scored += block.scored();
   }
+  if (!std::cout) return;
   if (scored == 0)
     std::cerr << fmt::format("lapse: note: nothing is asked in these {} tokens; --length shows more\n", shown);
   if (shown < length)
@@ -102,7 +103,9 @@ void add_task(const Command& program, Action& action) {
   verb.allows_extras();
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("name", arguments->name, "the task or the environment").required().check(one_of(names()));
-  verb.add_option("--seed", arguments->seed, "of a task, the test set of this seed (`lapse eval --test-seed`)")
+  verb.add_option("--seed", arguments->seed,
+                  "of a task, the test set of this seed, as `lapse eval --test-seed` reads it (of long_copy and "
+                  "instruction with --streams 1)")
       .check(whole_number(0, int64_t{1} << 53))
       .shows_default();
   verb.add_option("--length", arguments->length,

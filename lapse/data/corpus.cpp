@@ -52,8 +52,17 @@ std::array<Range, 3> cut_text(const Text& text, const std::vector<double>& split
 Text read_corpus_file(const fs::path& path, const DataConfig& config, const Unit& unit, bool all_markers = true) {
   std::string text = read_text_file(path);
   if (text.empty()) fail(fmt::format("{}: the file is empty", path.string()));
-  if (unit.utf8) require_utf8(text, path.string());
+  if (unit.utf8) require_utf8(text, path.string(), kOtherUnits);
   return find_documents(std::move(text), config.documents, path.string(), all_markers);
+}
+
+/// Where a piece of words may end, from `at` on: behind a word, since white space is of the word after it, if one
+/// comes.
+size_t end_of_words(std::string_view text, size_t at, size_t end) {
+  if (at >= end) return end;
+  if (kWhiteSpace.find(text[at - 1]) != kWhiteSpace.npos) at = text.find_first_not_of(kWhiteSpace, at);
+  at = text.find_first_of(kWhiteSpace, at);
+  return text.find_first_not_of(kWhiteSpace, at) < end ? at : end;
 }
 
 /// Document by document, else piece by piece: the ids of a whole text would take four times its size.
@@ -64,9 +73,11 @@ Tokens encode_text(const Vocabulary& vocabulary, const Text& text, const Range& 
   Tokens tokens(vocabulary.size());
   tokens.reserve_bytes(range.end - range.begin);
   for (size_t begin = range.begin; begin < range.end;) {
-    size_t next = std::min(text.cut(begin + (documents ? 1 : kPiece), vocabulary.unit()), range.end);
-    if (vocabulary.unit().words && !documents && next < range.end)  // white space is of the word after it, if one comes
-      next = std::string_view(text.bytes).find_first_not_of(kWhiteSpace, next) < range.end ? next - 1 : range.end;
+    size_t next = begin + (documents ? 1 : kPiece);
+    if (!documents && vocabulary.unit().words)
+      next = end_of_words(text.bytes, next, range.end);
+    else
+      next = std::min(text.cut(next, vocabulary.unit()), range.end);
     std::vector<TextBytes> text_bytes;
     const auto ids = vocabulary.encode(Range{begin, documents ? next - 1 : next}.of(text), &text_bytes);
     tokens.append(ids, text_bytes);

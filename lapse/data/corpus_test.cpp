@@ -265,9 +265,13 @@ TEST_F(CorpusTest, ReadsGzipAndRefusesATruncatedFile) {
 TEST_F(CorpusTest, WordsDoNotDependOnPieces) {
   std::string text;
   Random random(1, "text");
-  while (text.size() < (size_t{5} << 20) / 2)
+  for (const size_t words : {(size_t{5} << 20) / 2, size_t{5} << 20}) {
+    while (text.size() < words)
+      text += std::string(1 + random.below(9), static_cast<char>('a' + random.below(26))) +
+              (random.below(9) ? " " : "  \n");
     text +=
-        std::string(1 + random.below(9), static_cast<char>('a' + random.below(26))) + (random.below(9) ? " " : "  \n");
+        std::string((size_t{5} << 20) / 2, ' ') + "the" + std::string(100, '\n') + "\t ";  // blanks of several pieces
+  }
   DataConfig config = one_file(text, "word");
   config.split = {1, 0, 0}, config.max_vocabulary = 50;  // most words are unknown
   const Corpus corpus = load_corpus(config);

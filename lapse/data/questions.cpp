@@ -119,7 +119,7 @@ std::string trimmed(const std::string& text) {
 }
 
 Question read_question(const std::string& text, const std::string& origin, bool labelled_apart) {
-  const Json json = parse_json(text, origin);
+  Json json = parse_json(text, origin);
   const JsonObject line(json, origin);
   const auto* const form = std::ranges::find_if(kForms, [&](const Form& f) { return line.has(f.key); });
   if (form == std::end(kForms)) {
@@ -128,6 +128,7 @@ Question read_question(const std::string& text, const std::string& origin, bool 
     fail(fmt::format("{}: no question: it has none of the keys {}; lapse eval --help shows the forms", origin,
                      fmt::join(keys, ", ")));
   }
+  if (labelled_apart) json.erase(form->answer);  // which need not be one: published files without labels have -1 there
   Question question = form->read(line);
   question.origin = origin;
   if (question.candidates.size() < 2) fail(fmt::format("{}: there are fewer than two candidates", origin));

@@ -54,6 +54,12 @@ TEST_F(QuestionsTest, LabelsOfAFileOfTheirOwn) {
   const auto all = read_questions(path, file("1\n0\n", "labels"));
   EXPECT_EQ(all[0].answer, 1);
   EXPECT_EQ(all[1].answer, 0);
+  // Files without public answers have something in their place.
+  const auto hidden = file(R"({"goal": "a", "sol1": "b", "sol2": "c", "label": -1}
+{"question_stem": "a", "choices": {"text": ["b", "c"], "label": ["A", "B"]}, "answerKey": "?"})",
+                           "hidden");
+  EXPECT_EQ(read_questions(hidden, file("1\n0\n", "labels"))[0].answer, 1);
+  EXPECT_THAT(error_of([&] { read_questions(hidden, ""); }), HasSubstr("'label'"));
   const auto error = [&](const std::string& labels) {
     return error_of([&] { read_questions(path, file(labels, "labels")); });
   };

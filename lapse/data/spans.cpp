@@ -93,8 +93,8 @@ SpanCounts count_spans_of_input(int64_t input, const DataConfig& config) {
   for (SpanCounts more = counts; more.input() <= input; more = count_spans(more.tokens + 1, config)) counts = more;
   if (counts.spans > config.sentinels)
     fail(
-        fmt::format("{} tokens are corrupted by {} spans, and there are data.sentinels = {}; raise it, or lower the "
-                    "block",
+        fmt::format("{} tokens are corrupted by {} spans, and there are data.sentinels = {}; lower the block, or "
+                    "train with more of them",
                     counts.tokens, counts.spans, config.sentinels));
   return counts;
 }

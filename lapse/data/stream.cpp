@@ -116,6 +116,7 @@ EvaluationStreams::EvaluationStreams(const Tokens& tokens, int64_t batch, int64_
         "the text has {} tokens, but {} streams of at least {} need {}; {}", tokens.size(), batch, least, batch * least,
         batch > 1 && drop_partial ? "use fewer streams (train.validation_streams, or train.batch) or a smaller block"
         : batch > 1               ? "read fewer streams at a time"
+        : drop_partial            ? "use a smaller block (`--tokens` of `lapse inspect --matrix`), or more text"
                                   : "give a longer text"));
   }
 }

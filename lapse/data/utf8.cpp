@@ -29,16 +29,14 @@ bool next_code_point(std::string_view text, size_t& at, char32_t& code) {
   return true;
 }
 
-void fail_utf8(std::string_view text, size_t at, const std::string& origin) {
-  fail(
-      fmt::format("{}: not UTF-8 at byte {} (0x{:02X}); only runs of bytes and of subwords read other text (data.unit)",
-                  origin, at, static_cast<unsigned char>(text[at])));
+void fail_utf8(std::string_view text, size_t at, const std::string& origin, const char* advice) {
+  fail(fmt::format("{}: not UTF-8 at byte {} (0x{:02X}){}", origin, at, static_cast<unsigned char>(text[at]), advice));
 }
 
-void require_utf8(std::string_view text, const std::string& origin) {
+void require_utf8(std::string_view text, const std::string& origin, const char* advice) {
   char32_t code;
   for (size_t at = 0; at < text.size();) {
-    if (!next_code_point(text, at, code)) fail_utf8(text, at, origin);
+    if (!next_code_point(text, at, code)) fail_utf8(text, at, origin, advice);
   }
 }
 

@@ -52,7 +52,7 @@ std::vector<Counted> count_characters(std::string_view text) {
   std::vector<Counted> by_code_point(0x110000);
   char32_t code = 0;
   for (size_t at = 0, start = 0; at < text.size(); start = at) {
-    if (!next_code_point(text, at, code)) fail_utf8(text, at, "training text");
+    if (!next_code_point(text, at, code)) fail_utf8(text, at, "training text", kOtherUnits);
     Counted& character = by_code_point[code];
     character.token = text.substr(start, at - start);
     ++character.count;
@@ -62,7 +62,7 @@ std::vector<Counted> count_characters(std::string_view text) {
 }
 
 std::vector<Counted> count_words(std::string_view text) {
-  require_utf8(text, "training text");
+  require_utf8(text, "training text", kOtherUnits);
   std::unordered_map<std::string_view, int64_t> counts;
   for_each_word(text, [&](std::string_view word, size_t) { ++counts[word]; });
   std::vector<Counted> result;
@@ -268,7 +268,7 @@ std::vector<int32_t> Vocabulary::encode_characters(std::string_view text, std::v
   ids.reserve(text.size());
   char32_t code;
   for (size_t at = 0, start = 0; at < text.size(); start = at) {
-    if (!next_code_point(text, at, code)) fail_utf8(text, at, "text");
+    if (!next_code_point(text, at, code)) fail_utf8(text, at, "text", kOtherUnits);
     ids.push_back(code < by_code_point_.size() ? by_code_point_[code] : kOther);
     const auto bytes = static_cast<int64_t>(at - start);
     text_bytes.push_back({bytes, ids.back() == kOther && code != kOtherCodePoint ? bytes : 0});
@@ -277,18 +277,19 @@ std::vector<int32_t> Vocabulary::encode_characters(std::string_view text, std::v
 }
 
 std::vector<int32_t> Vocabulary::encode_words(std::string_view text, std::vector<TextBytes>& text_bytes) const {
-  require_utf8(text, "text");
+  require_utf8(text, "text", kOtherUnits);
   std::vector<int32_t> ids;
   size_t before = 0;
   for_each_word(text, [&](std::string_view word, size_t end) {
     // What a person types, or copies from `lapse task show`: line ends, and the token that every sequence begins with.
-    if (unit_->of_tasks && (word == kEndOfLine || (word == kBos && has_bos_ && ids.empty()))) return;
+    const bool line_ends = word == kEndOfLine && text[end - 1] == '\n';
+    if (unit_->of_tasks && (line_ends || (word == kBos && has_bos_ && ids.empty()))) return;
     const auto found = ids_.find(word);
     if (found == ids_.end() && unit_->of_tasks)
       fail(fmt::format("the task has no token '{}'{}", word, did_you_mean(std::string(word), tokens_)));
     ids.push_back(found == ids_.end() ? kOther : found->second);
     const auto bytes = static_cast<int64_t>(end - before);
-    const int64_t size = word == kEndOfLine && text[end - 1] == '\n' ? 1 : std::ssize(word);
+    const int64_t size = line_ends ? 1 : std::ssize(word);
     text_bytes.push_back({bytes, found == ids_.end() ? bytes : untold(bytes - size)});
     before = end;
   });

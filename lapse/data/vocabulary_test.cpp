@@ -215,6 +215,7 @@ TEST(TaskVocabulary, ReadsItsOwnTokensOnly) {
   EXPECT_EQ(vocabulary.bos(), 3);
   EXPECT_EQ(vocabulary.outputs(), 4);
   EXPECT_THAT(vocabulary.encode("X= 7\n 7"), ElementsAre(0, 1, 1));
+  EXPECT_THAT(vocabulary.encode("<bos> X= <eos>\n"), ElementsAre(0, 2)) << "a token of its own, but no line's end";
   EXPECT_EQ(vocabulary.decode({0, 1, 3}), "X= 7 ");
   EXPECT_THAT([&] { vocabulary.encode("X= Y="); }, ThrowsMessage<Error>(HasSubstr("no token 'Y='")));
   expect_same(vocabulary, Vocabulary::from_json(vocabulary.to_json()), "7 X=");

@@ -25,8 +25,8 @@ void require_window(const Tokens& tokens, int64_t least) {
   if (tokens.size() == 0) fail("this part of the text is empty");
   if (tokens.size() < least)
     fail(
-        fmt::format("the text has {} tokens, but a window needs {}; use a smaller block (train.block, or `lapse eval "
-                    "--block`), or more text",
+        fmt::format("the text has {} tokens, but a window needs {}; use a smaller block (train.block; `--block` of "
+                    "`lapse eval`, `--tokens` of `lapse inspect --matrix`), or more text",
                     tokens.size(), least));
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "lapse/core/error.h"
 #include "lapse/core/process.h"
@@ -58,8 +59,15 @@ class Sums {
 
   void finish(MatrixRecord& record) {
     const Tensor counts = counts_.clamp_min(1).to(at::kDouble).view({1, -1, 1});
-    for (size_t l = 0; l < sums_.size(); ++l)
-      if (sums_[l].defined()) record.layers.push_back({static_cast<int64_t>(l), sums_[l] / counts});
+    for (size_t l = 0; l < sums_.size(); ++l) {
+      if (!sums_[l].defined()) continue;
+      if (!std::isfinite(sums_[l].sum().item<double>()))
+        fail(
+            fmt::format("layer {} has numbers that are not finite: the model's weights are too large, as after a run "
+                        "that diverged",
+                        l));
+      record.layers.push_back({static_cast<int64_t>(l), sums_[l] / counts});
+    }
     const auto* first = counts_.const_data_ptr<int64_t>();
     record.counts.assign(first, first + counts_.numel());
   }

@@ -196,6 +196,13 @@ TEST(Matrix, WhatCannotBeShownIsAnError) {
   };
   EXPECT_THAT(error("fixed_span", "masking"), testing::HasSubstr("masking"));
   EXPECT_THAT(error("h2o", "attention"), testing::HasSubstr("token by token"));
+  const auto diverged = model_of("fixed_span");
+  at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : diverged->parameters())
+    if (name == "layers.1.key") tensor->fill_(std::numeric_limits<double>::infinity());
+  Samples some(1);
+  EXPECT_THAT(error_of([&] { record_matrix(*diverged, some, {.what = "attention"}); }),
+              testing::HasSubstr("layer 1 has numbers that are not finite"));
 }
 
 }  // namespace

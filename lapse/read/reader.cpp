@@ -50,15 +50,6 @@ void set_values(const Fields& fields, const ReadingOptions::Values& values, cons
   }
 }
 
-std::unique_ptr<MethodOptions> method_of(const Config& config, const ReadingOptions& options) {
-  const std::string name = options.method.value_or(config.method_name);
-  auto method = config.copy_method(name);
-  if (name != config.method_name) method->adopt(config.method(), shape_of(config.model, config.train.block));
-  set_values(method->reading_fields(), options.of_method, method_table(),
-             options.method ? "--method " + name : "the run's method, " + name, "methods");
-  return method;
-}
-
 std::unique_ptr<TaskOptions> task_of(const Config& config, const ReadingOptions& options) {
   auto task = config.copy_task();
   set_values(task ? task->reading_fields() : Fields(), options.of_task, task_table(),
@@ -76,6 +67,15 @@ Json as_number(const std::string& value) {
 }
 
 }  // namespace
+
+std::unique_ptr<MethodOptions> method_to_read_with(const Config& config, const ReadingOptions& options) {
+  const std::string name = options.method.value_or(config.method_name);
+  auto method = config.copy_method(name);
+  if (name != config.method_name) method->adopt(config.method(), shape_of(config.model, config.train.block));
+  set_values(method->reading_fields(), options.of_method, method_table(),
+             options.method ? "--method " + name : "the run's method, " + name, "methods");
+  return method;
+}
 
 std::unique_ptr<Transformer> Reader::model() const {
   auto model = checkpoint.model(*method);
@@ -203,7 +203,7 @@ Json read_by(Config config, const ReadingOptions& options) {
 Reader open_reader(const ReadingOptions& options, Group& group) {
   const at::Device device = find_device(options.device);
   Checkpoint checkpoint = open_together(group, options.run);
-  auto method = method_of(checkpoint.config(), options);
+  auto method = method_to_read_with(checkpoint.config(), options);
   auto task = task_of(checkpoint.config(), options);
   use_threads(options.threads);
   const Json state = parse_json(checkpoint.state(), checkpoint.path().string() + ", its state");
@@ -213,8 +213,8 @@ Reader open_reader(const ReadingOptions& options, Group& group) {
 
 Reader reopened(const Reader& reader, const ReadingOptions& options) {
   const Config& config = reader.config();
-  return {reader.checkpoint, method_of(config, options),  task_of(config, options),
-          options.precision, find_device(options.device), reader.feed};
+  return {reader.checkpoint, method_to_read_with(config, options), task_of(config, options),
+          options.precision, find_device(options.device),          reader.feed};
 }
 
 }  // namespace lapse

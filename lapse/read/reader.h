@@ -78,6 +78,9 @@ struct Reader {
 /// the task does not know an option, the method would have to be trained, or there is no such device. All ranks of a
 /// group open the same file.
 Reader open_reader(const ReadingOptions& options, Group& group = solo());
+/// The options of the method that a model of this configuration is read with, as `open_reader` finds them. Errors as
+/// there.
+std::unique_ptr<MethodOptions> method_to_read_with(const Config& config, const ReadingOptions& options);
 /// The checkpoint of a reader, which may be closed, read in another way; options.run has no effect.
 Reader reopened(const Reader& reader, const ReadingOptions& options);
 

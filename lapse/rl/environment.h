@@ -18,6 +18,7 @@ struct EnvironmentShape {
   std::vector<std::string> actions;  ///< one word each; arrow keys act as left, right, up and down
   int64_t most_words;                ///< of one observation, over all cells
   std::string score;                 ///< what an episode is judged by, for instance "success"
+  double least_score = 0;            ///< the smallest that an episode can have
   double best_score;                 ///< the largest that an episode can reach
   int64_t most_steps;                ///< that an episode can have
 

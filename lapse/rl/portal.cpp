@@ -142,6 +142,7 @@ class Portal : public EnvironmentOptions {
                            .actions = grid_actions(),
                            .most_words = 9,  // in a top corner: 5 blocks, agent and room, a door and its colour
                            .score = "rooms",
+                           .least_score = 1,
                            .best_score = static_cast<double>(rules_.rooms),
                            .most_steps = rules_.most_steps};
     for (int64_t n = 0; n < rules_.colours; ++n) shape.words.push_back(kColours[n]);

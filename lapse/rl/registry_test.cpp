@@ -138,6 +138,9 @@ TEST_P(EveryEnvironment, DoesWhatASlowSecondImplementationDoes) {
     ASSERT_EQ(result.end, expected.end) << "step " << step;
     ASSERT_EQ(result.score, expected.score) << "step " << step;
     ASSERT_LE(result.score, environments->shape().best_score);
+    if (result.end) {
+      ASSERT_GE(result.score, environments->shape().least_score);
+    }
     reward += result.reward;
     if (result.end && successes) {
       ASSERT_TRUE(result.score == 0 || result.score == 1) << "step " << step;

@@ -41,6 +41,17 @@ Json fields_json(const Fields& fields) {
   return all;
 }
 
+/// What a model of this configuration can be read with, beside its own method, with the options that hold then.
+Json methods_for(const Config& config) {
+  Json methods = Json::array();
+  for (const auto& entry : method_table()) {
+    if (!entry.options()->adopts()) continue;
+    const auto method = method_to_read_with(config, {.method = entry.name});
+    methods.push_back({{"name", entry.name}, {"help", entry.help}, {"options", fields_json(method->reading_fields())}});
+  }
+  return methods;
+}
+
 int64_t time_of(const HttpRequest& request) {
   const auto found = request.query.find("t");
   const std::string text = found == request.query.end() ? "" : found->second;
@@ -152,7 +163,7 @@ HttpReply Api::command(const HttpRequest& request, const std::string& id, const 
 
 Json Api::info() {
   Library& library = engine_.library();
-  Json runs = Json::array(), methods = Json::array();
+  Json runs = Json::array();
   for (int64_t i = 0; i < library.runs(); ++i) {
     const Opened& run = library.run(i);
     const Config& config = run.reader.config();
@@ -161,18 +172,12 @@ Json Api::info() {
                     {"kind", config.environment() ? "steps" : "text"},
                     {"method", run.reader.method->name()},
                     {"options", fields_json(run.reader.method->reading_fields())},
+                    {"methods", methods_for(config)},
                     {"layers", run.model->layers().size()},
                     {"context", run.model->context()}});
   }
-  for (const auto& entry : method_table()) {
-    const auto options = entry.options();
-    if (!options->adopts()) continue;
-    Json fields = fields_json(options->reading_fields());
-    methods.push_back({{"name", entry.name}, {"help", entry.help}, {"options", std::move(fields)}});
-  }
   return {{"version", options_.version},
           {"runs", std::move(runs)},
-          {"methods", std::move(methods)},
           {"as_trained", library.as_trained()},
           {"temperature", options_.sampling.temperature},
           {"kept", Session::kKept}};

@@ -19,7 +19,7 @@ Completion::Completion(std::shared_ptr<const Opened> opened, CompletionOptions o
       generator_(*opened_->model, options_.sampling, options_.seed),
       stops_(options_.stop) {
   const Vocabulary& vocabulary = opened_->reader.vocabulary();
-  if (vocabulary.unit().utf8) require_utf8(options_.prompt, "prompt");
+  if (vocabulary.unit().utf8) require_utf8(options_.prompt, "prompt", kOtherUnits);
   prompt_ = vocabulary.encode(options_.prompt);
   if (vocabulary.bos() >= 0) prompt_.insert(prompt_.begin(), vocabulary.bos());
   if (prompt_.empty()) throw Failure(400, "prompt has no token; give at least one character or word");

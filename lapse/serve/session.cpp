@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lapse/core/error.h"
+#include "lapse/serve/failure.h"
 
 namespace lapse {
 namespace {
@@ -62,38 +63,52 @@ void Session::announce() {
 
 void Session::say_state() {
   outbox->put("state", {{"playing", playing_ || reading_},
-                        {"time", subject_->time()},
+                        {"time", time()},
                         {"given", subject_->given()},
                         {"speed", speed_},
                         {"stuck", subject_->stuck()}});
+  if (!failure_.empty()) outbox->put("failed", {{"message", failure_}});  // a page takes it back with the next state
+}
+
+void Session::stop() {
+  playing_ = reading_ = false;
+  failure_.clear();
 }
 
 void Session::play(int64_t steps, double speed) {
-  playing_ = true, reading_ = false, left_ = steps == 0 ? -1 : steps, speed_ = speed;
+  stop();
+  playing_ = true, left_ = steps == 0 ? -1 : steps, speed_ = speed;
   next_ = Clock::now();
   say_state();
 }
 
 void Session::pause() {
-  playing_ = reading_ = false;
+  stop();
   say_state();
 }
 
 void Session::fail_with(const std::string& message) {
-  pause();
-  outbox->put("failed", {{"message", message}});  // after the state, with which a page takes back what it said before
+  stop();
+  failure_ = message;
+  say_state();
 }
 
 void Session::read() {
+  failure_.clear();
   reading_ = true;
   say_state();
 }
 
 void Session::step() {
-  playing_ = reading_ = false;
+  stop();
   require_settled();
   if (const auto why = subject_->stuck(); !why.empty()) fail(why);
-  take(/*quiet=*/false);
+  try {
+    take(/*quiet=*/false);
+  } catch (...) {
+    say_state();
+    throw;
+  }
   say_state();
 }
 
@@ -105,7 +120,7 @@ void Session::undo(int64_t time) {
   if (const int64_t now = this->time(); time < 0 || time > now)
     fail(fmt::format("there is no time {} to go back to; it is {}", time, now));
   const auto& state = snapshots_.before(time);
-  playing_ = reading_ = false;
+  stop();
   subject_->restore(*state.state);
   subject_->forget_after(time);
   snapshots_.forget_after(time);
@@ -119,7 +134,8 @@ void Session::replace(std::unique_ptr<Subject> subject) {
   snapshots_ = {};
   snapshots_.add(*subject_);
   quiet_until_ = 0;
-  playing_ = false, reading_ = subject_->given();
+  stop();
+  reading_ = subject_->given();
   announce();
 }
 
@@ -152,7 +168,8 @@ void Session::take(bool quiet) {
   std::function<std::string()> event;
   try {
     event = subject_->step();
-  } catch (...) {
+  } catch (const std::exception& error) {
+    failure_ = message_of(error);
     mend(quiet);
     throw;
   }

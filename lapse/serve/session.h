@@ -53,7 +53,7 @@ class Session {
   /// it can).
   void play(int64_t steps, double speed);
   void pause();
-  /// Stops, and says why.
+  /// Stops, and says why, until it is asked for something else.
   void fail_with(const std::string& message);
   /// One step, whether it plays or not. Error if there is none.
   void step();
@@ -81,6 +81,7 @@ class Session {
   constexpr static int64_t kKept = 65536;  ///< steps that can be undone, at least
 
  private:
+  void stop();
   void take(bool quiet);
   void mend(bool quiet);
   void announce();
@@ -92,6 +93,7 @@ class Session {
   int64_t left_ = 0;      // steps of its own; -1: without end
   double speed_ = 0;
   int64_t quiet_until_ = 0;  // steps up to this time were seen before: an undo, or a failure, takes them again
+  std::string failure_;      // why it stopped, if a step failed; said again while steps are taken again
   bool named_ = false;       // the names of what methods tell have been said
   Clock::time_point next_ = Clock::now();
 };

@@ -131,6 +131,35 @@ TEST(Session, AFailureIsSaidLast) {
   EXPECT_GT(w.said.rfind("event: failed"), w.said.rfind("event: state")) << w.said;
 }
 
+// After a step that throws, those since the newest state are taken again, with states of their own at the end.
+TEST(Session, AFailureIsSaidLastAfterStepsAreTakenAgain) {
+  for (const bool by_hand : {false, true}) {
+    Watched w;
+    w.chain->fails_at = 100;
+    w.session->play(0, 0);
+    while (w.chain->time() < 100) w.session->turn();
+    try {
+      by_hand ? w.session->step() : w.session->turn();
+      FAIL();
+    } catch (const Error& error) {
+      if (!by_hand) w.session->fail_with(error.what());  // as the engine does
+    }
+    w.run();
+    const auto state = w.said.rfind("event: state"), failed = w.said.rfind("event: failed");
+    ASSERT_NE(failed, std::string::npos);
+    EXPECT_GT(failed, state) << w.said;
+    for (auto at = w.said.find("event: failed"); at != std::string::npos; at = w.said.find("event: failed", at + 1)) {
+      const auto said = w.said.rfind("\"time\":", at);
+      EXPECT_EQ(w.said.substr(said, 10), "\"time\":100") << w.said;
+    }
+    w.said.clear();
+    w.chain->fails_at = -1;
+    w.session->play(1, 0);
+    w.run();
+    EXPECT_EQ(w.said.find("event: failed"), std::string::npos) << w.said;
+  }
+}
+
 TEST(Session, GoesBackToEveryEarlierTime) {
   for (const int64_t to : {0, 1, 63, 64, 65, 1023, 1024, 1025, 10000, 25000, 29990, 29999, 30000}) {
     Watched w;

@@ -38,7 +38,7 @@ void WatchedText::begin_anew() {
 }
 
 void WatchedText::add(const std::string& text) {
-  if (vocabulary().unit().utf8) require_utf8(text, "the text");
+  if (vocabulary().unit().utf8) require_utf8(text, "the text", kOtherUnits);
   const auto tokens = vocabulary().encode(text);
   if (tokens.empty()) fail("the text has no token; give at least one character or word");
   add(tokens);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "lapse/core/process.h"
@@ -46,14 +47,16 @@ class Streams {
   template <class Ended>
   void step(const Ended& ended) {
     const int64_t n = std::ssize(players_);
-    const Tensor begins = at::empty({n, 1}, at::kBool), lengths = at::empty({n}, at::kLong);
+    const Tensor lengths = at::empty({n}, at::kLong);
+    std::vector<int64_t> begun;
     for (int64_t i = 0; i < n; ++i) {
-      begins.mutable_data_ptr<bool>()[i] = players_[i].now.steps == 0;
+      if (players_[i].now.steps == 0) begun.push_back(i);
       lengths.mutable_data_ptr<int64_t>()[i] = players_[i].episode >= 0;
     }
+    model_.reset(memory_, begun);  // at time 0 again: what some methods keep depends on the time
     const at::Device device = model_.device();
-    const auto y = model_.forward(sent(observed(*environments_, 0, n), device), memory_,
-                                  {.observe = true, .lengths = lengths, .begins = begins});
+    const auto y =
+        model_.forward(sent(observed(*environments_, 0, n), device), memory_, {.observe = true, .lengths = lengths});
     for (size_t l = 0; l < layers.size(); ++l) {
       layers[l].memory_sum += y.reports[l].memory_sum, layers[l].queries += y.reports[l].queries;
       layers[l].memory_max = std::max(layers[l].memory_max, y.reports[l].memory_max);
@@ -134,16 +137,22 @@ Played play_share(Transformer& model, const EnvironmentOptions& environment, con
   std::atomic<bool> finite = true;
   at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
+    std::vector<std::unique_ptr<Streams>> mine;  // in turn, so that the first episodes end first
     for (int64_t g = begin; g < end; ++g) {
       const auto [first, count] = share_of(streams, g, groups);
-      Streams some(model, environment, options, from + first, count, streams, from + own);
-      while (some.playing() && finite && !interrupted()) {
-        some.step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
-        if (!some.finite) finite = false;
-        if (g == 0 && options.progress) options.progress(done);
-      }
-      layers[g] = std::move(some.layers);
+      mine.push_back(std::make_unique<Streams>(model, environment, options, from + first, count, streams, from + own));
     }
+    for (bool playing = true; playing && finite && !interrupted();) {
+      playing = false;
+      for (const auto& some : mine) {
+        if (!some->playing()) continue;
+        playing = true;
+        some->step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
+        if (!some->finite) finite = false;
+      }
+      if (begin == 0 && options.progress) options.progress(done);
+    }
+    for (int64_t g = begin; g < end; ++g) layers[g] = std::move(mine[g - begin]->layers);
   });
   played.finite = finite;
   played.layers.resize(model.layers().size());

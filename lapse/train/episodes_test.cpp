@@ -21,18 +21,21 @@ std::unique_ptr<EnvironmentOptions> corridor() {
   return nullptr;
 }
 
-std::unique_ptr<Transformer> walker(const EnvironmentOptions& environment) {
-  return std::make_unique<Transformer>(tiny_config("post"), *method_options("fixed_span"),
+std::unique_ptr<Transformer> walker(const EnvironmentOptions& environment, const std::string& method = "fixed_span") {
+  const auto options =
+      method_options(method, {{"max_span", "9"}, {"size", "6"}, {"rate", "3"}, {"window", "2"}, {"stride", "3"}});
+  return std::make_unique<Transformer>(tiny_config("post"), *options,
                                        agent_ends(environment.shape().bits(), std::ssize(environment.shape().actions)),
                                        kBlock, Random(1, "weights"));
 }
 
-// Episode n is the same whoever plays beside it.
-TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
+// Episode n is the same whoever plays beside it, and whatever was played before it in the same stream.
+void expect_no_dependence(const std::string& method) {
+  SCOPED_TRACE(method);
   constexpr int64_t kEpisodes = 80;  // of which threads share those that are played at a time
   ASSERT_GT(acting_groups(kEpisodes, 1), 1);
   const auto environment = corridor();
-  const auto model = walker(*environment);
+  const auto model = walker(*environment, method);
   std::vector<EpisodesResult> all;
   for (const auto& [streams, threads] : {std::pair{7, 1}, {7, 3}, {80, 1}, {80, 3}, {200, 2}}) {
     const Threads scope(threads);
@@ -55,6 +58,10 @@ TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
   }
   const auto others = play_episodes(*model, *environment, {.episodes = kEpisodes, .seed = 4, .streams = 80});
   EXPECT_NE(others.steps, steps);
+}
+
+TEST(PlayedEpisodes, DoNotDependOnStreamsOrThreads) {
+  for (const char* method : {"fixed_span", "strided", "compressive"}) expect_no_dependence(method);
 }
 
 // Two scripts of 4 and 2 steps: at step t of an episode a fixed span of 3 holds min(t, 3) rows.

@@ -270,7 +270,9 @@ EvaluationResult evaluate(Transformer& model, EvaluationBlocks& source, const Ev
   EvaluationResult result = joined(parts, group);
   result.stopped = stopped;
   result.whole = blocks == source.blocks();
-  if (result.score.scored == 0 && !stopped) fail("nothing in what was evaluated is scored; evaluate more of it");
+  if (result.score.scored == 0 && !stopped)
+    fail(std::string("nothing in what was evaluated is scored; ") +
+         (result.whole ? "take a longer text, or of a task another set (--test-seed)" : "evaluate more of it"));
   return result;
 }
 

@@ -1,5 +1,6 @@
 #include "lapse/train/memory_estimate.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "lapse/data/spans.h"
 #include "lapse/model/transformer.h"
 #include "lapse/nn/initialise.h"
+#include "lapse/train/agent.h"
 #include "lapse/train/optimiser.h"
 #include "lapse/train/shares.h"
 
@@ -55,6 +57,23 @@ double update_bytes(const Config& config, const Group& group, double outputs, do
   return kFloat * (tables + layers * (rows + own) + rows + encoded + copies * scored);
 }
 
+/// What agents need beside an update: what they see of a block, for all at once, and the rows that those who act at the
+/// moment read.
+double acting(const Config& config, const Group& group, double old) {
+  const EnvironmentOptions* environment = config.environment();
+  if (environment == nullptr) return 0;
+  const ModelConfig& m = config.model;
+  const auto block = static_cast<double>(config.train.block);
+  const double batch = static_cast<double>(config.train.batch) / static_cast<double>(group.size());
+  const double seen = batch * (block + 1) * static_cast<double>(environment->shape().most_words) * sizeof(int64_t);
+  const int64_t parts = parts_of(config.train, group), each = config.train.batch / parts;
+  const double groups = static_cast<double>(std::max<int64_t>(1, acting_groups(each, parts)));
+  const double at_once =
+      std::min(groups, static_cast<double>(at::get_num_threads())) * static_cast<double>(each) / groups;
+  const double row = static_cast<double>(2 * m.heads * m.head_width() * m.layers) * kFloat;
+  return seen + at_once * (old + block + 1) * row;
+}
+
 double outputs_of(const ModelConfig& model, const ModelEnds& ends) {
   const ShapesOnly guard;
   Random none(0, "weights");
@@ -74,8 +93,11 @@ MemoryEstimate estimate_memory(const Config& config, const ModelEnds& ends, cons
   const auto longest = config.windows() ? 0.0 : static_cast<double>(config.method().longest(shape));
   const double fixed = kProcess + estimate.weights;
   const double outputs = outputs_of(config.model, ends);
-  estimate.least = fixed + update_bytes(config, group, outputs, first);
-  estimate.most = fixed + update_bytes(config, group, outputs, std::max(first, longest));
+  const auto needed = [&](double old) {
+    return fixed + update_bytes(config, group, outputs, old) + acting(config, group, old);
+  };
+  estimate.least = needed(first);
+  estimate.most = needed(std::max(first, longest));
   return estimate;
 }
 

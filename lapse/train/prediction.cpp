@@ -80,7 +80,10 @@ class PredictionProblem : public Problem {
     validation_parts_of(config_.train, group);
     const int64_t most = config_.train.validation_blocks;
     if (any_scored(*blocks(), most)) return;
-    if (most == 0) fail("nothing in it is scored; name a longer text");
+    if (most == 0)
+      fail("nothing in it is scored; " + (config_.task_name.empty()
+                                              ? "name a longer text"
+                                              : fmt::format("section [{}] has its size", config_.task_name)));
     fail(fmt::format("nothing in its first {} blocks is scored; raise train.validation_blocks", most));
   }
 

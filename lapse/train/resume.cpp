@@ -40,10 +40,16 @@ void write_settings(const fs::path& run, const Config& config) {
 }
 
 void require_same_run(const Checkpoint& checkpoint, const Config& config) {
-  static const std::set<std::string> free = {
-      "train.updates",           "train.threads",          "train.device",
-      "train.log_every",         "train.validate_every",   "train.keep",
-      "train.validation_blocks", "train.checkpoint_every", "train.validation_streams"};
+  static const std::set<std::string> free = {"train.updates",
+                                             "train.threads",
+                                             "train.device",
+                                             "train.log_every",
+                                             "train.validate_every",
+                                             "train.keep",
+                                             "train.validation_blocks",
+                                             "train.checkpoint_every",
+                                             "train.validation_streams",
+                                             "actor_critic.validation_episodes"};
   Config trained = checkpoint.config(), asked = config;  // whose fields can be listed
   const Sections before = trained.sections(), now = asked.sections();
   for (size_t s = 0; s < now.size(); ++s) {

@@ -43,8 +43,10 @@ void load_weights(const Checkpoint& tuned, Transformer& model, const Config& con
 std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* from) {
   auto problem = config.environment() ? control_problem(config) : prediction_problem(config, from);
   if (from && config.generates() && from->vocabulary().to_json() != problem->vocabulary().to_json())
-    fail(from->path().string() + ": the run to go on from reads other tokens than data.task = \"" + config.task_name +
-         "\"");
+    fail(from->path().string() + ": the run to go on from " +
+         (from->config().environment() ? "acts in \"" + from->config().task_name + "\", and knows other words"
+                                       : "reads other tokens") +
+         " than data.task = \"" + config.task_name + "\"; leave out train.from, or give the same task and options");
   return problem;
 }
 

@@ -33,7 +33,7 @@ class Vocabulary:
 
     def encode(self, text: str | bytes) -> list[int]:
         """The text's tokens, without BOS. Unknown characters and words become the token for others; unknown tokens of a
-        task are a ValueError."""
+        task are a ValueError. The `<bos>` that `lapse task show` begins a sequence with is passed over."""
         if self.unit == "byte":
             return list(text.encode() if isinstance(text, str) else text)
         if self._pieces is not None:
@@ -44,10 +44,13 @@ class Vocabulary:
         words = re.findall(r"\n|[^ \t\n\v\f\r]+", text)
         if self.unit == "word":
             return [END_OF_LINE if w == "\n" else self._ids.get(w, OTHER) for w in words]
-        unknown = [w for w in words if w != "\n" and w not in self._ids]
+        words = [w for w in words if w != "\n"]
+        while self.bos >= 0 and words and words[0] == "<bos>":
+            del words[0]
+        unknown = [w for w in words if w not in self._ids]
         if unknown:
             raise ValueError(f"lapse: the task has no token {unknown[0]!r}")
-        return [self._ids[w] for w in words if w != "\n"]
+        return [self._ids[w] for w in words]
 
     def bytes_of(self, token: int) -> bytes:
         """What the token stands for in the text. ValueError where there is none."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 import lapse
 from lapse.checkpoint import checkpoints_of
+from lapse.vocabulary import Vocabulary
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import program  # noqa: E402
@@ -162,6 +163,13 @@ class Load(program.ProgramTest):
         self.check(run)
         vocabulary = lapse.load(run).vocabulary
         self.assertEqual(b"".join(map(vocabulary.bytes_of, vocabulary.encode(text))), text)
+
+    def test_a_tasks_tokens(self):
+        """As the command reads a prompt: what `lapse task show` prints of a sequence's begin and of line ends is passed over."""
+        vocabulary = Vocabulary(json.dumps({"unit": "token", "tokens": ["a", "b", "|", "<eos>"], "bos": True}))
+        self.assertEqual(vocabulary.encode("<bos> a b | <eos>\n a"), [0, 1, 2, 3, 0])
+        with self.assertRaisesRegex(ValueError, "no token '<bos>'"):
+            vocabulary.encode("a <bos>")
 
     def test_readings_by_other_methods(self):
         """The program's own rules of eviction, on the same scores."""

@@ -41,14 +41,14 @@ function buildLanes() {
     info.runs.forEach((one, i) => run.append(new Option(one.name, i)));
     run.value = own ? own.run : -1;
     method.append(new Option(info.as_trained ? "as trained" : "as served", ""));
-    for (const one of info.methods) method.append(new Option(one.name, one.name));
+    for (const one of info.runs[0].methods) method.append(new Option(one.name, one.name));
     const given = own?.options ?? {};
     method.value = own?.asked ?? "";
     const fill = () => {
       options.replaceChildren();
       method.disabled = Number(run.value) < 0;
       if (method.disabled) return;
-      const fields = method.value ? info.methods.find((one) => one.name === method.value).options : info.runs[Number(run.value)].options;
+      const asked = info.runs[Number(run.value)], fields = method.value ? asked.methods.find((one) => one.name === method.value).options : asked.options;
       for (const field of fields) {
         const label = make("label", `${field.name} `), input = make("input");
         input.type = "number", (input.name = field.name), (input.title = field.help);

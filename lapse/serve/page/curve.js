@@ -17,7 +17,7 @@ function drawChart() {
   if (!curves) return;
   row(table, ["", "rows now", "most"]);
   curves.forEach((lane, k) => lane.forEach((curve, l) => {
-    const newest = curve.recent.at(-1) ?? 0;
+    const newest = curve.recent.at(-1) ?? (now > 0 ? "–" : 0);
     row(table, [`${curves.length > 1 ? `${"AB"[k]}, ` : ""}layer ${l}`, `${newest}`, `${Math.max(0, ...curve.buckets)}`]);
     const key = make("span", "", "key");
     key.style.backgroundColor = colourOf(l);

@@ -80,7 +80,8 @@ const receivers = {
     placedTo = Math.min(placedTo, t);
     if (tokens.length === 0) base = t;
     for (const one of tokens) for (const rows of one.rows) for (const row of rows) if (row.gone !== null && row.ended >= t) row.gone = row.why = null;
-    if (curves) for (const lane of curves) for (const curve of lane) curve.cut(t);
+    const recent = tokens.slice(-RECENT);
+    curves?.forEach((lane, k) => lane.forEach((curve, l) => curve.cut(t, recent.map((one) => one.rows[k][l].size))));
     if (view.pick >= t) view.pick = null;
     if (view.at >= t) view.at = null;
     marks = marks.filter((mark) => mark < t);
@@ -125,8 +126,10 @@ class Curve {
   begin() {
     return this.end - this.recent.length;
   }
-  cut(t) {
+  // `sizes`: those before t that are known.
+  cut(t, sizes) {
     this.recent.length = Math.max(0, Math.min(this.recent.length, t - this.begin()));
+    if (this.recent.length < sizes.length) this.recent = sizes;
     this.end = Math.min(this.end, t);
     this.buckets.length = Math.min(this.buckets.length, Math.ceil(t / this.width));
     const last = this.buckets.length - 1, from = last * this.width - this.begin();
