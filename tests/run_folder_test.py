@@ -212,7 +212,11 @@ class History(RunFolder):
         self.refuse("train", self.config_file, *other, says=["train.from is of a run with", "selective_attention"])
         done = self.succeed("train", self.config_file, "--out", self.run_folder)
         self.assertNotIn("train.from", done.stderr)
-        self.succeed("train", self.config_file, *tuned[:2], "--out", self.folder / "tuned")
+        same = self.succeed("train", self.config_file, *tuned[:2], "--out", self.folder / "tuned")
+        self.assertNotIn("was trained with", same.stderr)
+        changed = ("--set", "model.activation=gelu", "--set", "model.dropout=0.5", "--out", self.folder / "changed")
+        done = self.succeed("train", self.config_file, *tuned[:2], *changed)
+        self.assertRegex(done.stderr, r'lapse: note: .*run.* was trained with model.activation = "relu", not "gelu"; model.dropout = 0.0, not 0.5\n')
         on = self.succeed("train", self.config_file, "--out", self.folder / "tuned", "--resume")
         self.assertNotIn("train.from", on.stderr)  # nothing was asked for
         again = self.succeed("train", self.config_file, *tuned[:2], "--out", self.run_folder, "--resume")

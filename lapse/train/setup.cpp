@@ -1,7 +1,9 @@
 #include "lapse/train/setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <iostream>
 #include <utility>
 
 #include "lapse/core/error.h"
@@ -38,6 +40,20 @@ void load_weights(const Checkpoint& tuned, Transformer& model, const Config& con
   }
 }
 
+/// Weights fit a model of another activation, say, which may be meant, or not.
+void tell_changed_model(const Checkpoint& tuned, const Config& config) {
+  Config before = tuned.config(), now = config;  // whose fields can be listed
+  const Sections theirs = before.sections(), ours = now.sections();
+  std::vector<std::string> changed;
+  for (size_t s = 0; s < ours.size(); ++s)
+    for (size_t f = 0; ours[s].name == "model" && f < ours[s].fields.size(); ++f) {
+      const std::string was = field_to_toml(theirs[s].fields[f]), is = field_to_toml(ours[s].fields[f]);
+      if (was != is) changed.push_back(fmt::format("model.{} = {}, not {}", ours[s].fields[f].name, was, is));
+    }
+  if (!changed.empty())
+    std::cerr << fmt::format("lapse: note: {} was trained with {}\n", tuned.path().string(), fmt::join(changed, "; "));
+}
+
 }  // namespace
 
 std::unique_ptr<Problem> open_problem(const Config& config, const Checkpoint* from) {
@@ -66,6 +82,7 @@ std::unique_ptr<Learner> make_learner(const Config& config, const Problem& probl
     if (own.name != theirs.name) refuse("name", '"' + own.name + '"', '"' + theirs.name + '"');
     if (slots_of(own) != slots_of(theirs)) refuse("momentum", own.momentum, theirs.momentum);
     load_weights(*tuned, learner->model(), config);
+    if (group.first()) tell_changed_model(*tuned, config);
     tuned->load_optimiser(learner->optimiser());
   }
   return learner;
