@@ -58,31 +58,6 @@ class Files(ProgramTest):
         self.succeed("plot", *files, *options, "-o", self.folder / "picture.svg")
         return (self.folder / "picture.svg").read_text()
 
-    def test_control_characters_are_drawn_as_signs(self):
-        """No XML may have them."""
-        svg = self.plot(changed(MATRIX, tokens=["\x00", "\x1b\x0c"]), options=("--title", "a\x07b"))
-        xml.etree.ElementTree.fromstring(svg)
-        for sign in ("␀", "␛␌", "a␇b"):
-            self.assertIn(sign, svg)
-
-    def test_files_of_equal_names_in_folders_of_equal_names(self):
-        lines = "".join(json.dumps({"at": i, "token": "a", "nats": 1.5, "memory": [2]}) + "\n" for i in range(8))
-        paths = []
-        for folder in ("one", "two"):
-            (self.folder / folder / "a").mkdir(parents=True)
-            paths.append(self.folder / folder / "a" / "losses.jsonl")
-            paths[-1].write_text(lines)
-        self.succeed("plot", *paths, "-o", self.folder / "picture.svg")
-        svg = (self.folder / "picture.svg").read_text()
-        self.assertTrue(all(re.search(f">[^<]*{folder}/a/losses.jsonl<", svg) for folder in ("one", "two")), svg[-3000:])
-
-    def test_marks_of_a_search_are_explained_whole(self):
-        svg = self.plot(SEARCH)
-        for words in ("at the loss to reach", "the same on other text (shifted: equal without budgets)", "a (dotted: the loss to reach)"):
-            self.assertIn(f">{words}<", svg)
-        unreached = changed(SEARCH, threshold=2.499999)
-        self.assertNotIn(">at the loss to reach<", self.plot(unreached))
-
     def refused(self, says, *contents):
         files = [self.file(f"{name}.json", content) for name, content in zip("abc", contents)]
         self.refuse("plot", *files, "-o", self.folder / "picture.svg", says=says, status=1)
@@ -102,6 +77,38 @@ class Files(ProgramTest):
             sys.path, sys.argv = path, argv
         self.assertEqual(errors.getvalue().count("\n"), 1)
         self.assertIn(says, errors.getvalue())
+
+
+class Drawn(Files):
+    def test_control_characters_are_drawn_as_circles(self):
+        """No XML may have them."""
+        one = changed(MATRIX, tokens=["\x00", "\x1b\x0c"])
+        svg = self.plot(one, changed(one, text="0000bbbb", config={"data": {"path": "/data/a\x07b.txt"}}), options=("--title", "a\x07b\nc"))
+        xml.etree.ElementTree.fromstring(svg)
+        for text, count in (("◌", 4), ("◌◌", 4), ("a◌b c", 1), ("text a◌b.txt", 1)):
+            self.assertEqual(svg.count(f">{text}<"), count, text)
+
+    def test_files_of_equal_names_in_folders_of_equal_names(self):
+        lines = "".join(json.dumps({"at": i, "token": "a", "nats": 1.5, "memory": [2]}) + "\n" for i in range(8))
+        paths = []
+        for folder in ("one", "two"):
+            (self.folder / folder / "a").mkdir(parents=True)
+            paths.append(self.folder / folder / "a" / "losses.jsonl")
+            paths[-1].write_text(lines)
+        self.succeed("plot", *paths, "-o", self.folder / "picture.svg")
+        svg = (self.folder / "picture.svg").read_text()
+        self.assertTrue(all(re.search(f">[^<]*{folder}/a/losses.jsonl<", svg) for folder in ("one", "two")), svg[-3000:])
+
+    def test_marks_of_a_search_are_explained_whole(self):
+        svg = self.plot(SEARCH)
+        # A mark of either kind in the curve's colour, and grey ones in the legend.
+        self.assertEqual([len(re.findall(rf"<use [^>]*{colour}", svg)) for colour in ("#1f77b4", "#808080")], [2, 2])
+        for words in ("at the loss to reach", "the same on other text (shifted: equal without budgets)", "a (dotted: the loss to reach)"):
+            self.assertIn(f">{words}<", svg)
+        unreached = changed(SEARCH, threshold=2.499999)
+        svg = self.plot(unreached)
+        self.assertNotIn(">at the loss to reach<", svg)
+        self.assertNotRegex(svg, "<use [^>]*#1f77b4")
 
 
 class Matrices(Files):

@@ -281,7 +281,7 @@ class Plot(ProgramTest):
         there = sum(stays for layer in found["layers"] for stays in layer["there"])
         self.assertGreater(there, 0)
         self.assertEqual(held.count("fill: #fce3c4"), there + 1, "one more in the legend")
-        self.assertIn("still in memory when the text ends", held)
+        self.assertIn("still there at the end", held)
         file, found = self.record("two", "expire", *texts, "--compare", "b.txt")
         self.assertEqual([len(one["layers"]) for one in (found, found["other"])], [2, 2])
         svg = self.plot(file).decode()

@@ -137,8 +137,7 @@ int eval_episodes(Reader& reader, const ReadingOptions& reading, const EpisodeAr
   if (result.stopped)
     fail(
         "interrupted: these are the numbers of the first episodes, as far as all had ended; memory and steps/s are of "
-        "all "
-        "steps taken");
+        "all steps taken");
   return 0;
 }
 

@@ -48,8 +48,8 @@ def colours(n):
 
 
 def printable(text):
-    """With signs for control characters, which are no part of XML, and a dotted circle for what else has no shape of its own."""
-    return "".join(c if c.isprintable() or c == " " else chr(0x2400 + ord(c)) if ord(c) < 0x20 else "◌" for c in text)
+    """With a dotted circle for each character that has no shape of its own: control characters are no part of XML."""
+    return "".join(c if c.isprintable() else "◌" for c in text)
 
 
 def shortened(label, most):
@@ -167,7 +167,7 @@ def memory(line, layer):
 
 
 def save(figure, settings):
-    figure.suptitle(textwrap.fill(printable(settings["title"]), int(10 * figure.get_figwidth())))
+    figure.suptitle("\n".join(map(printable, textwrap.wrap(settings["title"], int(10 * figure.get_figwidth())))))
     out = settings["out"]
     kind = os.path.splitext(out)[1][1:].lower()
     partial = out + ".partial"

@@ -65,9 +65,9 @@ class Search:
         elif self.threshold is not None:
             label += f" (loss to reach: {self.threshold:.4g})"
         axes.plot(self.rows, self.losses, color=colour, linewidth=1.2, label=label)
-        return label
         for kind, rows, loss in self.marks:
             axes.plot(rows, loss, kind, color=colour, markersize=6 if kind == "x" else 5)
+        return label
 
 
 def picture():

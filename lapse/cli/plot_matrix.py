@@ -89,7 +89,7 @@ def told(name, facts, files):
 
 def wrapped(lines):
     """As lines that fit above a panel."""
-    return [part for line in lines for part in textwrap.wrap(line, TITLE)]
+    return [part for line in lines for part in textwrap.wrap(printable(line), TITLE)]
 
 
 def picture():

@@ -8,7 +8,7 @@ class Point:
     def __init__(self, label, path):
         self.path = path
         self.line, method, self.read = run(path) if os.path.isdir(path) else evaluation(path)
-        self.series = label or method
+        self.series = label or printable(method)
         self.memory = memory(self.line, None)
         if self.memory is None:
             stop(f"{path}: has no memory sizes")

@@ -6,7 +6,7 @@ import math
 COLUMNS, LINES = 80, 60  # characters of a line; lines of all layers together
 NARROW, TALL = 0.075, 0.17  # inches of a character, and of a line
 LABELS = {"held": "timesteps held", "span": "span"}
-STILL = math.inf  # how long a row is held that is there when the text ends
+STILL = math.inf  # how long a row is held that is there when its text, window or episode ends
 STILL_COLOUR = "#fce3c4"
 
 
@@ -91,7 +91,7 @@ def picture():
     beyond = (bool(known) and known[0] < low, bool(known) and known[-1] > high)  # then the bar ends in an arrow
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
     if STILL in values:
-        figure.legend([plt.Rectangle((0, 0), 1, 1, facecolor=STILL_COLOUR)], ["still in memory when the text ends"], loc="outside lower left", fontsize=7)
+        figure.legend([plt.Rectangle((0, 0), 1, 1, facecolor=STILL_COLOUR)], [f"still there when its {found['part']} ended" if found.get("headings") else "still there at the end"], loc="outside lower left", fontsize=7)
     figure.colorbar(shade, ax=all_axes, shrink=0.6, extend=extend, label=LABELS.get(metric, metric))
     return figure
 

@@ -17,7 +17,8 @@ struct AgentStep {
   StepResult result;           ///< of the action
 };
 
-/// Plays the episodes `first`, `first` + 1, ... of a seed, those of play_episodes, in one stream of memory.
+/// Plays the episodes `first`, `first` + 1, ... of a seed, those of play_episodes, in one stream of memory, whose
+/// clock goes on: for methods that keep rows by the time the later episodes may differ.
 class EpisodePlayer {
  public:
   /// Model and environment must outlive the player.

@@ -100,9 +100,9 @@ void Session::read() {
 }
 
 void Session::step() {
-  stop();
   require_settled();
   if (const auto why = subject_->stuck(); !why.empty()) fail(why);
+  stop();
   try {
     take(/*quiet=*/false);
   } catch (...) {
@@ -113,7 +113,7 @@ void Session::step() {
 }
 
 void Session::require_settled() const {
-  if (subject_->time() < quiet_until_) fail("an undo is on its way; try again in a moment");
+  if (subject_->time() < quiet_until_) fail("earlier steps are being taken again; try again in a moment");
 }
 
 void Session::undo(int64_t time) {

@@ -144,6 +144,7 @@ TEST(Session, AFailureIsSaidLastAfterStepsAreTakenAgain) {
     } catch (const Error& error) {
       if (!by_hand) w.session->fail_with(error.what());  // as the engine does
     }
+    EXPECT_THROW(w.session->step(), Error) << "steps are taken again";
     w.run();
     const auto state = w.said.rfind("event: state"), failed = w.said.rfind("event: failed");
     ASSERT_NE(failed, std::string::npos);

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "lapse/core/process.h"
@@ -135,6 +136,7 @@ Played play_share(Transformer& model, const EnvironmentOptions& environment, con
   std::vector<std::vector<LayerReport>> layers(groups);
   std::atomic<int64_t> done = 0;
   std::atomic<bool> finite = true;
+  std::mutex telling;
   at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
     std::vector<std::unique_ptr<Streams>> mine;  // in turn, so that the first episodes end first
@@ -150,7 +152,7 @@ Played play_share(Transformer& model, const EnvironmentOptions& environment, con
         some->step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
         if (!some->finite) finite = false;
       }
-      if (begin == 0 && options.progress) options.progress(done);
+      if (const std::unique_lock one(telling, std::try_to_lock); one && options.progress) options.progress(done);
     }
     for (int64_t g = begin; g < end; ++g) layers[g] = std::move(mine[g - begin]->layers);
   });

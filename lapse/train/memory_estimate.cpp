@@ -67,9 +67,10 @@ double acting(const Config& config, const Group& group, double old) {
   const double batch = static_cast<double>(config.train.batch) / static_cast<double>(group.size());
   const double seen = batch * (block + 1) * static_cast<double>(environment->shape().most_words) * sizeof(int64_t);
   const int64_t parts = parts_of(config.train, group), each = config.train.batch / parts;
-  const double groups = static_cast<double>(std::max<int64_t>(1, acting_groups(each, parts)));
+  const auto groups = static_cast<double>(acting_groups(each, parts));
+  const double tasks = groups * static_cast<double>(parts) / static_cast<double>(group.size());
   const double at_once =
-      std::min(groups, static_cast<double>(at::get_num_threads())) * static_cast<double>(each) / groups;
+      std::min(tasks, static_cast<double>(at::get_num_threads())) * static_cast<double>(each) / groups;
   const double row = static_cast<double>(2 * m.heads * m.head_width() * m.layers) * kFloat;
   return seen + at_once * (old + block + 1) * row;
 }
