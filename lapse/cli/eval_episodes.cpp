@@ -56,7 +56,7 @@ Json to_json(const EpisodesResult& result, const EnvironmentOptions& environment
   json.update(memory_of(result.layers));
   json["seconds"] = result.seconds;
   // Memory and speed are over all steps that were taken, also of episodes that an interruption left out.
-  json["steps_per_second"] = result.layers.empty() ? 0 : result.layers[0].queries / result.seconds;
+  json["steps_per_second"] = result.layers[0].queries / result.seconds;
   json["peak_memory"] = peak_memory();
   json["complete"] = !result.stopped;
   return json;

@@ -44,10 +44,8 @@ void add_options(const Command& verb, const std::vector<Entry>& table, const std
 /// The methods that need no training. Others pass too: the reader tells whether the run has them.
 Check method_to_read_with() {
   std::vector<std::string> baselines, all;
-  for (const auto& entry : method_table()) {
-    if (entry.options()->adopts()) baselines.push_back(entry.name);
-    all.push_back(entry.name);
-  }
+  for (const auto* entry : untrained_methods()) baselines.push_back(entry->name);
+  for (const auto& entry : method_table()) all.push_back(entry.name);
   Check check = one_of(baselines);
   check.wrong = [wrong = check.wrong, all](const std::string& name) {
     return std::ranges::find(all, name) == all.end() ? wrong(name) : "";

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "lapse/core/error.h"
 #include "lapse/forgetting/adaptive_span.h"
 #include "lapse/forgetting/compressive.h"
@@ -44,15 +46,24 @@ const std::vector<MethodEntry>& method_table() {
   return table;
 }
 
+std::vector<const MethodEntry*> untrained_methods() {
+  std::vector<const MethodEntry*> methods;
+  for (const auto& entry : method_table())
+    if (entry.options()->adopts()) methods.push_back(&entry);
+  return methods;
+}
+
 namespace {
 
 /// The error lists, with or without those that must be trained, the methods that there are.
 const MethodEntry& find(const std::string& name, bool trained) {
+  const auto& table = method_table();
+  if (const auto found = std::ranges::find(table, name, &MethodEntry::name); found != table.end()) return *found;
   std::vector<std::string> names;
-  for (const auto& entry : method_table()) {
-    if (entry.name == name) return entry;
-    if (trained || entry.options()->adopts()) names.push_back(entry.name);
-  }
+  if (trained)
+    for (const auto& entry : table) names.push_back(entry.name);
+  else
+    for (const auto* entry : untrained_methods()) names.push_back(entry->name);
   fail(fmt::format("unknown forgetting method '{}'{}; {}: {}", name, did_you_mean(name, names),
                    trained ? "there are" : "a trained run can be read with", fmt::join(names, ", ")));
 }

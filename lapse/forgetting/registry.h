@@ -22,7 +22,9 @@ const MethodEntry& default_method();
 
 /// Error, with the nearest name, if there is no such method.
 const MethodEntry& find_method(const std::string& name);
-/// The same, for reading a run that is trained: the error lists the methods that need no training.
+/// Those that need no training: any run can be read with them.
+std::vector<const MethodEntry*> untrained_methods();
+/// The same as find_method, for reading a run that is trained: the error lists the methods that need no training.
 const MethodEntry& find_method_to_read_with(const std::string& name);
 
 }  // namespace lapse

@@ -44,10 +44,10 @@ Json fields_json(const Fields& fields) {
 /// What a model of this configuration can be read with, beside its own method, with the options that hold then.
 Json methods_for(const Config& config) {
   Json methods = Json::array();
-  for (const auto& entry : method_table()) {
-    if (!entry.options()->adopts()) continue;
-    const auto method = method_to_read_with(config, {.method = entry.name});
-    methods.push_back({{"name", entry.name}, {"help", entry.help}, {"options", fields_json(method->reading_fields())}});
+  for (const auto* entry : untrained_methods()) {
+    const auto method = method_to_read_with(config, {.method = entry->name});
+    methods.push_back(
+        {{"name", entry->name}, {"help", entry->help}, {"options", fields_json(method->reading_fields())}});
   }
   return methods;
 }

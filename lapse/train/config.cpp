@@ -122,6 +122,19 @@ Config::Config(const Config& other) : Config() {
   for (size_t i = 0; i < to.size(); ++i) copy_values(from[i].fields, to[i].fields);
 }
 
+std::vector<Config::Difference> Config::differences(const Config& before, const Config& now) {
+  Config one(before), other(now);  // whose fields can be listed
+  const Sections old = one.sections(), all = other.sections();
+  std::vector<Difference> found;
+  for (size_t s = 0; s < all.size(); ++s)
+    for (size_t f = 0; f < all[s].fields.size(); ++f) {
+      const Field& field = all[s].fields[f];
+      const std::string was = field_to_toml(old[s].fields[f]), is = field_to_toml(field);
+      if (was != is) found.push_back({all[s].name, field.name, was, is, field.is_path});
+    }
+  return found;
+}
+
 std::string Config::to_toml() const { return config_to_toml(Config(*this).sections()); }
 
 std::string Config::used_toml() const {

@@ -99,6 +99,12 @@ class Config {
   bool uses(const std::string& section) const;
   /// Whether sequences are independent windows rather than streams.
   bool windows() const;
+  /// A value that is another in `now`.
+  struct Difference {
+    std::string section, key, was, is;  // values as TOML
+    bool is_path;
+  };
+  static std::vector<Difference> differences(const Config& before, const Config& now);
   /// Error if fields contradict each other. Of a single field core/config.h checks the value.
   void check() const;
 

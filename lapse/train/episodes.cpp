@@ -9,7 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <memory>
+#include <deque>
 #include <mutex>
 #include <optional>
 
@@ -139,22 +139,22 @@ Played play_share(Transformer& model, const EnvironmentOptions& environment, con
   std::mutex telling;
   at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_grad;
-    std::vector<std::unique_ptr<Streams>> mine;  // in turn, so that the first episodes end first
+    std::deque<Streams> mine;  // in turn, so that the first episodes end first
     for (int64_t g = begin; g < end; ++g) {
       const auto [first, count] = share_of(streams, g, groups);
-      mine.push_back(std::make_unique<Streams>(model, environment, options, from + first, count, streams, from + own));
+      mine.emplace_back(model, environment, options, from + first, count, streams, from + own);
     }
     for (bool playing = true; playing && finite && !interrupted();) {
       playing = false;
-      for (const auto& some : mine) {
-        if (!some->playing()) continue;
+      for (Streams& some : mine) {
+        if (!some.playing()) continue;
         playing = true;
-        some->step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
-        if (!some->finite) finite = false;
+        some.step([&](int64_t number, const Episode& episode) { played.episodes[number] = episode, ++done; });
+        if (!some.finite) finite = false;
       }
       if (const std::unique_lock one(telling, std::try_to_lock); one && options.progress) options.progress(done);
     }
-    for (int64_t g = begin; g < end; ++g) layers[g] = std::move(mine[g - begin]->layers);
+    for (int64_t g = begin; g < end; ++g) layers[g] = std::move(mine[g - begin].layers);
   });
   played.finite = finite;
   played.layers.resize(model.layers().size());

@@ -50,19 +50,13 @@ void require_same_run(const Checkpoint& checkpoint, const Config& config) {
                                              "train.checkpoint_every",
                                              "train.validation_streams",
                                              "actor_critic.validation_episodes"};
-  Config trained = checkpoint.config(), asked = config;  // whose fields can be listed
-  const Sections before = trained.sections(), now = asked.sections();
-  for (size_t s = 0; s < now.size(); ++s) {
-    for (size_t f = 0; f < now[s].fields.size(); ++f) {
-      const Field &was = before[s].fields[f], &is = now[s].fields[f];
-      const std::string name = now[s].name + "." + is.name;
-      if (!is.is_path && free.count(name) == 0 && field_to_toml(was) != field_to_toml(is))
-        fail(
-            fmt::format("{}: the run has {} = {}, not {}; a resumed run keeps its configuration, so give the same (it "
-                        "is in the run's "
-                        "config.toml) or another --out",
-                        checkpoint.file().path().string(), name, field_to_toml(was), field_to_toml(is)));
-    }
+  for (const auto& [section, key, was, is, is_path] : Config::differences(checkpoint.config(), config)) {
+    const std::string name = section + "." + key;
+    if (!is_path && !free.contains(name))
+      fail(
+          fmt::format("{}: the run has {} = {}, not {}; a resumed run keeps its configuration, so give the same (it is "
+                      "in the run's config.toml) or another --out",
+                      checkpoint.file().path().string(), name, was, is));
   }
 }
 

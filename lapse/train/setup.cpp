@@ -42,14 +42,9 @@ void load_weights(const Checkpoint& tuned, Transformer& model, const Config& con
 
 /// Weights fit a model of another activation, say, which may be meant, or not.
 void tell_changed_model(const Checkpoint& tuned, const Config& config) {
-  Config before = tuned.config(), now = config;  // whose fields can be listed
-  const Sections theirs = before.sections(), ours = now.sections();
   std::vector<std::string> changed;
-  for (size_t s = 0; s < ours.size(); ++s)
-    for (size_t f = 0; ours[s].name == "model" && f < ours[s].fields.size(); ++f) {
-      const std::string was = field_to_toml(theirs[s].fields[f]), is = field_to_toml(ours[s].fields[f]);
-      if (was != is) changed.push_back(fmt::format("model.{} = {}, not {}", ours[s].fields[f].name, was, is));
-    }
+  for (const auto& [section, key, was, is, is_path] : Config::differences(tuned.config(), config))
+    if (section == "model") changed.push_back(fmt::format("model.{} = {}, not {}", key, was, is));
   if (!changed.empty())
     std::cerr << fmt::format("lapse: note: {} was trained with {}\n", tuned.path().string(), fmt::join(changed, "; "));
 }
