@@ -65,7 +65,10 @@ def load() -> None:
             raise ImportError(
                 f"lapse: no library {path}: install the package (pip install .), or let LAPSE_OPS name liblapse_ops.so"
             )
-        torch.ops.load_library(str(path))
+        try:
+            torch.ops.load_library(str(path))
+        except OSError as error:
+            raise ImportError(f"lapse: {path} is not the operators' library, or not for this torch: {error}") from None
     if torch.cuda.is_available():
         load_gpu_kernels()
         _fake.register()

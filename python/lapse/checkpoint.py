@@ -19,9 +19,11 @@ class DamagedFile(ValueError):
 
 
 def checkpoints_of(run: pathlib.Path) -> list[pathlib.Path]:
-    """A run's checkpoints, the newest first. Files of other names in their folder are the user's."""
+    """A run's checkpoints, the newest first. Files of other names in their folder are the user's: the number has 8 digits, or
+    more where it needs them (lapse/train/run_folder.cpp)."""
     try:
-        files = {path: re.fullmatch(r"update-([0-9]+)\.safetensors", path.name) for path in (run / "checkpoints").iterdir()}
+        named = re.compile(r"update-([0-9]{8}|[1-9][0-9]{8,})\.safetensors")
+        files = {path: named.fullmatch(path.name) for path in (run / "checkpoints").iterdir()}
     except FileNotFoundError:
         return []
     updates = {path: int(name[1]) for path, name in files.items() if name and int(name[1]) < 2**63}

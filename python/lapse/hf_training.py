@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lapse import ops
+from lapse.hf_attention import BESIDE, ONCE, READ, attentions, layer_kinds, switch, unwrapped
+from lapse.methods import require_options
 from lapse.spans import check_masking, check_spans, span_logit
 from lapse.table import DEAD
 
@@ -21,7 +23,6 @@ TRAINED = {  # and the options that each takes
     "expire_span": {"max_span", "ramp", "loss", "divisor", "initial_fraction"},
 }
 REAL = ("memory_loss", "cap", "ramp", "loss", "divisor", "initial_fraction")  # options of Forgetting that are no whole numbers
-ONCE = "lapse: this model reads attention more than once per layer, which lapse.hf does not"
 
 
 @dataclass
@@ -122,33 +123,15 @@ class LayerForgetting:
         told = self.told
         if told.method == "selective_attention":
             selected = ops.selective_attention(q, k, v, first=time == 0, until=until, cap=told.cap, **rows)
-            last_call.cost = (selected.memory.amax(1) / (last + 1)).mean() * (told.memory_loss / self.layers)
+            last_call.cost = (selected.memory.amax(1) / (last + 1).clamp(min=1)).mean() * (told.memory_loss / self.layers)
             return selected.out
         span, last_call.hidden = self.spans(module), None
         assert span is not None
         until = torch.minimum(until, ops.ramp_until(time, span, told.ramp))
         y = ops.ramp_attention(q, k, v, row_span=span, ramp=told.ramp, min_age=0, until=until, **rows)
-        steps_read = (last + 1).to(y.ramp_sum.dtype)
+        steps_read = (last + 1).clamp(min=1).to(y.ramp_sum.dtype)
         last_call.cost = (y.ramp_sum / steps_read).mean() * (told.loss / told.ramp)
         return y.out
-
-
-def unwrapped(model: nn.Module) -> PreTrainedModel:
-    """The model within torch.compile, torch's data-parallel wrappers and adapters of peft. ValueError if there is none."""
-    inner = model
-    while not isinstance(inner, PreTrainedModel):
-        if hasattr(inner, "get_base_model"):
-            inner = inner.get_base_model()
-        else:
-            inner = getattr(inner, "_orig_mod", None) or getattr(inner, "module", None)
-        if inner is None:
-            raise ValueError(f"lapse: {type(model).__name__} is no model of transformers; give the model itself")
-    return inner
-
-
-def attentions(model: PreTrainedModel) -> list[nn.Module]:
-    """The modules that read by the attention interface."""
-    return [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int) and hasattr(m, "scaling")]
 
 
 def forget(model: PreTrainedModel, method: str = "selective_attention", **options: Any) -> PreTrainedModel:
@@ -160,15 +143,9 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     `save_pretrained` writes all of it; `lapse.hf.restore` reads it again. Tokens attend themselves, as in these models.
     Of a model that forgets already all is made anew, its spans too. ValueError for options that the method does not take.
     """
-    from lapse.hf import switch
-
     if method not in TRAINED:
         raise ValueError(f"lapse: {method!r} is not trained; lapse.hf.forget takes {' or '.join(TRAINED)}")
-    unknown = set(options) - TRAINED[method]
-    if unknown:
-        raise ValueError(
-            f"lapse: {method}: no option {', '.join(sorted(unknown))}; there are: {', '.join(sorted(TRAINED[method]))}"
-        )
+    require_options(f"lapse: {method}", options, TRAINED[method])
     told = Forgetting(method, **options)
     check_spans(told.max_span, told.ramp, told.divisor, told.initial_fraction, told.loss)
     check_masking(told.memory_loss, told.cap)
@@ -180,6 +157,7 @@ def forget(model: PreTrainedModel, method: str = "selective_attention", **option
     modules = attentions(model)
     if not modules:
         raise ValueError(f"lapse: {type(model).__name__} has no attention that AttentionInterface reads")
+    layer_kinds(model.config, READ | BESIDE)
     switch(model)
     for module in modules:
         before = getattr(module, "lapse_forgetting", None)

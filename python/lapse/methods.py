@@ -5,10 +5,11 @@ A rule is for one layer. Budgets are absolute: rows that a layer holds for a que
 attend themselves. Heads share rows; H2O's key heads each have a budget of their own.
 """
 
+import difflib
 import math
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Iterable, Protocol
 
 import torch
 from torch import Tensor
@@ -378,16 +379,30 @@ OPTIONS: dict[str, set[str]] = {  # that each method takes
 UNLIMITED = {"full", "expire_span"}  # they take no budget
 
 
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def unknown_method(name: str) -> ValueError:
+    names = [*METHODS, *ALIASES]
+    return ValueError(f"no forgetting method {name!r}{did_you_mean(name, names)}; there are: {', '.join(names)}")
+
+
+def require_options(method: str, options: Iterable[str], known: set[str]) -> None:
+    """ValueError for options that a method does not take."""
+    for option in sorted(set(options) - known):
+        there = ", ".join(sorted(known)) or "none"
+        raise ValueError(f"{method}: no option {option!r}{did_you_mean(option, known)}; there are: {there}")
+
+
 def make_method(name: str, settings: Settings) -> Method:
     """The rule of one layer. ValueError for unknown names and options, and budgets that leave no row."""
     full = ALIASES.get(name, name)
     maker = METHODS.get(full)
     if maker is None:
-        raise ValueError(f"no forgetting method {name!r}; there are: {', '.join([*METHODS, *ALIASES])}")
-    unknown = set(settings.options) - OPTIONS[full]
-    if unknown:
-        there = ", ".join(sorted(OPTIONS[full])) or "none"
-        raise ValueError(f"{name}: no option {', '.join(sorted(unknown))}; there are: {there}")
+        raise unknown_method(name)
+    require_options(name, settings.options, OPTIONS[full] | (set() if full in UNLIMITED else {"budget"}))
     for option, value in {"budget": settings.budget, **settings.options}.items():
         least = 0 if option in ("budget", "sinks") else 1
         if option == "ramp":

@@ -24,7 +24,10 @@ class Page:
         self.html, self.height = text, height
 
     def save(self, path: str | pathlib.Path) -> None:
-        pathlib.Path(path).write_text(self.html, encoding="utf-8")
+        try:
+            pathlib.Path(path).write_text(self.html, encoding="utf-8")
+        except OSError as error:  # of a full disk, without the name
+            raise OSError(error.errno, error.strerror, str(path)) from None
 
     def _repr_html_(self) -> str:
         return (

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from lapse.buckets import bias_by_age, buckets_by_age
 from lapse.checkpoint import open_checkpoint
-from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method
+from lapse.methods import ALIASES, METHODS, OPTIONS, Method, Settings, make_method, unknown_method
 from lapse.nn import (
     AdaptiveSpanAttention,
     AnyMemory,
@@ -186,7 +186,7 @@ def _adaptive(own: dict[str, Any], common: dict[str, Any], layer: int, config: d
 def _expire(own: dict[str, Any], common: dict[str, Any], layer: int, config: dict[str, Any]) -> ForgettingAttention:
     named = {name: own[name] for name in ("max_span", "ramp", "loss", "divisor", "divide", "random_drop")}
     attention = ExpireSpanAttention(**named, **common)
-    attention.loss_at = own.get("loss_at", "ramp")  # older runs lack it
+    attention.loss_at = own["loss_at"]
     return attention
 
 
@@ -209,6 +209,10 @@ TRAINED = {
     "adaptive_span": (_adaptive, lambda own: own["max_span"], lambda own, block: own["max_span"]),
     "expire_span": (_expire, lambda own: own["max_span"] + _ceil(own["ramp"]) - 1, lambda own, block: block),
     "selective_attention": (_selective, lambda own: own["max_span"] - 1, lambda own, block: 0),
+}
+OLDER: dict[str, dict[str, Any]] = {  # keys that older runs lack, with what these runs were
+    "model": {"encoder_layers": 0, "input": "tokens", "output": "softmax", "norm_epsilon": 1e-5, "scaled_logits": True},
+    "expire_span": {"loss_at": "ramp"},
 }
 UNREAD: dict[tuple[str, str], set[Any]] = {  # what the command has and this module has not
     ("model", "encoder_layers"): {0},
@@ -285,9 +289,11 @@ def load(run: str | pathlib.Path, method: str | None = None, budget: int = 0, **
     if not isinstance(budget, Integral) or budget < 0:
         raise ValueError(f"lapse.load: budget must be a positive whole number, got {budget!r}")
     if method and method not in METHODS and method not in TRAINED:
-        raise ValueError(f"no forgetting method {method!r}; there are: {', '.join([*METHODS, *ALIASES])}")
+        raise unknown_method(method)
     path, told, weights = open_checkpoint(pathlib.Path(run))
     config = _toml(told["config"])
+    for section, values in OLDER.items():
+        config[section] = values | config.get(section, {})
     if "weight.input.weight" in weights:  # of what an agent sees
         raise ValueError(f"{path}: lapse.load does not read agents; the command lapse does")
     for (section, key), known in UNREAD.items():

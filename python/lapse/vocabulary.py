@@ -89,7 +89,8 @@ class Subwords:
     def _bytes_of(self, i: int) -> bytes:
         if self._model.is_byte(i):
             return bytes([int(self.tokens[i][3:5], 16)])  # "<0x0A>"
-        return b"" if self._model.is_control(i) else self.tokens[i].replace("\u2581", " ").encode()
+        silent = self._model.is_control(i) or self._model.is_unknown(i)
+        return b"" if silent else self.tokens[i].replace("\u2581", " ").encode()
 
     def encode(self, text: str | bytes) -> list[int]:
         text = text if isinstance(text, str) else text.decode(errors="surrogateescape")

@@ -62,11 +62,19 @@ class Errors(unittest.TestCase):
                 before, own = model.config._attn_implementation, model(tokens).logits
                 with self.assertRaisesRegex(ValueError, words):
                     lapse.hf.Cache(model, "tova", 0 if words == "needs budget=" else 8)
-                if before == "eager":
+                if before == "eager" or words == "chunked_attention":
                     with self.assertRaisesRegex(ValueError, words):
                         lapse.hf.forget(model)
                 self.assertEqual(model.config._attn_implementation, before)
                 self.assertTrue(torch.equal(model(tokens).logits, own))
+
+    def test_attention_that_reads_some_keys_alone(self):
+        """Such models tell attention which keys, unless it is named "sdpa": then they make a mask."""
+        q = torch.ones(1, 2, 3, 4)
+        for name in ("indices", "block_indices", "sinks"):
+            with self.assertRaisesRegex(ValueError, f"changes attention by {name}"):
+                lapse.hf.attention(torch.nn.Module(), q, q, q, None, **{name: q})
+        self.assertEqual(lapse.hf.attention(torch.nn.Module(), q, q, q, None, indices=None)[0].shape, (1, 3, 2, 4))
 
     def test_a_cache_that_is_not_read(self):
         """Set back, or another model's: it says so in the first call, and serves the right model then."""

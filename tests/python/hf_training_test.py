@@ -48,6 +48,20 @@ class Training(unittest.TestCase):
                     if method == "expire_span":
                         self.assertLess(max(max(rows) for rows in cache.rows()), 29)
 
+    def test_with_spans_without_end_it_is_sdpa(self):
+        """Sliding windows included, which some models tell attention and others its mask alone."""
+        tokens = torch.randint(3, 61, (2, 30), generator=torch.Generator().manual_seed(1))
+        phimoe = config(hf.PhimoeConfig, sliding_window=9, num_local_experts=2, num_experts_per_tok=1)
+        for family in [*FAMILIES, "phimoe, sliding"]:  # the last has layers that double() does not change
+            with self.subTest(family), torch.no_grad():
+                torch.manual_seed(0)
+                model = make(family).double() if family in FAMILIES else hf.PhimoeForCausalLM(phimoe).eval()
+                model.set_attn_implementation("sdpa")
+                expected = model(tokens, use_cache=False).logits
+                lapse.hf.forget(model, "expire_span", max_span=10**6, initial_fraction=0.999)
+                near = 1e-6 if family in FAMILIES else 1e-5  # Expire-Span adds 1e-8 to the sum of the weights
+                torch.testing.assert_close(model(tokens, use_cache=False).logits, expected, rtol=near, atol=near)
+
     def test_padding_counts_nowhere(self):
         for method, options in KINDS.items():
             with self.subTest(method):
@@ -250,7 +264,7 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "more than once per layer"):
             lapse.hf.forget(twice)(tokens)
         for words, call in {
-            "expire_span: no option memory_loss; there are: divisor": lambda: lapse.hf.forget(make(), "expire_span", memory_loss=1),
+            "expire_span: no option 'memory_loss'; there are: divisor": lambda: lapse.hf.forget(make(), "expire_span", memory_loss=1),
             "max_span must be at least 1, got -5": lambda: lapse.hf.forget(make(), "expire_span", max_span=-5),
             "initial_fraction must be between 0 and 1": lambda: lapse.hf.forget(make(), "expire_span", initial_fraction=1.0),
         }.items():

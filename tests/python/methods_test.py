@@ -343,12 +343,13 @@ class Errors(unittest.TestCase):
     def test_they_say_what_is_wrong(self):
         make = lambda name, budget=0, **options: make_method(name, Settings(0, 2, budget, options=options))
         for words, call in {
-            "no forgetting method 'tovah'; there are: .*tova": lambda: make("tovah", 4),
+            r"no forgetting method 'tovah' \(did you mean 'tova'\?\); there are: .*tova": lambda: make("tovah", 4),
             "needs budget= or window=": lambda: make("local"),
             "4 sinks": lambda: make("sink_window", 4),
             "the last of every 4 layers is global, and the model has 2": lambda: make("local_global", 4),
-            "no option width; there are: window": lambda: make("local", 4, width=3),
-            "h2o: no option sinks; there are: none": lambda: make("h2o", 4, sinks=3),
+            "no option 'width'; there are: budget, window": lambda: make("local", 4, width=3),
+            "h2o: no option 'sinks'; there are: budget": lambda: make("h2o", 4, sinks=3),
+            r"tova: no option 'bugdet' \(did you mean 'budget'\?\)": lambda: make("tova", 4, bugdet=3),
             "lapse: tova needs budget=, at least 1$": lambda: make("tova"),
             "full: it takes no budget": lambda: make("full", 4),
             "a budget needs max_span=": lambda: make("strided", 8),

@@ -18,6 +18,8 @@ from lapse.vocabulary import Vocabulary
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import program  # noqa: E402
 
+FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
+
 PRE = {
     "norm": "pre",
     "norm_kind": "rms",
@@ -308,6 +310,24 @@ class Load(program.ProgramTest):
             with self.assertRaisesRegex(ValueError, f"no token {token}: this vocabulary has {model.vocabulary.size}"):
                 model.vocabulary.decode([1, token])
 
+    def test_runs_of_earlier_versions(self):
+        """They load as the command reads them, or a ValueError says what this module does not have."""
+        read = set()
+        for path in sorted(FIXTURES.glob("*/*.safetensors")):
+            with self.subTest(path.relative_to(FIXTURES)):
+                try:
+                    model = lapse.load(path)
+                except ValueError as error:
+                    self.assertRegex(str(error), "does not read")
+                    continue
+                read.add(path.stem)
+                tokens = torch.tensor([model.vocabulary.encode(self.short.read_bytes())[:30]])
+                with torch.no_grad():
+                    self.assertEqual(model(tokens)[0].shape, (1, 30, model.vocabulary.size))
+                if model.config["data"].get("documents", "none") == "none":
+                    self.check(path)
+        self.assertEqual(read, {"expire_span", "fixed_span", "local_global", "selective_attention", "strided"})
+
 
 def altered(content, at):
     """With one bit flipped."""
@@ -388,7 +408,7 @@ class Damage(program.ProgramTest):
 
     def test_files_of_other_names_are_the_users(self):
         folder = self.newest.parent
-        for name in ("update-backup", "update-99999999-copy", "update-", "update-99999999999999999999", "other"):
+        for name in ("update-backup", "update-99999999-copy", "update-", "update-99999999999999999999", "update-9", "update-200000000x", "other"):
             (folder / f"{name}.safetensors").write_bytes(b"the user's")
         for file, update in ((self.newest, 100000020), (self.older, 99999999)):  # as text, the second comes last
             file.rename(folder / f"update-{update}.safetensors")
