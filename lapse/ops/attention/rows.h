@@ -16,7 +16,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();  ///< as an ag
 /// ... 2^61; rows that some query of the block sees hold finite numbers. Ages are counted in timesteps: a = (time of
 /// query) - (time of row). By a span, of rows or heads, no query sees a row that is 2^30 or more old: on a GPU
 /// calls of more than kFewOnGpu queries (cuda/plan.h) take greater ages for 2^30. The fused kernels take float32 and
-/// bfloat16; float64 and what else is floating go to the references.
+/// bfloat16, on a GPU also float16; what else is floating goes to the references.
 struct AttentionInputs {
   at::Tensor q;                     ///< [B, K, H, D] floating
   at::Tensor k, v;                  ///< [N, G, D], dtype of q; head h of the queries reads head h / (H / G) of these

@@ -107,14 +107,13 @@ def decode(q, k, v, offsets, start, time, o):
     new = lambda *shape, dtype=torch.float32: torch.empty(shape, dtype=dtype, device=q.device)
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     heads = few_heads(H, G)
-    settings = tile("ramp_decode" + ".1" * (heads == 1), q.dtype, D)
+    settings = tile("ramp_decode" + ".1" * (heads == 1), q.dtype, D, "extras")  # the only kind that is compiled
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     given = o.head_span if o.row_span is None else o.row_span
     spans = torch.full((1,), math.inf, device=q.device) if given is None else given.float().contiguous()
     of = lambda x: spans if x is None else x.float().contiguous()
     out, ramp_sums, stats = torch.empty_like(wide(q)), new(B, K), new(B, K, H, 2)
     arrived = torch.zeros((B, K, G), dtype=torch.int32, device=q.device)
-    extras = any(x is not None for x in (o.position, o.logit, o.age_bias))
     P = 0 if o.position is None else o.position.shape[0]
     A = 0 if o.age_bias is None else o.age_bias.shape[1]
     ramp_decode[(parts, G, B * K)](
@@ -125,7 +124,7 @@ def decode(q, k, v, offsets, start, time, o):
         0.0 if given is None else EPSILON,
         max(o.min_age, -FOREVER), min(o.max_age, FOREVER), int(o.until is not None), int(o.row_span is not None),
         int(o.row_span is not None), int(o.head_span is not None), P, int(o.logit is not None), A, o.bias_age, D=D,
-        HEADS=heads, ROWS=settings.rows, EXTRAS=extras, PRECISION=settings.precision, num_warps=settings.warps,
+        HEADS=heads, ROWS=settings.rows, EXTRAS=True, PRECISION=settings.precision, num_warps=settings.warps,
         num_stages=settings.stages)  # fmt: skip
     return out[..., :width], ramp_sums[:, 0] if K == 1 else ramp_sums.sum(1), new(0), stats
 

@@ -140,7 +140,7 @@ def decode(q, k, v, offsets, start, time, o):
     (B, K, H, width), (N, G) = q.shape, k.shape[:2]
     D = max(16, triton.next_power_of_2(max(width, o.select_q.shape[2] if own else 0)))
     heads = few_heads(H, G, single=K == 1)
-    settings = tile("selective_decode" + ".1" * (heads == 1), q.dtype, D)
+    settings = tile("selective_decode" + ".1" * (heads == 1), q.dtype, D, "extras")  # the only kind that is compiled
     parts, part_rows = few_parts(offsets, B * K * G, settings.rows)
     wide = lambda x: widened(x.to(q.dtype), D)
     new = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=q.device)
@@ -162,7 +162,7 @@ def decode(q, k, v, offsets, start, time, o):
         memory, received, stats, K, H, G, part_rows, *selects[2:], select_scale * LOG2E, int(own), int(o.mask_self),
         int(o.relu), int(o.shift), scale * LOG2E, o.cap * LOG2E, min(o.max_age, FOREVER), int(o.until is not None),
         int(masks), int(o.masking is not None), P, A, o.bias_age, D=D, HEADS=heads, ROWS=settings.rows,
-        EXTRAS=P > 0 or A > 0, PRECISION=settings.precision, num_warps=settings.warps,
+        EXTRAS=True, PRECISION=settings.precision, num_warps=settings.warps,
         num_stages=settings.stages)  # fmt: skip
     return out[..., :width], memory, received, stats
 
