@@ -91,6 +91,7 @@ extract() { # NAME
 
 get() { # NAME
   local file=$folder/$1.txt
+  partial=$file.$$.partial
   if [[ -s $file ]]; then
     printf 'data: %s is there\n' "$file"
     return
@@ -100,11 +101,11 @@ get() { # NAME
   (cd "$scratch" && extract "$1") >"$scratch/bytes" || die "the package of $1 is not as expected"
   local most text
   most=$(wc -c <"$scratch/bytes")
-  iconv -c -f UTF-8 -t UTF-8 "$scratch/bytes" >"$file.partial" || true
-  text=$(wc -c <"$file.partial")
+  iconv -c -f UTF-8 -t UTF-8 "$scratch/bytes" >"$partial" || true
+  text=$(wc -c <"$partial")
   ((text > 0)) || die "the package of $1 has no text where it is expected, or the disk is full"
-  ((text >= most - 16)) || die "$file.partial has only $text of $most bytes (is the disk full?)"
-  mv "$file.partial" "$file"
+  ((text >= most - 16)) || die "$partial has only $text of $most bytes (is the disk full?)"
+  mv "$partial" "$file"
   find "$scratch" -mindepth 1 -delete
   printf 'data: wrote %s (%s bytes)\n' "$file" "$(wc -c <"$file")"
 }
@@ -131,5 +132,6 @@ folder=${LAPSE_DATA:-$root/data}
 mkdir -p "$folder" 2>/dev/null || die "cannot make the folder $folder"
 [[ -w $folder ]] || die "cannot write to the folder $folder; LAPSE_DATA=DIR names another"
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"; rm -f "$folder"/*.txt.partial' EXIT
+partial=
+trap 'rm -rf "$scratch"; [[ -z $partial ]] || rm -f "$partial"' EXIT
 for name in "${wanted[@]}"; do get "$name"; done

@@ -33,6 +33,7 @@ class Arguments(ProgramTest):
             for arguments in ((odd,), ("task", "show", "copy", "--seed", odd)):
                 line = self.refuse(*arguments, says="x", status=2).stderr
                 self.assertTrue(line.rstrip("\n").isprintable() and len(line) < 1100, line)
+        self.refuse("task", "show", "copy", "--set", "longest=3", says="'longest=3' lacks its section: 'longest' belongs to [copy]", status=1)
         self.refuse("train", "--hlep", says=["unknown flag --hlep", "did you mean '--help'"], status=2)
         run = shared / "run"
         self.refuse("eval", run, "--strems", "2", says=["unknown flag --strems", "did you mean '--streams'"])
@@ -52,6 +53,16 @@ class Arguments(ProgramTest):
         picture.write_text("a picture")
         self.refuse("inspect", run, "--matrix", "kept", "-o", picture, says=["writes JSON", "lapse plot"], status=1)
         self.assertEqual(picture.read_text(), "a picture")
+
+    def test_a_section_of_a_method_that_is_not_named(self):
+        """In a file it was hardly meant for the default method; where a method is named, other sections are there to choose from."""
+        file, dry = self.folder / "config.toml", ("--dry-run", "--seconds", 0)
+        file.write_text(toml({"data": {"path": str(shared / "text.txt")}, "h2o": {"budget": 5}}))
+        note = f"lapse: note: [h2o] of '{file}' has no effect: the method is expire_span where none is named"
+        self.assertIn(note, self.succeed("train", file, *dry).stderr)
+        self.assertNotIn("note:", self.succeed("train", file, *dry, "--set", "forgetting.method=fixed_span").stderr)
+        file.write_text(file.read_text() + '[forgetting]\nmethod = "expire_span"\n')
+        self.assertNotIn("note:", self.succeed("train", file, *dry).stderr)
 
     def test_values_that_nothing_depends_on(self):
         text, dry = shared / "text.txt", ("--dry-run", "--seconds", 0)
@@ -215,7 +226,7 @@ class Text(ProgramTest):
         self.refuse_text(b"", ["corpus", "empty"])
         self.refuse_text(gzip.compress(b""), ["corpus", "empty"])
         self.refuse_text(b"x", "tokens")
-        self.refuse_text(TEXT[:35], ["tokens", "batch = 2", "need 34"])  # 31 of them to train on
+        self.refuse_text(TEXT[:35], ["tokens", "2 streams of 2 blocks of 8", "= 34"])  # 31 of them to train on
         # The validation part alone is too short for a block of each stream: said before hours of training.
         self.refuse_text(TEXT[:300], "validation")
 

@@ -119,6 +119,14 @@ class Data(Script):
         self.refuse(self.data("wordlist"), "wordlist")
         self.assertEqual(list(self.out.iterdir()), [])
 
+    def test_it_removes_only_what_it_wrote(self):
+        self.out.mkdir(parents=True, exist_ok=True)
+        for name in ("mine.txt.partial", "devil.txt.partial"):
+            (self.out / name).write_text("kept")
+        self.package("dict-devil", "usr/share/dictd/devil.dict.dz", b"broken")
+        self.refuse(self.data("devil"), "devil")
+        self.assertEqual(sorted(path.name for path in self.out.iterdir()), ["devil.txt.partial", "mine.txt.partial"])
+
     def test_no_network_and_no_apt(self):
         self.refuse(self.data("foldoc"), "dict-foldoc", "--data FILE")
         bare = self.folder / "bare"

@@ -130,8 +130,8 @@ class Matrix(ProgramTest):
     def test_what_it_refuses(self):
         out = ("-o", self.folder / "matrix.json")
         refuse = lambda run, *arguments, says: self.refuse("inspect", shared / run, *arguments, *out, says=says, status=1)
-        refuse("streams", "--matrix", "masking", says="the method tells no masking")
-        refuse("selective", "--matrix", "maskng", says="tells no maskng of queries and rows (did you mean 'masking'?)")
+        refuse("streams", "--matrix", "masking", says="the method has no matrix 'masking'")
+        refuse("selective", "--matrix", "maskng", says="has no matrix 'maskng' of queries and rows (did you mean 'masking'?)")
         refuse("selective", "--matrix", "kept", "--method", "h2o", "--budget", "4", says="token by token")
         refuse("corridor", "--matrix", "kept", says="corridor")
         refuse("selective", "--matrix", "kept", "--layer", "7", says="the layers 0 to 1")

@@ -19,7 +19,10 @@ def runs():
     light = {"instruction.world": str(data / "light" / "complex_world_2020-09.json"), "instruction.chatter": str(data / "c4-sample.txt")}
     every = {"train.checkpoint_every": 500, "train.log_every": 100}
     short = every | {"train.updates": 5000, "train.validate_every": 500}
-    long = every | {"train.updates": 20000, "train.validate_every": 2000}
+    long = every | {"train.updates": 20000, "train.validate_every": 2000, "train.validation_blocks": 64}
+    # Enough words for 200 and 1,500 executions; and the same positions for all methods.
+    long |= {"instruction.valid_words": 131072, "instruction.test_words": 1_000_000}
+    long |= {"model.positions": "buckets", "model.bucket_distance": REACH}
     # Spans begin at half of L: an order must still be there when its use can be learned (docs/tasks.md).
     expire = {"expire_span.max_span": REACH, "expire_span.initial_fraction": 0.5}
     fixed = lambda span: {"forgetting.method": "fixed_span", "fixed_span.max_span": span}
@@ -36,8 +39,8 @@ def runs():
         "compressive_2048": {"forgetting.method": "compressive", "compressive.max_span": 512, "compressive.rate": 4, "compressive.size": 1536},
     }
     named = [(f"{name}_5k-1", short | values) for name, values in methods.items()]
-    named += [(f"{name}-1", long | values) for name, values in methods.items()]
-    named += [(f"expire_span-{seed}", long | expire | {"train.seed": seed}) for seed in (2, 3)]
+    named += [(f"{name}_20k-1", long | values) for name, values in methods.items()]
+    named += [(f"expire_span_20k-{seed}", long | expire | {"train.seed": seed}) for seed in (2, 3)]
     for name, values in named:
         yield sweep.Run(name, CONFIG, values, files=light)
     for seed in (1, 2, 3):  # the village that comes with the program, without chatter: docs/tasks.md

@@ -45,7 +45,9 @@ int import_run(const Command& verb, const Arguments& arguments) {
       fail(fmt::format(
           "{}: this T5 has {} tokens, and the configuration's vocabulary {}; {}", arguments.from, t5.vocabulary, ours,
           config.data.sentinels + more > 0
-              ? fmt::format("set data.sentinels = {} if the tokens are the same", config.data.sentinels + more)
+              ? fmt::format("set data.sentinels = {} if its <extra_id_0> is token {}, as that of the last sentinel "
+                            "must be (a vocabulary that is padded beyond its sentinels is not read)",
+                            config.data.sentinels + more, t5.vocabulary - 1)
               : "it is another vocabulary"));
     load_t5(model, weights);
     const Json kept = {{"config", parse_json(theirs, "config.json")}, {"types", t5_types(weights)}};
@@ -101,7 +103,7 @@ void add_import(const Command& program, Action& action) {
       .type_name("CONFIG.toml");
   verb.add_option("--data", arguments->data, "the text to read, in place of the configuration's: data.path=FILE")
       .type_name("FILE");
-  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
+  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated: of one key the last counts")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
   verb.add_option("--out", arguments->out, "folder of the new run").required().type_name("RUN");

@@ -19,11 +19,11 @@ std::string time_of(double seconds) {
 
 std::string peak_of(const Trial& trial, bool on_cpu) {
   const std::string host = byte_size(static_cast<double>(trial.peak_memory));
-  if (on_cpu) return fmt::format("peak memory {} with what was freed", host);
+  if (on_cpu) return fmt::format("peak memory {} (with what was freed since)", host);
   const std::string device =
       trial.peak_on_device > 0 ? fmt::format("{} on the device, ", byte_size(static_cast<double>(trial.peak_on_device)))
                                : "";
-  return fmt::format("peak memory {}{} on the host with what was freed", device, host);
+  return fmt::format("peak memory {}{} on the host (with what was freed since)", device, host);
 }
 
 /// What is known before the first update: on a model that takes long, or too much, this is all that is ever seen.
@@ -52,9 +52,10 @@ void print_times(const Config& config, const Trial& trial) {
     std::cout << fmt::format(
         "            large for that, so one of {} parts of the batch was tried; times are {} times its own\n",
         trial.parts, trial.parts);
-  std::cout << fmt::format("tried       {} updates: {} each (median), {:.0f} {}s/s, {}\n", trial.updates,
-                           time_of(trial.seconds_per_update), trial.steps_per_update / trial.seconds_per_update,
-                           trial.unit, peak_of(trial, config.train.device == "cpu"));
+  std::cout << fmt::format("tried       {} update{}: {} each (median), {:.0f} {}s/s, {}\n", trial.updates,
+                           trial.updates == 1 ? "" : "s", time_of(trial.seconds_per_update),
+                           trial.steps_per_update / trial.seconds_per_update, trial.unit,
+                           peak_of(trial, config.train.device == "cpu"));
   if (!config.windows())
     std::cout << fmt::format("            {:.0f} rows in a layer were then remembered; time grows with them\n",
                              trial.rows);

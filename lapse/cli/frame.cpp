@@ -135,7 +135,7 @@ std::string StepFrame::draw(int64_t step) const {
   std::string text = fmt::format("  takes {:<10}", shape.actions[now.action]);
   for (size_t a = 0; a < now.policy.size(); ++a) text += fmt::format("  {} {:.2f}", shape.actions[a], now.policy[a]);
   text += fmt::format("\n  value {:<10.3f}  reward {:g}  return {:g}\n\n", now.value, now.result.reward, sum);
-  text += "  # remembered, . forgotten, @ now; .99. is 99 steps drawn short, <99< 99 earlier ones\n";
+  text += "  # remembered, . forgotten, @ now; .99. are 99 forgotten steps, <99< 99 earlier ones, not drawn\n";
   std::string end;
   if (now.result.end)
     end = fmt::format("\n  the episode ends: {} {:g}, return {:g}, {} steps\n", shape.score, now.result.score, sum,

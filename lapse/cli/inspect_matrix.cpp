@@ -53,9 +53,9 @@ Json facts_of(const Reader& reader, const Source& source, const MatrixArguments&
 
 void add_matrix(const Command& verb, MatrixArguments& arguments) {
   verb.add_option("--matrix", arguments.what,
-                  "instead of the page a JSON file for `lapse plot`: of each query (line) and row (column) the "
-                  "attention of each head, whether it is kept, or what else the method tells of pairs: selective "
-                  "attention its masking F");
+                  "instead of the page a JSON file for `lapse plot`, with a number for each query (line) and row "
+                  "(column): attention (of each head), kept (whether the row is in memory), or masking (F of selective "
+                  "attention)");
   verb.add_option("--documents", arguments.documents,
                   "with --matrix: the mean over so many documents, windows or blocks of --tokens tokens")
       .check(whole_number(1, 100'000'000))

@@ -204,7 +204,7 @@ int run(const Command& verb, const Arguments& arguments) {
   if (suffix != ".png" && suffix != ".svg" && suffix != ".pdf")
     fail(arguments.out + ": the picture's name must end in .png, .svg or .pdf");
   if (!arguments.labels.empty() && arguments.labels.size() != arguments.runs.size())
-    fail(fmt::format("{} label{} for {} run{}; give --label once for each, in their order, or not at all",
+    fail(fmt::format("{} label{} for {} run{}; give --label once for each, in the same order, or not at all",
                      arguments.labels.size(), arguments.labels.size() == 1 ? "" : "s", arguments.runs.size(),
                      arguments.runs.size() == 1 ? "" : "s"));
   const char* script = script_of(verb, arguments);
@@ -266,10 +266,11 @@ void add_plot(const Command& program, Action& action) {
                   "such as span; default: the main one")
       .type_name("NAME");
   verb.add_option("--label", arguments->labels,
-                  "a run's name in the picture, with --against its curve's; once for each, in their order")
+                  "a run's name in the picture, with --against its curve's; once for each, in the same order")
       .repeats();
   verb.add_option("--title", arguments->title, "of the picture");
-  verb.add_option("--smooth", arguments->smooth, "means of so many lines of training, or tokens; 0: a fiftieth of them")
+  verb.add_option("--smooth", arguments->smooth,
+                  "means of so many lines of training, or tokens; 0: of a fiftieth of the curve")
       .check(whole_number(0, 1000000))
       .shows_default();
   verb.footer(

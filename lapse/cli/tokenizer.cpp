@@ -70,7 +70,7 @@ void add_tokenizer(const Command& program, Action& action) {
       .check(number(0.0, 1.0))
       .shows_default();
   verb.add_option("--documents", arguments->documents,
-                  "as data.documents of the run to be: a marker between documents is not learned from")
+                  "the data.documents that the run will have: a marker between documents is not learned from")
       .type_name("VALUE")
       .shows_default();
   verb.add_option("--vocabulary", arguments->training.size,

@@ -58,6 +58,24 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
   }
 }
 
+/// A file with a section of a method that is named neither there nor by --set: it was hardly meant for the default one.
+void tell_unnamed_method(const Config& config, const std::string& file, const std::vector<std::string>& in_file,
+                         const std::vector<std::string>& set) {
+  const auto names_it = [](const std::string& key) { return key == "forgetting.method"; };
+  const auto key_of = [](const std::string& text) {
+    return assignment_of(text).section + "." + assignment_of(text).key;
+  };
+  if (std::ranges::any_of(in_file, names_it) || std::ranges::any_of(set, names_it, key_of)) return;
+  for (const auto& method : method_table()) {
+    const auto is_its = [&](const std::string& key) { return key.starts_with(method.name + "."); };
+    if (method.name != config.method_name && std::ranges::any_of(in_file, is_its))
+      fmt::print(stderr,
+                 "lapse: note: [{0}] of '{1}' has no effect: the method is {2} where none is named; for the other set "
+                 "forgetting.method = \"{0}\"\n",
+                 method.name, file, config.method_name);
+  }
+}
+
 /// A flag stands in place of what --set says of these keys.
 void tell_replaced(const std::vector<std::string>& set, const std::vector<std::string>& keys, const char* flag) {
   for (const auto& assignment : set) {
@@ -83,7 +101,7 @@ int run(const Command& verb, const Arguments& arguments) {
     fail(fmt::format("'{}' is a folder; name a TOML file (that of a run is {})", arguments.config,
                      config_path(arguments.config).string()));
   Config config;
-  read_config(config.sections(), arguments.config);
+  const auto in_file = read_config(config.sections(), arguments.config);
   for (const auto& assignment : arguments.set) set_config(config.sections(), assignment);
   use_text(config.data, arguments.data);
   if (!arguments.device.empty()) config.train.device = arguments.device;
@@ -91,6 +109,7 @@ int run(const Command& verb, const Arguments& arguments) {
   if (arguments.dry_run && arguments.resume) fail("--dry-run tries a run from its beginning; leave out --resume");
   Group& group = arguments.dry_run ? solo() : join_group(arguments.patience);
   if (group.first()) tell_unused(config, arguments.set);
+  if (group.first()) tell_unnamed_method(config, arguments.config, in_file, arguments.set);
   if (group.first() && !arguments.data.empty())
     tell_replaced(arguments.set, {"data.path", "data.train", "data.valid", "data.test"}, "--data");
   if (group.first() && !arguments.device.empty()) tell_replaced(arguments.set, {"train.device"}, "--device");
@@ -111,7 +130,8 @@ void add_train(const Command& program, Action& action) {
   const Command verb = program.add_verb("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
   verb.set_help_flag("-h,--help", "print this help; --help SECTION: the keys of a section below");
-  verb.add_option("config", arguments->config, "the TOML file; every key is optional but data.path or data.task")
+  verb.add_option("config", arguments->config,
+                  "the TOML file; it needs data.path, data.train or data.task, and no other key")
       .required()
       .type_name("CONFIG.toml");
   const Argument out = verb.add_option("--out", arguments->out,
@@ -123,7 +143,7 @@ void add_train(const Command& program, Action& action) {
       .type_name("NAME");
   verb.add_option("--threads", arguments->threads, "cores to use; 0: all. Short for --set train.threads=N")
       .check(whole_number(0, 4096));
-  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated")
+  verb.add_option("--set", arguments->set, "a value over the file's; may be repeated: of one key the last counts")
       .type_name("SECTION.KEY=VALUE")
       .repeats();
   verb.add_flag("--resume", arguments->resume,

@@ -103,6 +103,7 @@ Config generating_otherwise(Config config, const std::vector<std::string>& set) 
   Sections sections = config.sections();
   std::erase_if(sections, [&](const Section& section) { return section.name != config.task_name; });
   for (const auto& assignment : set) {
+    require_section(sections, assignment);
     if (const auto given = assignment_of(assignment); given.section != config.task_name)
       fail(fmt::format("'{}': [{}] has no effect here; give values of [{}]", assignment, given.section,
                        config.task_name));
@@ -166,9 +167,10 @@ void refuse_empty(const Command& verb, const std::vector<std::pair<std::string, 
 }
 
 void add_data_documents(const Command& verb, std::string& kind) {
-  verb.add_option("--data-documents", kind,
-                  "of runs that read documents: how those of --data are found: lines, whole (all of it is one), or "
-                  "markers; default: as in training (data.documents)");
+  verb.add_option(
+      "--data-documents", kind,
+      "of runs that read documents: what separates those of --data: lines, whole (it is one document), or a "
+      "marker; default: as in training (data.documents)");
 }
 
 void add_min_fill(const Command& verb, double& share) {

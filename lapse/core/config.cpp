@@ -208,7 +208,8 @@ std::vector<std::pair<std::string, const toml::node*>> in_file_order(const toml:
   return items;
 }
 
-/// Error, if "width=30" lacks its section, with those that have such a key.
+}  // namespace
+
 void require_section(const Sections& sections, const std::string& assignment) {
   const size_t equals = assignment.find('=');
   if (equals == assignment.npos || assignment.find('.') < equals) return;
@@ -216,8 +217,6 @@ void require_section(const Sections& sections, const std::string& assignment) {
   if (const auto having = sections_with(sections, key); !having.empty())
     fail(fmt::format("'{}' lacks its section: '{}' belongs to {}", assignment, key, having));
 }
-
-}  // namespace
 
 Field Field::in(double lowest, double highest) && {
   low = lowest, high = highest;
@@ -243,14 +242,15 @@ Field Field::used_if(std::function<bool()> used) && {
   return std::move(*this);
 }
 
-void read_config(const Sections& sections, const fs::path& path) {
-  parse_config(sections, read_file(path, kSmallFile), path.string());
+std::vector<std::string> read_config(const Sections& sections, const fs::path& path) {
+  auto given = parse_config(sections, read_file(path, kSmallFile), path.string());
   for (const Section& section : sections)
     for (const Field& field : section.fields)
       if (field.is_path) make_absolute(field, path.parent_path());
+  return given;
 }
 
-void parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
+std::vector<std::string> parse_config(const Sections& sections, const std::string& text, const std::string& origin) {
   const auto where = [&](const toml::node& node) { return fmt::format("{}:{}: ", origin, node.source().begin.line); };
   const auto refuse = [&](int64_t line, std::string_view why) {
     const bool has_sections = text.starts_with('[') || text.find("\n[") != text.npos;
@@ -266,14 +266,17 @@ void parse_config(const Sections& sections, const std::string& text, const std::
   } catch (const toml::parse_error& error) {
     refuse(error.source().begin.line, error.description());
   }
+  std::vector<std::string> given;
   for (const auto& [name, node] : in_file_order(file)) {
     if (!node->is_table()) fail_outside(sections, name, where(*node));
     const Section& section = find_section(sections, name, where(*node));
     for (const auto& [key, value] : in_file_order(*node->as_table())) {
       const Field& field = find_field(sections, section, key, where(*value));
       assign(field, *value, fmt::format("{}{}.{}", where(*value), name, key));
+      given.push_back(fmt::format("{}.{}", name, key));
     }
   }
+  return given;
 }
 
 Assignment assignment_of(const std::string& text) {

@@ -58,10 +58,11 @@ using Sections = std::vector<Section>;
 /// Reads a TOML file over the defaults. Errors, one line each, with file and line: malformed TOML; an unknown section
 /// or key (with the nearest name); a value of the wrong type (integers are accepted for reals), out of range or not
 /// among the choices. Keys that the file does not name keep their values. A relative path becomes absolute: beside the
-/// file if something is there, else in the working directory. "" is no path.
-void read_config(const Sections& sections, const fs::path& path);
+/// file if something is there, else in the working directory. "" is no path. Returns the keys that it names:
+/// "section.key".
+std::vector<std::string> read_config(const Sections& sections, const fs::path& path);
 /// The same for TOML text, whose paths stay as they are; `origin` stands for the path in messages.
-void parse_config(const Sections& sections, const std::string& text, const std::string& origin);
+std::vector<std::string> parse_config(const Sections& sections, const std::string& text, const std::string& origin);
 
 /// "section.key=value" taken apart, without blanks around the three.
 struct Assignment {
@@ -69,6 +70,9 @@ struct Assignment {
 };
 /// Error if the text is not of this form.
 Assignment assignment_of(const std::string& text);
+
+/// Error, if "width=30" lacks its section, with those that have such a key.
+void require_section(const Sections& sections, const std::string& assignment);
 
 /// Applies one "section.key=value". The value is TOML; for a string, anything that does not begin with a quotation mark
 /// is taken as it stands. A relative path starts at the working directory. Errors as read_config.

@@ -12,7 +12,8 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
   return {
       field("path", path,
             "one text file, plain or gzip, cut by `split` into training, validation and test parts. A relative path in "
-            "this file is looked for beside it, then in the working directory; after --set, in the working directory")
+            "a configuration is looked for beside it, then in the working directory; after --set, in the working "
+            "directory")
           .path(),
       field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then").path(),
       field("valid", valid_path, "validation text, with `train`; may be left out").path(),
@@ -43,7 +44,7 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
           .used_if(counted),
       field("windows", windows,
             "read the text as independent windows of train.block tokens, each starting from empty memory with a token "
-            "of its own (BOS, the last id), instead of streams; documents are read so anyway")
+            "of its own (BOS, the last id), instead of streams; documents are always read in this way")
           .used_if([this] { return documents == "none"; }),
       field(
           "documents", documents,

@@ -67,8 +67,8 @@ TrainingStreams::TrainingStreams(const Tokens& tokens, int64_t batch, int64_t bl
       random_(std::move(random)) {
   if (stream_length_ < 2 * block + 1) {
     fail(
-        fmt::format("the training text has {} tokens, but batch = {} streams of 2 blocks of {} and one need {}; "
-                    "use a smaller batch or block, or more of it",
+        fmt::format("the training text has {0} tokens, but {1} streams of 2 blocks of {2} and a token more need "
+                    "{1} x (2 x {2} + 1) = {3}; lower train.batch or train.block, or give a longer text",
                     tokens.size(), batch, block, batch * (2 * block + 1)));
   }
   position_ = static_cast<int64_t>(random_.below(stream_length_ - block_));

@@ -127,7 +127,8 @@ TEST(TrainingStreams, RefuseATextThatIsTooShort) {
   Tokens enough = counting(3 * 9), short_by_one = counting(3 * 9 - 1), none;
   EXPECT_NO_THROW(TrainingStreams(enough, 3, 4, Random(1, "data")));
   EXPECT_THAT([&] { TrainingStreams(short_by_one, 3, 4, Random(1, "data")); }, error("has 26 tokens"));
-  EXPECT_THAT([&] { TrainingStreams(short_by_one, 3, 4, Random(1, "data")); }, error("smaller batch or block"));
+  EXPECT_THAT([&] { TrainingStreams(short_by_one, 3, 4, Random(1, "data")); },
+              error("lower train.batch or train.block"));
   EXPECT_THAT([&] { TrainingStreams(none, 1, 1, Random(1, "data")); }, error("has 0 tokens"));
   EXPECT_THAT([&] { TrainingStreams(enough, 0, 4, Random(1, "data")); }, error("at least 1"));
   EXPECT_THAT([&] { TrainingStreams(enough, 1, 0, Random(1, "data")); }, error("at least 1"));

@@ -166,7 +166,8 @@ class SelectiveAttentionOptions : public MethodOptions, public BudgetOptions {
               "no limit. `lapse prune` finds them")
             .in(1, 1 << 24)
             .unit("tokens"),
-        field("shift", s_.shift, "false: a token masks already for itself (ablation)"),
+        field("shift", s_.shift,
+              "false: what a token masks is masked for itself too, not only for later tokens (ablation)"),
         field("mask_first", s_.mask_first, "true: the stream's first token, BOS, can be masked (ablation)"),
         field("mask_self", s_.mask_self, "true: a token can mask itself (ablation)"),
         field("relu", s_.relu, "false: masking may be negative; diverges in the paper (ablation)"),

@@ -33,7 +33,7 @@ class StridedOptions : public PatternOptions {
     return {
         max_span_field(),
         field("window", window_, "how many of the newest rows a query reads").in(1, 1 << 22).unit("rows"),
-        field("stride", stride_, "of the older rows, up to age L, the last of so many").in(1, 1 << 22).unit("rows")};
+        field("stride", stride_, "of the older rows, up to age L, one in so many is read").in(1, 1 << 22).unit("rows")};
   }
   // Under a budget half is the window, and the stride is the least that leaves the other half for the summary rows of
   // the ages beyond it.

@@ -54,8 +54,9 @@ Fields ModelConfig::fields(const std::function<bool()>& may_read_self) {
       field("norm_epsilon", norm_epsilon, "added to the variance, or the mean square").in(1e-12, 1e-2),
       field("normed_heads", normed_heads, "queries and keys pass an RMSNorm over a head's features"),
       field("scaled_logits", scaled_logits,
-            "attention logits are q.k / sqrt(head_dim); false: q.k, and initial queries are as much smaller"),
-      field("attend_self", attend_self, "a token attends itself too, not only what came before it")
+            "attention logits are q.k / sqrt(head_dim); false: q.k, and the queries' initial "
+            "weights are 1 / sqrt(head_dim) times as large"),
+      field("attend_self", attend_self, "a token also attends to itself, not only to what came before it")
           .used_if(may_read_self),
       field("positions", positions, help_of(position_table())).one_of(names_of(position_table())),
       field("bucket_distance", bucket_distance,
@@ -81,8 +82,10 @@ void ModelConfig::check() const {
                      heads));
   if (encoder_layers > 0 && !position_kind(positions).both_ways) {
     const auto other = std::ranges::find_if(position_table(), &PositionKind::both_ways);
-    fail(fmt::format("model.encoder_layers needs model.positions = \"{}\": ages of other positions are never negative",
-                     other->name));
+    fail(fmt::format(
+        "model.encoder_layers needs model.positions = \"{}\": an encoder also reads later tokens, for which other "
+        "positions have nothing",
+        other->name));
   }
 }
 

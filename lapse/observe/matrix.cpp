@@ -32,7 +32,7 @@ Tensor matrix_of(const LayerReport& report, const std::string& what, int64_t B, 
   if (found == report.pairs.end()) {
     std::vector<std::string> told = {"attention", "kept"};
     for (const auto& pair : report.pairs) told.push_back(pair.first);
-    fail(fmt::format("the method tells no {} of queries and rows{}; it tells {}", what, did_you_mean(what, told),
+    fail(fmt::format("the method has no matrix '{}' of queries and rows{}; it has {}", what, did_you_mean(what, told),
                      fmt::join(told, ", ")));
   }
   return found->second;

@@ -72,7 +72,7 @@ SavedStreams load_streams(const fs::path& path, Transformer& model, const std::s
     fail(fmt::format("{}: not a stream that this version of lapse has saved", path.string()));
   if (const auto [then, now] = first_difference(file.meta("described"), described); then != now)
     fail(fmt::format(
-        "{}: the stream was read in another way, with '{}', and now '{}'; read it as then, or begin another "
+        "{}: the stream was saved by a reading with '{}', and this one has '{}'; read on as then, or name another "
         "file",
         path.string(), then, now));
   const at::NoGradGuard no_grad;

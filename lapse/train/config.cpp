@@ -19,7 +19,7 @@ namespace lapse {
 Fields TrainConfig::fields(const std::function<bool()>& predicts) {
   constexpr double kMany = kMostUpdates;
   std::vector<std::string> objectives = {"usual"};
-  std::string what = "what an update minimises. usual: what the run reads decides";
+  std::string what = "what an update minimises. usual: what fits to what the run reads (text, task or environment)";
   for (const auto& entry : objective_table())
     objectives.push_back(entry.name), what += fmt::format("; {}: {}", entry.name, entry.help);
   return {
@@ -283,8 +283,8 @@ void Config::check() const {
                      generates()
                          ? fmt::format("is for windows, and data.task = \"{}\" has streams without end; use \"{}\"",
                                        task_name, ModelConfig().positions)
-                         : "needs data.windows = true, or data.documents: learned positions end with the "
-                           "window, streams do not"));
+                         : "needs data.windows = true, or data.documents: there are positions for the tokens of a "
+                           "window alone, and a stream has no end"));
   method().check(shape_of(model, train.block));
   if (objective_of(*this).acts != (environment() != nullptr))
     fail(fmt::format("train.objective = \"{}\" is for {}; leave it out", train.objective,

@@ -118,9 +118,10 @@ class Run {
     const int64_t total = config_.train.updates, n = update();
     const OptimiserConfig& rates = learner_->rates();
     if (rates.schedule != "cosine" || planned_ == total || n >= total || n == 0) return;
-    progress_->print(
-        fmt::format("the cosine now ends at update {}, not {}: the learning rate was {:.2g}, and is {:.2g}", total,
-                    planned_, learning_rate(rates, n, planned_), learning_rate(rates, n + 1, total)));
+    const std::string was = fmt::format("{:.2g}", learning_rate(rates, n, planned_));
+    const std::string is = fmt::format("{:.2g}", learning_rate(rates, n + 1, total));
+    progress_->print(fmt::format("the cosine now ends at update {}, not {}{}", total, planned_,
+                                 was == is ? "" : fmt::format(": the learning rate was {}, and is {}", was, is)));
   }
 
   /// The same of what the objective changes from the first update to the last.
