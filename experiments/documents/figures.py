@@ -29,6 +29,7 @@ MODELS = {  # the panels of fewer_rows.svg: the runs' names around the kind of a
     "d = 4, relative positions, seed 1": "d4-256-{}_relative-1",
     "d = 4, relative positions, seed 2": "d4-256-{}_relative-2",
 }
+PATTERNS = {"local_{}": ("local", "P"), "local_global_{}": ("local-global", "*"), "strided_{}_8": ("strided", "D")}  # trained: label, marker
 KINDS = {"standard": "C0", "selective": "C1"}
 
 
@@ -42,46 +43,54 @@ def test_loss(name):
     return found and found["evaluation"]["test"]["loss"]
 
 
-def save(figure, name):
-    figure.tight_layout()
+def save(figure, name, tight=True):
+    if tight:
+        figure.tight_layout()
     figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
 
 
 def fewer_rows():
-    figure, panels = plt.subplots(1, len(MODELS), figsize=(3.8 * len(MODELS), 3.4))
+    figure, panels = plt.subplots(1, len(MODELS), figsize=(3.8 * len(MODELS), 3.7))
     for axes, (title, name) in zip(panels, MODELS.items()):
         for reading, (kind, label, colour, marker) in READINGS.items():
             read = (result(name.format(kind)) or {"evaluation": {}})["evaluation"]
             found = [read[key] for key in (*(f"{reading}_{rows}" for rows in WINDOWS), "test") if key in read]
             axes.plot([one["memory_mean"] for one in found], [one["loss"] for one in found], f"{marker}-", color=colour, label=label, markersize=5)
+        for pattern, (label, marker) in PATTERNS.items():
+            runs = [found["evaluation"]["test"] for rows in WINDOWS if (found := result(name.format(pattern.format(rows))))]
+            if runs:
+                axes.plot([one["memory_mean"] for one in runs], [one["loss"] for one in runs], f"{marker}:", color="C3", label=f"trained: {label}", markersize=6)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("rows held, mean of layers and queries")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("nats per piece, test")
-    panels[0].legend(fontsize=8)
-    save(figure, "fewer_rows")
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncols=8)
+    save(figure, "fewer_rows", tight=False)
 
 
-def lines(axes, values, name, label):
-    """Test losses of both kinds, where there are such runs: name(kind, value)."""
-    for kind, colour in KINDS.items():
-        found = [(value, loss) for value in values if (loss := test_loss(name(kind, value)))]
-        axes.plot([x for x, _ in found], [y for _, y in found], "o-", color=colour, label=f"{kind}, {label}", markersize=4)
+def lines(axes, values, name):
+    """Test losses of both kinds, where there are such runs: name(kind, value); dashed with relative positions."""
+    for end, style, positions in (("", "o-", "learned"), ("_relative", "s--", "relative")):
+        for kind, colour in KINDS.items():
+            found = [(value, loss) for value in values if (loss := test_loss(name(kind + end, value)))]
+            axes.plot([x for x, _ in found], [y for _, y in found], style, color=colour, label=f"{kind}, {positions} positions", markersize=4)
 
 
 def size_context_heads_updates():
     figure, (size, context, heads, updates) = plt.subplots(1, 4, figsize=(15, 3.4))
-    lines(size, (2, 3, 4, 5, 6), lambda kind, d: f"d{d}-256-{kind}-1", "learned positions")
+    lines(size, (2, 3, 4, 5, 6), lambda kind, d: f"d{d}-256-{kind}-1")
+    size.set_ylim(top=4.6)  # room for the legend
     size.set_xlabel("d: layers and heads, of width 64 d")
     size.set_xticks((2, 3, 4, 5, 6))
     size.set_ylabel("nats per piece, test")
-    lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1", "d = 2")
-    context.set_xlabel("window, pieces")
+    lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1")
+    context.set_xlabel("window, pieces; d = 2")
     context.set_xscale("log", base=2)
     context.xaxis.set_major_formatter("{x:g}")
     standard = {2: "d2-256-standard-1"} | {n: f"d2-256-standard_{n}_heads-1" for n in (3, 4, 8, 16)}
     found = [(n, loss) for n, name in standard.items() if (loss := test_loss(name))]
-    heads.plot([n for n, _ in found], [loss for _, loss in found], "o-", color=KINDS["standard"], markersize=4, label="standard")
+    heads.plot([n for n, _ in found], [loss for _, loss in found], "o-", color=KINDS["standard"], markersize=4, label="standard, learned positions")
     heads.axhline(test_loss("d2-256-selective-1"), color=KINDS["selective"], label="selective, 2 heads")
     heads.set_xlabel("heads of width 64, d = 2")
     for label, end, colour in (("learned positions, 5,000 updates", "-1", "C3"), ("learned positions, 20,000 updates", "_20k-1", "C5"), ("relative positions, 5,000 updates", "_relative-1", "C8")):
