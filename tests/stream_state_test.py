@@ -191,7 +191,7 @@ class State(ProgramTest):
         good = self.state.read_bytes()
         self.refuse("generate", shared / "fixed", "--state", self.state, says=[str(self.state), "checkpoint = "])
         self.refuse("generate", checkpoints(run)[1], "--state", self.state, says="checkpoint = ")
-        self.refuse("generate", run, "--max-span", 9, "--state", self.state, says="now 'max_span = 9'")
+        self.refuse("generate", run, "--max-span", 9, "--state", self.state, says="this one has 'max_span = 9'")
         self.refuse("generate", run, "--state", checkpoints(run)[1], says="not a stream")
         self.refuse("generate", run, "--state", "", says="--state: the name is empty")
         self.refuse("generate", run, "--state", self.folder, says=str(self.folder))

@@ -58,8 +58,9 @@ void require_markers(const std::vector<std::string>& markers, const std::vector<
   if (!all && (markers.empty() || std::ranges::count(seen, true) > 0)) return;
   for (size_t i = 0; i < markers.size(); ++i)
     if (!seen[i])
-      fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents{}",
+      fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents{}{}",
                        origin, markers[i], documents,
+                       did_you_mean(documents, std::vector<std::string>{"lines", "none"}),
                        all ? "" : "; --data-documents lines, or whole, finds those of this text in another way"));
 }
 

@@ -65,8 +65,9 @@ TEST_F(StreamFiles, OfAnotherReadingAreRefused) {
   const auto error = [&](const std::string& described) {
     return error_of([&] { load_streams(file_, *m, described); });
   };
-  EXPECT_NE(error("checkpoint = 1\nmax_span = 3\n").find("'max_span = 2', and now 'max_span = 3'"), std::string::npos);
-  EXPECT_NE(error("checkpoint = 1\n").find("'max_span = 2', and now 'nothing'"), std::string::npos);
+  EXPECT_NE(error("checkpoint = 1\nmax_span = 3\n").find("'max_span = 2', and this one has 'max_span = 3'"),
+            std::string::npos);
+  EXPECT_NE(error("checkpoint = 1\n").find("'max_span = 2', and this one has 'nothing'"), std::string::npos);
   memory.torn = true;
   EXPECT_THROW(save_streams(file_, {memory, {}}, ""), c10::Error);
   EXPECT_THROW(save_streams(file_, {m->begin(1, Stored::inputs), {}}, ""), c10::Error);
