@@ -58,7 +58,7 @@ class Arguments(ProgramTest):
         """In a file it was hardly meant for the default method; where a method is named, other sections are there to choose from."""
         file, dry = self.folder / "config.toml", ("--dry-run", "--seconds", 0)
         file.write_text(toml({"data": {"path": str(shared / "text.txt")}, "h2o": {"budget": 5}}))
-        note = f"lapse: note: [h2o] of '{file}' has no effect: the method is expire_span where none is named"
+        note = f"lapse: note: [h2o] of '{file}' has no effect: no method is named, so it is expire_span"
         self.assertIn(note, self.succeed("train", file, *dry).stderr)
         self.assertNotIn("note:", self.succeed("train", file, *dry, "--set", "forgetting.method=fixed_span").stderr)
         file.write_text(file.read_text() + '[forgetting]\nmethod = "expire_span"\n')

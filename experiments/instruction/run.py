@@ -20,7 +20,7 @@ def runs():
     every = {"train.checkpoint_every": 500, "train.log_every": 100}
     short = every | {"train.updates": 5000, "train.validate_every": 500}
     long = every | {"train.updates": 20000, "train.validate_every": 2000, "train.validation_blocks": 64}
-    # Enough words for 200 and 1,500 executions; and the same positions for all methods.
+    # Enough words for some 200 executions in validation and 1,500 in the test; and the same positions for all methods.
     long |= {"instruction.valid_words": 131072, "instruction.test_words": 1_000_000}
     long |= {"model.positions": "buckets", "model.bucket_distance": REACH}
     # Spans begin at half of L: an order must still be there when its use can be learned (docs/tasks.md).

@@ -70,7 +70,7 @@ void tell_unnamed_method(const Config& config, const std::string& file, const st
     const auto is_its = [&](const std::string& key) { return key.starts_with(method.name + "."); };
     if (method.name != config.method_name && std::ranges::any_of(in_file, is_its))
       fmt::print(stderr,
-                 "lapse: note: [{0}] of '{1}' has no effect: the method is {2} where none is named; for the other set "
+                 "lapse: note: [{0}] of '{1}' has no effect: no method is named, so it is {2}; to use {0} set "
                  "forgetting.method = \"{0}\"\n",
                  method.name, file, config.method_name);
   }
@@ -130,8 +130,7 @@ void add_train(const Command& program, Action& action) {
   const Command verb = program.add_verb("train", "Train a model on a text or a task, as a TOML file says");
   auto arguments = std::make_shared<Arguments>();
   verb.set_help_flag("-h,--help", "print this help; --help SECTION: the keys of a section below");
-  verb.add_option("config", arguments->config,
-                  "the TOML file; it needs data.path, data.train or data.task, and no other key")
+  verb.add_option("config", arguments->config, "the TOML file; only data.path, data.train or data.task is required")
       .required()
       .type_name("CONFIG.toml");
   const Argument out = verb.add_option("--out", arguments->out,

@@ -60,7 +60,7 @@ void require_markers(const std::vector<std::string>& markers, const std::vector<
     if (!seen[i])
       fail(fmt::format("{}: no line begins with '{}', which data.documents = \"{}\" says is between documents{}{}",
                        origin, markers[i], documents,
-                       did_you_mean(documents, std::vector<std::string>{"lines", "none"}),
+                       did_you_mean(documents, std::vector<std::string>{"lines", "none", "whole"}),
                        all ? "" : "; --data-documents lines, or whole, finds those of this text in another way"));
 }
 

@@ -55,6 +55,7 @@ TEST(FindDocuments, SaysWhatIsMissing) {
   EXPECT_THAT(error("---\n---\n", "---"), HasSubstr("finds no document"));
   EXPECT_THAT(error("text\nof a <doc\n", "<doc"), AllOf(HasSubstr("a.txt"), HasSubstr("no line begins with '<doc'")));
   EXPECT_THAT(error("text\n", "Lines"), HasSubstr("did you mean 'lines'?"));
+  EXPECT_THAT(error("text\n", "Whole"), HasSubstr("did you mean 'whole'?"));
   EXPECT_THAT(error("<doc 1\ntext\n", "<doc </doc>"), HasSubstr("'</doc>'"));
   EXPECT_THAT(error("text", " "), HasSubstr("data.documents is empty"));
 }

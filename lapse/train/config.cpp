@@ -19,7 +19,8 @@ namespace lapse {
 Fields TrainConfig::fields(const std::function<bool()>& predicts) {
   constexpr double kMany = kMostUpdates;
   std::vector<std::string> objectives = {"usual"};
-  std::string what = "what an update minimises. usual: what fits to what the run reads (text, task or environment)";
+  std::string what =
+      "what an update minimises. usual: the one that fits what the run reads (text, task or environment)";
   for (const auto& entry : objective_table())
     objectives.push_back(entry.name), what += fmt::format("; {}: {}", entry.name, entry.help);
   return {

@@ -14,8 +14,8 @@ from lapse.table import NEVER
 
 NAME = "lapse"
 ONCE = "lapse: this model reads attention more than once per layer, which lapse.hf does not"
-# What attention may be told that changes what it reads, or its logits, and is not read here. For "sdpa" the models that tell it
-# the first three make a mask instead, so that it must not take them for others.
+# What attention may be told that changes what it reads, or its logits, and is not read here. Models that tell it one of the first
+# three put the same into a mask where the implementation is named "sdpa", and only there: so these are refused always.
 _SPARSE = ("indices", "block_indices", "sinks")
 _UNREAD = (*_SPARSE, "softcap", "position_bias", "s_aux")
 READ = frozenset(("full_attention", "sliding_attention"))  # the kinds of layers that a `Cache` keeps

@@ -391,9 +391,9 @@ def unknown_method(name: str) -> ValueError:
 
 def require_options(method: str, options: Iterable[str], known: set[str]) -> None:
     """ValueError for options that a method does not take."""
-    for option in sorted(set(options) - known):
-        there = ", ".join(sorted(known)) or "none"
-        raise ValueError(f"{method}: no option {option!r}{did_you_mean(option, known)}; there are: {there}")
+    unknown = [f"{option!r}{did_you_mean(option, known)}" for option in sorted(set(options) - known)]
+    if unknown:
+        raise ValueError(f"{method}: no option {', '.join(unknown)}; there are: {', '.join(sorted(known)) or 'none'}")
 
 
 def make_method(name: str, settings: Settings) -> Method:
