@@ -107,7 +107,7 @@ def size_context_heads_updates():
     save(figure, "figures")
 
 
-SEARCHES = {"window 512, learned positions": "d2-512-{}-1", "window 1,024, learned positions": "d2-1024-{}-1", "window 2,048, learned positions": "d2-2048-{}-1", "window 512, relative positions": "d2-512-{}_relative-1"}
+SEARCHES = {"window 512, learned positions": "d2-512-{}-1", "window 1,024, learned positions": "d2-1024-{}-1", "window 2,048, learned positions": "d2-2048-{}-1", "window 512, relative positions": "d2-512-{}_relative-1", "window 1,024, relative positions": "d2-1024-{}_relative-1"}
 TRAINED = {"selective": ("selective", "C1"), "memory_loss": ("selective, memory loss", "C2")}
 DOCUMENTS = {"budgets": ("", "-"), "budgets_filled": (", windows filled to 90 %", ":")}
 
