@@ -136,7 +136,8 @@ def loss_against_budgets():
         axes.set_xlabel("rows that the layers may hold together")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("nats per piece, text of the search")
-    panels[-1].legend(fontsize=7)
+    drawn = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels())}
+    panels[-1].legend(drawn.values(), drawn.keys(), fontsize=7)
     save(figure, "budgets")
 
 
