@@ -43,9 +43,9 @@ def test_loss(name):
     return found and found["evaluation"]["test"]["loss"]
 
 
-def save(figure, name, tight=True):
-    if tight:
-        figure.tight_layout()
+def save(figure, name, bottom=0):
+    """`bottom`: the share of the height that a legend below the panels takes."""
+    figure.tight_layout(rect=(0, bottom, 1, 1))
     figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
 
 
@@ -64,9 +64,8 @@ def fewer_rows():
         axes.set_xlabel("rows held, mean of layers and queries")
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("nats per piece, test")
-    figure.tight_layout(rect=(0, 0.12, 1, 1))
     figure.legend(*panels[0].get_legend_handles_labels(), fontsize=8, loc="lower center", ncols=8)
-    save(figure, "fewer_rows", tight=False)
+    save(figure, "fewer_rows", bottom=0.12)
 
 
 def lines(axes, values, name):

@@ -4,8 +4,8 @@
 #
 #   experiments/long_tasks/run.sh [--only TEXT] [--list]      # runs whose name contains TEXT; --list: how far they are
 #
-# Takes some 15 minutes on one of 2 cores for copy, 20 for parity, 70 for Variable Assignment with 10 values and 5 hours with 1,000
-# (3 on both cores); what was interrupted goes on to the bit. Needs no text, and AVX-512 BF16 for Variable Assignment.
+# Takes some 15 minutes on one of 2 cores for copy, 20 for parity, 70 for Variable Assignment with 10 values, and three hours on
+# both cores with 1,000; what was interrupted goes on to the bit. Needs no text, and AVX-512 BF16 for Variable Assignment.
 # Runs are in runs/long_tasks: delete one to begin it again. Writes experiments/long_tasks/results/NAME.json as each run
 # ends, and table.md.
 set -euo pipefail

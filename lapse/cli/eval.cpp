@@ -279,10 +279,10 @@ void add_eval(const Command& program, Action& action) {
           "read so many streams or windows, or act in so many environments, at a time; of tasks whose streams have no "
           "end (long_copy, instruction) another number is another test set; default: as in validation")
       .check(whole_number(1, int64_t{1} << 20));
-  verb.add_option("--block", arguments->block,
-                  "timesteps read at once. Windows and documents: their length; span corruption: the text of a source; "
-                  "streams: "
-                  "the speed alone depends on it; a task's sequences: it has no effect. Default: as in training")
+  verb.add_option(
+          "--block", arguments->block,
+          "timesteps read at once. Windows and documents: their length; span corruption: the text of a source; "
+          "streams: the speed alone depends on it; a task's sequences: it has no effect. Default: as in training")
       .check(whole_number(1, int64_t{1} << 20));
   add_data_documents(verb, arguments->data_documents);
   add_min_fill(verb, arguments->min_fill);

@@ -61,11 +61,11 @@ void tell_unused(Config& config, const std::vector<std::string>& set) {
 /// A file with a section of a method that is named neither there nor by --set: it was hardly meant for the default one.
 void tell_unnamed_method(const Config& config, const std::string& file, const std::vector<std::string>& in_file,
                          const std::vector<std::string>& set) {
-  const auto names_it = [](const std::string& key) { return key == "forgetting.method"; };
-  const auto key_of = [](const std::string& text) {
-    return assignment_of(text).section + "." + assignment_of(text).key;
+  const auto names_it = [](const std::string& assignment) {
+    const auto [section, key, value] = assignment_of(assignment);
+    return section == "forgetting" && key == "method";
   };
-  if (std::ranges::any_of(in_file, names_it) || std::ranges::any_of(set, names_it, key_of)) return;
+  if (std::ranges::find(in_file, "forgetting.method") != in_file.end() || std::ranges::any_of(set, names_it)) return;
   for (const auto& method : method_table()) {
     const auto is_its = [&](const std::string& key) { return key.starts_with(method.name + "."); };
     if (method.name != config.method_name && std::ranges::any_of(in_file, is_its))

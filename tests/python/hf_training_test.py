@@ -48,6 +48,13 @@ class Training(unittest.TestCase):
                     if method == "expire_span":
                         self.assertLess(max(max(rows) for rows in cache.rows()), 29)
 
+    def test_a_row_of_padding_alone_costs_nothing(self):
+        for method, options in KINDS.items():
+            with self.subTest(method):
+                model = lapse.hf.forget(make(), method, **options)
+                model(torch.tensor([[5], [0]]), attention_mask=torch.tensor([[1], [0]]))
+                self.assertTrue(lapse.hf.cost(model).isfinite())
+
     def test_with_spans_without_end_it_is_sdpa(self):
         """Sliding windows included, which some models tell attention and others its mask alone."""
         tokens = torch.randint(3, 61, (2, 30), generator=torch.Generator().manual_seed(1))
