@@ -20,7 +20,7 @@ namespace {
 using at::Tensor;
 
 struct Options {
-  int64_t questions = 40, context = 80, candidates = 4, longest = 32;
+  int64_t questions = 100, context = 80, candidates = 4, longest = 32;
 };
 
 /// The section-5 model of size d = 6, but for its ends and norms.
@@ -59,21 +59,24 @@ void check(Transformer& model, const QuestionTokens& question) {
 
 Json run(const Common& common, const Options& options) {
   const StepShape shape = small_shape(common.quick);
-  Json json = {{"context", options.context}, {"candidates", options.candidates}, {"longest", options.longest}};
-  for (const char* method : {"selective_attention", "fixed_span"}) {
+  const std::vector<std::string> methods = {"selective_attention", "fixed_span"};
+  std::vector<Path> paths;  // two of each method: all take turns, so that the methods can be compared as well
+  for (const std::string& method : methods) {
     const auto model =
         std::make_shared<Transformer>(make_model(shape, method, {{"max_span", std::to_string(shape.max_span)}}));
     check(*model, random_question(shape, options));
-    std::vector<Path> paths;
     for (const auto& [name, answer] : {std::pair{"together", &candidate_nats}, {"one_by_one", &one_by_one}})
       paths.push_back(
           {name, [=]() -> std::function<void()> { return [=] { answer(*model, random_question(shape, options)); }; },
            common.quick ? 1 : options.questions});
-    const auto times = take_turns(paths);
-    const double together = 60 / median(times[0]), alone = 60 / median(times[1]);
+  }
+  const auto times = take_turns(paths);
+  Json json = {{"context", options.context}, {"candidates", options.candidates}, {"longest", options.longest}};
+  for (size_t m = 0; m < methods.size(); ++m) {
+    const double together = 60 / median(times[2 * m]), alone = 60 / median(times[2 * m + 1]);
     std::cout << fmt::format("{}: {:.0f} questions a minute; each candidate after a context of its own: {:.0f}\n",
-                             method, together, alone);
-    json["results"][method] = {{"questions_per_minute", together}, {"one_by_one_per_minute", alone}};
+                             methods[m], together, alone);
+    json["results"][methods[m]] = {{"questions_per_minute", together}, {"one_by_one_per_minute", alone}};
   }
   return json;
 }
