@@ -33,7 +33,7 @@ IDENTIFIER = re.compile(r"([A-Za-z_]\w*)(\(.*\))?")
 KEY = re.compile(r"(?:[a-z]\w*\.)?([a-z]\w*)( = (?:[\[\"\d-].*|true|false))?")
 FILE_NAME = re.compile(r"[\w.*-]+\.(h|cpp|py|sh|md|toml|json|svg|png|txt|so|bin|safetensors)")
 FOREIGN = ("torch.", "TORCH_", "at::", "std::", "../shared", "runs/", ".venv", ".demo", "/", "~", "<")
-MADE = {"liblapse_ops.so", "liblapse_cuda.so", "liblapse_graphs.so", "lapse_kernels.bin", "my.toml", "report.html", "metrics.jsonl", "prune.json"}  # by the build, or by a verb
+MADE = {"liblapse_ops.so", "liblapse_cuda.so", "liblapse_graphs.so", "lapse_kernels.bin", "my.toml", "report.html", "metrics.jsonl", "prune.json", "spiece.model"}  # by the build, or by a verb
 
 
 class Tree:

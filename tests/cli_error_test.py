@@ -294,7 +294,7 @@ class Folder(ProgramTest):
 
     def test_a_tokenizer_without_subwords(self):
         arguments = ("--out", self.folder / "new", "--set", "data.tokenizer=x.model")
-        self.refuse("train", shared / "config.toml", *arguments, says='data.tokenizer is for data.unit = "subword"')
+        self.refuse("train", shared / "config.toml", *arguments, says='data.tokenizer is for data.unit = "subword" and "t5"')
 
     def test_tuning_from_what_does_not_fit(self):
         out = self.folder / "tuned"

@@ -45,9 +45,11 @@ int import_run(const Command& verb, const Arguments& arguments) {
       fail(fmt::format(
           "{}: this T5 has {} tokens, and the configuration's vocabulary {}; {}", arguments.from, t5.vocabulary, ours,
           config.data.sentinels + more > 0
-              ? fmt::format("set data.sentinels = {} if its <extra_id_0> is token {}, as that of the last sentinel "
-                            "must be (a vocabulary that is padded beyond its sentinels is not read)",
-                            config.data.sentinels + more, t5.vocabulary - 1)
+              ? fmt::format("set data.sentinels = {} if its <extra_id_0> is token {}{}", config.data.sentinels + more,
+                            t5.vocabulary - 1,
+                            more > 0 ? fmt::format(", or data.padded_vocabulary = {} if its last {} are unused",
+                                                   t5.vocabulary, more)
+                                     : "")
               : "it is another vocabulary"));
     load_t5(model, weights);
     const Json kept = {{"config", parse_json(theirs, "config.json")}, {"types", t5_types(weights)}};
@@ -74,7 +76,7 @@ Json origin_of(const fs::path& folder) {
 
 int export_run(const Arguments& arguments) {
   const fs::path folder = arguments.out;
-  for (const char* file : {"config.json", "model.safetensors"})
+  for (const char* file : {kT5Config, kT5Weights, kT5Pieces})
     if (is_there(folder / file)) fail(fmt::format("--out: {} has a {}; give another", arguments.out, file));
   const Checkpoint checkpoint = Checkpoint::open(arguments.from);
   if (checkpoint.config().model.encoder_layers == 0)
@@ -83,9 +85,11 @@ int export_run(const Arguments& arguments) {
                                                        : "; in Python lapse.load reads the others"));
   const auto model = checkpoint.model();
   const Json known = origin_of(run_folder(arguments.from));
-  write_t5(*model,
-           t5_config_json({checkpoint.vocabulary().size(), checkpoint.config().model}, known.value("config", Json())),
-           known.value("types", Json::object()), folder);
+  const Vocabulary& vocabulary = checkpoint.vocabulary();
+  // Pieces of another unit have other ids than in transformers' tokenizers.
+  const std::string pieces = vocabulary.unit().normalised ? vocabulary.pieces_model() : "";
+  write_t5(*model, t5_config_json({vocabulary.size(), checkpoint.config().model}, known.value("config", Json())),
+           known.value("types", Json::object()), pieces, folder);
   std::cout << folder.string() << '\n';
   return 0;
 }
@@ -109,7 +113,9 @@ void add_import(const Command& program, Action& action) {
   verb.add_option("--out", arguments->out, "folder of the new run").required().type_name("RUN");
   verb.footer(
       "The run can be read as it is, trained by `lapse train RUN/config.toml --out RUN --resume`, or be another run's\n"
-      "train.from. Ids are the configuration's: 0 padding, 1 end, the tokens of data.unit, and data.sentinels.");
+      "train.from. Ids are the configuration's: 0 padding, 1 end, the tokens of data.unit, and data.sentinels. For\n"
+      "published weights: --set data.unit=t5 --set data.tokenizer=FOLDER/spiece.model --set "
+      "data.padded_vocabulary=32128");
   verb.callback([=, &action] {
     verb.refuse_extras();
     action = within_memory("end other programs", [=] { return import_run(verb, *arguments); });

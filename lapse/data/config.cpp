@@ -18,13 +18,15 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
       field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then").path(),
       field("valid", valid_path, "validation text, with `train`; may be left out").path(),
       field("test", test_path, "test text, with `train`; may be left out").path(),
-      field("unit", unit,
-            "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
-            "is one more), or a piece of `tokenizer` (subword; reads any file)")
+      field(
+          "unit", unit,
+          "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
+          "is one more), or a piece of `tokenizer` (subword; reads any file). t5: a piece of T5's own model, of which "
+          "span_corruption reads the normalised text")
           .one_of(unit_names()),
       field("tokenizer", tokenizer,
-            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; a run keeps a copy; "
-            "with train.from that of the run to go on from is read")
+            "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; for t5: that of a "
+            "published T5, spiece.model. A run keeps a copy; with train.from that of the run to go on from is read")
           .path(),
       field("split", split, "fractions of `path` for training, validation and test; their sum is 1").used_if([this] {
         return !path.empty();
@@ -56,7 +58,7 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
       field("objective", objective,
             "what is predicted. next_token: each token from those before it; span_corruption: spans that are cut out "
             "of the text, by a model with an encoder (model.encoder_layers), which reads what is left of it, at most "
-            "train.block tokens at a time. The vocabulary then begins with padding and end, and ends with sentinels")
+            "train.block tokens at a time. The vocabulary then has padding, end and sentinels too")
           .one_of({"next_token", "span_corruption"}),
       field("noise_density", noise_density, "share of the text that span corruption cuts out")
           .in(0.001, 0.9)
@@ -64,6 +66,11 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
       field("noise_span", noise_span, "mean length of the spans").in(1, 1e6).unit("tokens").used_if(cut),
       field("sentinels", sentinels, "tokens that stand for spans, at most so many at a time")
           .in(1, 1 << 20)
+          .used_if(cut),
+      field("padded_vocabulary", padded_vocabulary,
+            "ids in all, with unused ones behind the sentinels; 0 = none are. Published T5 have 32128, of which 32100 "
+            "are used")
+          .in(0, 1 << 24)
           .used_if(cut),
   };
 }

@@ -17,7 +17,7 @@ struct DataConfig {
   std::string documents = "none";
   std::string objective = "next_token";
   double noise_density = 0.15, noise_span = 3;
-  int64_t sentinels = 100;
+  int64_t sentinels = 100, padded_vocabulary = 0;
 
   /// Whether the text is read in windows, which begin with BOS. Spans are cut out of stretches across documents.
   bool in_windows() const { return windows || (documents != "none" && !corrupts_spans()); }

@@ -11,7 +11,13 @@
 
 namespace lapse {
 
-enum class PieceKind { kText, kByte, kControl };
+enum class PieceKind { kText, kByte, kUnknown, kControl };
+
+/// A piece, and where in the text ends what it stands for.
+struct PieceAt {
+  int32_t id;
+  size_t end;
+};
 
 /// A loaded SentencePiece model.
 class PieceModel {
@@ -23,6 +29,8 @@ class PieceModel {
   virtual bool knows(const std::string& piece) const = 0;
   /// The pieces of UTF-8 text. Throws std::runtime_error with SentencePiece's reason.
   virtual std::vector<int> encode(std::string_view text) const = 0;
+  /// The same, with their places.
+  virtual std::vector<PieceAt> locate(std::string_view text) const = 0;
 };
 
 /// What the plugin offers.
@@ -44,5 +52,12 @@ class SentencePiece {
 
 /// Loads the plugin on first use. Error if it is missing.
 const SentencePiece& sentencepiece_plugin();
+
+/// U+2581, SentencePiece's own sign for a space.
+constexpr std::string_view kSpaceSign = "\xE2\x96\x81";
+/// The bytes of a piece of text or of a byte ("<0x0A>").
+std::string text_of_piece(std::string piece, PieceKind kind);
+/// What is wrong, of SentencePiece's "INTERNAL: file.cc(12) [condition] what is wrong".
+std::string reason_of(std::string status);
 
 }  // namespace lapse

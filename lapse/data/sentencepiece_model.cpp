@@ -68,16 +68,17 @@ class Fields {
 
 }  // namespace
 
-std::optional<bool> replaces_characters(std::string_view model) {
-  bool found = false;
+std::optional<std::vector<std::string_view>> replacement_tables(std::string_view model) {
+  std::vector<std::string_view> tables;
   Fields fields(model);
   while (fields.next()) {
     if (fields.number != kNormalizer && fields.number != kDenormalizer) continue;
     Fields settings(fields.bytes);
-    while (settings.next()) found |= settings.number == kTable && !settings.bytes.empty();
+    while (settings.next())
+      if (settings.number == kTable && !settings.bytes.empty()) tables.push_back(settings.bytes);
     if (!settings.sound()) return std::nullopt;
   }
-  return fields.sound() ? std::optional(found) : std::nullopt;
+  return fields.sound() ? std::optional(tables) : std::nullopt;
 }
 
 }  // namespace lapse

@@ -18,14 +18,23 @@ class Model : public PieceModel {
   PieceKind kind(int32_t id) const override {
     if (processor_.IsByte(id)) return PieceKind::kByte;
     // An unused piece is text too: BPE gives the id of one that is a single character.
-    const bool is_text = !processor_.IsControl(id) && !processor_.IsUnknown(id);
-    return is_text ? PieceKind::kText : PieceKind::kControl;
+    if (processor_.IsUnknown(id)) return PieceKind::kUnknown;
+    return processor_.IsControl(id) ? PieceKind::kControl : PieceKind::kText;
   }
   bool knows(const std::string& piece) const override { return !processor_.IsUnknown(processor_.PieceToId(piece)); }
   std::vector<int> encode(std::string_view text) const override {
     std::vector<int> pieces;
     const auto status = processor_.Encode({text.data(), text.size()}, &pieces);
     if (!status.ok()) throw std::runtime_error(status.ToString());
+    return pieces;
+  }
+  std::vector<PieceAt> locate(std::string_view text) const override {
+    sentencepiece::ImmutableSentencePieceText found;
+    const auto status = processor_.Encode({text.data(), text.size()}, found.mutable_proto());
+    if (!status.ok()) throw std::runtime_error(status.ToString());
+    std::vector<PieceAt> pieces;
+    for (size_t i = 0; i < found.pieces_size(); ++i)
+      pieces.push_back({static_cast<int32_t>(found.pieces(i).id()), found.pieces(i).end()});
     return pieces;
   }
 

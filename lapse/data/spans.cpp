@@ -69,7 +69,7 @@ int64_t for_each_gap(std::string_view text, Text visit_text, Gap visit_gap) {
   }
 }
 
-/// A subword begins with the space before it: the one before a gap is the span's.
+/// A piece begins with the space before it: the one before a gap is the span's.
 bool leaves_space(const Vocabulary& vocabulary, std::string_view part, bool last) {
   return vocabulary.unit().pieces && !last && part.ends_with(' ');
 }
@@ -173,7 +173,7 @@ std::vector<int32_t> encode_gaps(const Vocabulary& vocabulary, std::string_view 
       fail(fmt::format("what is to be filled in must be marked {}, {}, ..., each once and in this order", gap(0),
                        gap(1)));
     if (leaves_space(vocabulary, part, last)) part.remove_suffix(1);
-    const auto more = vocabulary.encode(part);
+    const auto more = vocabulary.encode(part, nullptr, !ids.empty());
     ids.insert(ids.end(), more.begin(), more.end());
   };
   const int64_t spans = for_each_gap(text, add, [&](int64_t span) {
@@ -215,6 +215,8 @@ std::string fill_gaps(const Vocabulary& vocabulary, std::string_view text, const
         const bool known = span < std::ssize(spans) && spans[span];
         if (known && left_out && spans[span]->starts_with(' ')) filled.pop_back();
         filled += known ? *spans[span] : gap(span);
+        if (vocabulary.unit().normalised && known && filled == *spans[span] && filled.starts_with(' '))
+          filled.erase(0, 1);  // the space that every text begins with
         added = known && vocabulary.unit().words && filled.ends_with(' ');
       });
   return filled;

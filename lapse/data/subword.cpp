@@ -15,8 +15,7 @@
 namespace lapse {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, SentencePiece's own sign for a space
-constexpr size_t kLongestSentence = 4000;            // bytes; the trainer leaves longer ones out
+constexpr size_t kLongestSentence = 4000;  // bytes; the trainer leaves longer ones out
 
 /// Cuts a text into what SentencePiece reads as it stands and single bytes that it would change.
 template <class Plain, class Byte>
@@ -34,11 +33,6 @@ void for_each_stretch(std::string_view text, bool knows_space, Plain plain, Byte
     begin = at;
   }
   if (begin < text.size()) plain(text.substr(begin));
-}
-
-std::string with_spaces(std::string piece) {
-  for (size_t at = 0; (at = piece.find(kSpace, at)) != piece.npos; ++at) piece.replace(at, kSpace.size(), " ");
-  return piece;
 }
 
 /// Stretches of text, one after the other, none longer than the trainer reads.
@@ -60,22 +54,16 @@ std::vector<std::string_view> sentences_of(const std::vector<std::string>& texts
   return sentences;
 }
 
-/// What is wrong, of SentencePiece's "INTERNAL: file.cc(12) [condition] what is wrong or decrease ...".
-std::string reason_of(std::string status) {
-  if (const size_t at = status.find("] "); at != status.npos) status.erase(0, at + 2);
-  status = status.substr(0, status.find(" or decrease character_coverage"));  // a setting that we do not offer
-  while (!status.empty() && (status.back() == '\n' || status.back() == ' ')) status.pop_back();
-  return status.empty() ? "no reason given" : status;
-}
-
 [[noreturn]] void fail_changes(const std::string& origin) {
-  fail(origin + ": this SentencePiece model changes texts (it normalises them); make one by `lapse tokenizer train`");
+  fail(origin +
+       ": this SentencePiece model changes texts (it normalises them); make one by `lapse tokenizer train`. "
+       "data.unit = \"t5\" reads that of a T5");
 }
 
 std::unique_ptr<PieceModel> load(const std::string& model, const std::string& origin) {
-  const auto replaces = replaces_characters(model);
-  if (replaces.value_or(false)) fail_changes(origin);
-  auto pieces = replaces && !model.empty() ? sentencepiece_plugin().load(model) : nullptr;
+  const auto tables = replacement_tables(model);
+  if (tables && !tables->empty()) fail_changes(origin);
+  auto pieces = tables && !model.empty() ? sentencepiece_plugin().load(model) : nullptr;
   if (!pieces) fail(origin + ": not a SentencePiece model; `lapse tokenizer train` makes one");
   return pieces;
 }
@@ -91,17 +79,13 @@ Subwords::Subwords(std::string model, const std::string& origin)
     if (piece.find('\0') != piece.npos)  // where SentencePiece takes it to end
       fail(fmt::format("{}: piece {} of this SentencePiece model has a zero byte; make one by `lapse tokenizer train`",
                        origin, id));
-    if (kind == PieceKind::kByte) {
-      const auto byte = static_cast<uint8_t>(std::stoi(piece.substr(3, 2), nullptr, 16));  // "<0x0A>"
-      byte_ids_[byte] = id;
-      decoded_.emplace_back(1, static_cast<char>(byte));
-    } else {
-      decoded_.push_back(kind == PieceKind::kControl ? "" : with_spaces(piece));
-    }
+    const bool is_text = kind == PieceKind::kText || kind == PieceKind::kByte;
+    decoded_.push_back(is_text ? text_of_piece(piece, kind) : "");
+    if (kind == PieceKind::kByte) byte_ids_[static_cast<uint8_t>(decoded_.back()[0])] = id;
   }
   if (std::ranges::count(byte_ids_, -1) > 0)
     fail(origin + ": this SentencePiece model has no byte fallback, so it cannot give every text back");
-  knows_space_ = pieces_->knows(std::string(kSpace));
+  knows_space_ = pieces_->knows(std::string(kSpaceSign));
   // What each setting that changes the text would change.
   constexpr std::string_view probe = " A  \xC2\xAA \xEF\xBC\xA1 ";
   std::string back;
@@ -132,8 +116,10 @@ std::vector<int32_t> Subwords::encode(std::string_view text) const {
   return ids;
 }
 
-std::shared_ptr<const Subwords> read_subwords(const fs::path& path) {
-  return std::make_shared<Subwords>(read_file(path), path.string());
+std::vector<int32_t> Subwords::encode(std::string_view text, std::vector<TextBytes>& text_bytes, bool) const {
+  std::vector<int32_t> ids = encode(text);
+  for (const int32_t id : ids) text_bytes.push_back({std::ssize(decode(id))});
+  return ids;
 }
 
 std::string train_subwords(const std::vector<std::string>& texts, const SubwordTraining& options) {

@@ -1,13 +1,12 @@
 // Subwords: a SentencePiece model that gives every text back, byte by byte.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "lapse/core/file.h"
+#include "lapse/data/pieces.h"
 
 namespace lapse {
 
@@ -15,21 +14,21 @@ class PieceModel;
 
 /// A trained SentencePiece model (unigram or BPE). Its ids are SentencePiece's own: control symbols, 256 bytes
 /// ("<0x0A>"), then pieces, in which U+2581 stands for a space.
-class Subwords {
+class Subwords : public Pieces {
  public:
   /// `model`: the bytes of a model file; `origin` begins messages. Error if they are none, or if the model cannot give
   /// every text back: it has no byte fallback, or changes the text before it cuts it.
   Subwords(std::string model, const std::string& origin);
-  ~Subwords();
+  ~Subwords() override;
 
-  int64_t size() const { return static_cast<int64_t>(decoded_.size()); }
-  const std::string& model() const { return model_; }
+  int64_t size() const override { return static_cast<int64_t>(decoded_.size()); }
+  const std::string& model() const override { return model_; }
 
   /// Any bytes. Line ends, U+2581 and what is not UTF-8 become bytes; SentencePiece cuts what is between. Error, with
   /// its reason, where it cannot: of models that nobody trained.
   std::vector<int32_t> encode(std::string_view text) const;
-  /// The bytes that one id stands for; none for a control symbol.
-  const std::string& decode(int32_t id) const { return decoded_.at(static_cast<size_t>(id)); }
+  std::vector<int32_t> encode(std::string_view text, std::vector<TextBytes>& text_bytes, bool continues) const override;
+  const std::string& decode(int32_t id) const override { return decoded_.at(static_cast<size_t>(id)); }
 
  private:
   std::vector<int> encode_plain(std::string_view text) const;
@@ -40,8 +39,6 @@ class Subwords {
   std::vector<int32_t> byte_ids_;
   bool knows_space_;  // else a space is a byte: SentencePiece would write the three of U+2581
 };
-
-std::shared_ptr<const Subwords> read_subwords(const fs::path& path);
 
 struct SubwordTraining {
   int64_t size = 8192;           ///< of the vocabulary, with the 256 bytes and 3 control symbols

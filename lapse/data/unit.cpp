@@ -28,6 +28,7 @@ constexpr Unit kUnits[] = {
      .counted = true,
      .ranked = true},
     {.name = "subword", .metric = "bits per token", .tag = "bpt", .pieces = true},
+    {.name = "t5", .metric = "bits per token", .tag = "bpt", .utf8 = true, .pieces = true, .normalised = true},
     {.name = "token", .metric = "bits per token", .tag = "bpt", .of_tasks = true, .utf8 = true, .words = true},
 };
 

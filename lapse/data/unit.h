@@ -16,6 +16,7 @@ struct Unit {
   bool utf8 = false;             ///< a text must be UTF-8
   bool words = false;            ///< tokens are words between white space
   bool pieces = false;           ///< tokens are pieces of a SentencePiece model, which begin with the space before them
+  bool normalised = false;       ///< of these, those of T5's own models: a text is normalised and begins with a space
   bool counted = false;          ///< tokens are chosen by how frequent they are (data.min_count, data.max_vocabulary)
   bool ranked = false;           ///< and numbered by it
 };

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Unit, ThoseOfTextsAreNamedAndThoseOfTasksAreKnown) {
-  EXPECT_THAT(unit_names(), ElementsAre("byte", "character", "word", "subword"));
+  EXPECT_THAT(unit_names(), ElementsAre("byte", "character", "word", "subword", "t5"));
   for (const std::string& name : unit_names()) EXPECT_EQ(unit_named(name).name, name);
   EXPECT_TRUE(unit_named("token").of_tasks);
   EXPECT_EQ(unit_named(DataConfig().unit).tag, "bpb");
@@ -31,6 +31,7 @@ TEST(Unit, FactsAgree) {
     EXPECT_LE(unit.ranked, unit.counted) << name;
     EXPECT_LE(unit.counted, unit.utf8) << name;
     EXPECT_FALSE(unit.words && unit.pieces) << name;
+    EXPECT_LE(unit.normalised, unit.pieces) << name;
     EXPECT_EQ(unit.perplexity, unit.metric == "perplexity") << name;
   }
 }

@@ -12,7 +12,7 @@
 #include "lapse/core/error.h"
 #include "lapse/core/file.h"
 #include "lapse/core/json.h"
-#include "lapse/data/subword.h"
+#include "lapse/data/pieces.h"
 #include "lapse/data/utf8.h"
 
 namespace lapse {
@@ -33,9 +33,6 @@ std::vector<std::string> special_tokens(const Unit& unit) {
   if (!unit.counted) return {};
   return unit.words ? std::vector<std::string>{kOtherWord, kEndOfLine} : std::vector<std::string>{kOtherCharacter};
 }
-
-/// Of so many bytes of white space: words are joined by one, and no token tells of more.
-int64_t untold(int64_t space) { return std::max<int64_t>(space - 1, 0); }
 
 /// Visits each word, and with it the place in the text where it ends.
 template <class Visit>
@@ -142,7 +139,12 @@ Vocabulary::Vocabulary(const Unit& unit, std::vector<std::string> tokens, bool h
 
 Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   Vocabulary vocabulary = of_text(config, text);
-  if (config.corrupts_spans()) vocabulary.sentinels_ = config.sentinels;
+  if (!config.corrupts_spans()) return vocabulary;
+  vocabulary.sentinels_ = config.sentinels;
+  vocabulary.padded_ = config.padded_vocabulary;
+  if (vocabulary.padded_ > 0 && vocabulary.padded_ < vocabulary.used())
+    fail(fmt::format("data.padded_vocabulary = {}: there are {} ids without padding; give as many or more",
+                     vocabulary.padded_, vocabulary.used()));
   return vocabulary;
 }
 
@@ -151,15 +153,17 @@ Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) 
   const Unit& unit = unit_named(config.unit);
   if (unit.pieces) {
     if (config.tokenizer.empty())
-      fail(
-          "data.unit = \"subword\" needs data.tokenizer, the file of a SentencePiece model; `lapse tokenizer train` "
-          "makes one");
+      fail(fmt::format("data.unit = \"{}\" needs data.tokenizer, the file of {}", unit.name,
+                       unit.normalised ? "T5's SentencePiece model, spiece.model"
+                                       : "a SentencePiece model; `lapse tokenizer train` makes one"));
     if (!is_there(config.tokenizer))
-      fail(fmt::format(
-          "data.tokenizer: there is no file '{}'; `lapse tokenizer train --data TEXT --vocabulary N --out {}` makes "
-          "it, of N pieces",
-          config.tokenizer, config.tokenizer));
-    return of_subwords(read_subwords(config.tokenizer), config.in_windows());
+      fail(fmt::format("data.tokenizer: there is no file '{}'; {}", config.tokenizer,
+                       unit.normalised
+                           ? "it is T5's SentencePiece model, spiece.model"
+                           : fmt::format("`lapse tokenizer train --data TEXT --vocabulary N --out {}` makes it, of N "
+                                         "pieces",
+                                         config.tokenizer)));
+    return of_pieces(unit, read_file(config.tokenizer), config.tokenizer, config.in_windows());
   }
   if (!unit.counted) return Vocabulary(unit, all_bytes(), config.in_windows());
   if (unit.words) return Vocabulary(unit, choose_tokens(count_words(text), config), config.in_windows());
@@ -174,24 +178,35 @@ Vocabulary Vocabulary::of_task(std::vector<std::string> tokens, bool has_bos, in
   return vocabulary;
 }
 
-Vocabulary Vocabulary::of_subwords(std::shared_ptr<const Subwords> subwords, bool has_bos) {
+Vocabulary Vocabulary::of_pieces(const Unit& unit, std::string model, const std::string& origin, bool has_bos) {
+  auto pieces = make_pieces(unit, std::move(model), origin);
   std::vector<std::string> tokens;
-  for (int32_t id = 0; id < subwords->size(); ++id) tokens.push_back(subwords->decode(id));
-  Vocabulary vocabulary(unit_named("subword"), std::move(tokens), has_bos);
-  vocabulary.subwords_ = std::move(subwords);
+  for (int32_t id = 0; id < pieces->size(); ++id) tokens.push_back(pieces->decode(id));
+  Vocabulary vocabulary(unit, std::move(tokens), has_bos);
+  vocabulary.pieces_ = std::move(pieces);
   return vocabulary;
+}
+
+const std::string& Vocabulary::pieces_model() const {
+  static const std::string none;
+  return pieces_ ? pieces_->model() : none;
 }
 
 Vocabulary Vocabulary::from_json(const std::string& text, const std::string& origin) {
   const Json json = parse_json(text, origin);
   Vocabulary vocabulary = of_json(json, origin);
-  if (!json.contains("sentinels")) return vocabulary;
-  constexpr uint64_t kMostSentinels = 1 << 20;
-  const Json& sentinels = json["sentinels"];
-  if (!sentinels.is_number_unsigned() || sentinels == 0 || sentinels > kMostSentinels)
-    fail(fmt::format("{}: \"sentinels\" must be a whole number of 1 ... {}", origin, kMostSentinels));
-  if (vocabulary.has_bos_ || vocabulary.unit_->of_tasks) fail(origin + ": \"sentinels\" are for texts without windows");
-  vocabulary.sentinels_ = sentinels;
+  const auto count = [&](const char* key, uint64_t least, uint64_t most) {
+    const Json& number = json[key];
+    if (!number.is_number_unsigned() || number < least || number > most)
+      fail(fmt::format("{}: \"{}\" must be a whole number of {} ... {}", origin, key, least, most));
+    return number.get<int64_t>();
+  };
+  if (json.contains("sentinels")) {
+    vocabulary.sentinels_ = count("sentinels", 1, 1 << 20);
+    if (vocabulary.has_bos_ || vocabulary.unit_->of_tasks)
+      fail(origin + ": \"sentinels\" are for texts without windows");
+  }
+  if (json.contains("padded")) vocabulary.padded_ = count("padded", vocabulary.used(), 1 << 24);
   return vocabulary;
 }
 
@@ -210,7 +225,7 @@ Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
     } catch (const Error& error) {
       refuse(std::string("its \"model\": ") + error.what());
     }
-    return of_subwords(std::make_shared<Subwords>(std::move(model), origin), has_bos);
+    return of_pieces(unit, std::move(model), origin, has_bos);
   }
   if (!unit.counted && !unit.of_tasks) return Vocabulary(unit, all_bytes(), has_bos);
   if (!json.contains("tokens") || !json["tokens"].is_array()) refuse("has no list of \"tokens\"");
@@ -233,31 +248,30 @@ Vocabulary Vocabulary::of_json(const Json& json, const std::string& origin) {
 
 std::string Vocabulary::to_json() const {
   nlohmann::json json = {{"unit", unit_->name}, {"bos", has_bos_}};
-  if (subwords_)
-    json["model"] = to_base64(subwords_->model());
+  if (pieces_)
+    json["model"] = to_base64(pieces_->model());
   else if (unit_->counted || unit_->of_tasks)
     json["tokens"] = tokens_;
   if (outputs_ > 0) json["outputs"] = outputs_;
   if (sentinels_ > 0) json["sentinels"] = sentinels_;
+  if (padded_ > 0) json["padded"] = padded_;
   return json.dump();
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<TextBytes>* text_bytes) const {
+std::vector<int32_t> Vocabulary::encode(std::string_view text, std::vector<TextBytes>* text_bytes,
+                                        bool continues) const {
   std::vector<TextBytes> unwanted;
-  std::vector<int32_t> ids = encode_tokens(text, text_bytes != nullptr ? *text_bytes : unwanted);
+  std::vector<int32_t> ids = encode_tokens(text, text_bytes != nullptr ? *text_bytes : unwanted, continues);
   if (first() > 0)
     for (int32_t& id : ids) id += first();
   return ids;
 }
 
-std::vector<int32_t> Vocabulary::encode_tokens(std::string_view text, std::vector<TextBytes>& lengths) const {
+std::vector<int32_t> Vocabulary::encode_tokens(std::string_view text, std::vector<TextBytes>& lengths,
+                                               bool continues) const {
   if (unit_->words) return encode_words(text, lengths);
   if (unit_->counted) return encode_characters(text, lengths);
-  if (subwords_) {
-    const auto pieces = subwords_->encode(text);
-    for (const int32_t id : pieces) lengths.push_back({std::ssize(tokens_[id])});
-    return pieces;
-  }
+  if (pieces_) return pieces_->encode(text, lengths, continues);
   std::vector<int32_t> ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
   return ids;
@@ -302,7 +316,7 @@ std::string Vocabulary::decode(int32_t given) const {
   if (has_bos_ && given == bos()) return "";
   const int32_t id = given - first();
   if (sentinels_ > 0 && (id < 0 || id >= std::ssize(tokens_)))
-    return id < 0 ? "" : fmt::format("<extra_id_{}>", size() - 1 - given);
+    return id < 0 || given >= used() ? "" : fmt::format("<extra_id_{}>", used() - 1 - given);
   const std::string& token = tokens_.at(static_cast<size_t>(id));
   if (!unit_->words) return token;
   return unit_->counted && id == kEndOfLineId ? "\n" : token + " ";

@@ -157,7 +157,7 @@ Json t5_config_json(const T5Config& config, const Json& theirs) {
 }
 
 fs::path t5_weights(const fs::path& folder) {
-  const fs::path file = folder / "model.safetensors";
+  const fs::path file = folder / kT5Weights;
   if (is_there(file)) return file;
   if (is_there(folder / "model.safetensors.index.json"))
     fail(folder.string() + ": its weights are in several files; save them in one (save_pretrained, max_shard_size)");
@@ -206,7 +206,8 @@ Json t5_types(const SafetensorsFile& file) {
   return types;
 }
 
-void write_t5(Transformer& model, const Json& config, const Json& types, const fs::path& folder) {
+void write_t5(Transformer& model, const Json& config, const Json& types, const std::string& pieces,
+              const fs::path& folder) {
   const std::string json = config.dump(2) + "\n";
   std::vector<Tensor> kept;  // what the entries view
   std::map<std::string, TensorEntry> entries;
@@ -219,12 +220,13 @@ void write_t5(Transformer& model, const Json& config, const Json& types, const f
     entries[theirs] = to_entry(kept.back());
   }
   make_folder(folder);
-  write_safetensors(folder / "model.safetensors", entries, {{"format", "pt"}});
   try {
-    write_file(folder / "config.json", json);
+    write_safetensors(folder / kT5Weights, entries, {{"format", "pt"}});
+    if (!pieces.empty()) write_file(folder / kT5Pieces, pieces);
+    write_file(folder / kT5Config, json);
   } catch (...) {  // nothing half written: the same command is to work again
     std::error_code ignored;
-    fs::remove(folder / "model.safetensors", ignored);
+    for (const char* file : {kT5Weights, kT5Pieces}) fs::remove(folder / file, ignored);
     throw;
   }
 }

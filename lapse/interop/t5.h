@@ -33,9 +33,14 @@ void require_sizes(const SafetensorsFile& file, const T5Config& config);
 void load_t5(Transformer& model, const SafetensorsFile& file);
 /// The types of a checkpoint's tensors by their names: "F16". transformers keeps some in float32 beside others in less.
 Json t5_types(const SafetensorsFile& file);
-/// Writes the folder's two files, with `config` as t5_config_json made it, and each tensor in its type in `types`
-/// ("F32" without one). Error if the model has parameters that T5 has not.
-void write_t5(Transformer& model, const Json& config, const Json& types, const fs::path& folder);
+/// The files of a folder, the last of pieces as T5's own tokenizer reads them.
+constexpr const char* kT5Config = "config.json";
+constexpr const char* kT5Weights = "model.safetensors";
+constexpr const char* kT5Pieces = "spiece.model";
+/// Writes them, with `config` as t5_config_json made it, each tensor in its type in `types` ("F32" without one), and
+/// the bytes of `pieces` unless there are none. Error if the model has parameters that T5 has not.
+void write_t5(Transformer& model, const Json& config, const Json& types, const std::string& pieces,
+              const fs::path& folder);
 
 /// The file of a folder's weights. Error, which says what to do, where there is none: they may be in another format.
 fs::path t5_weights(const fs::path& folder);

@@ -334,7 +334,12 @@ void require_new_run(const Config& config) {
   require_trainable_here(config);
   config.method().check_new(shape_of(config.model, config.train.block));
   if (!config.data.tokenizer.empty() && !unit_named(config.data.unit).pieces)
-    fail(fmt::format("data.tokenizer is for data.unit = \"subword\", and data.unit is \"{}\"; leave out one of them",
+    fail(
+        fmt::format("data.tokenizer is for data.unit = \"subword\" and \"t5\", and data.unit is \"{}\"; leave out one "
+                    "of them",
+                    config.data.unit));
+  if (unit_named(config.data.unit).normalised && !config.data.corrupts_spans())
+    fail(fmt::format("data.unit = \"{}\" is for data.objective = \"span_corruption\"; use \"subword\"",
                      config.data.unit));
   if (config.data.documents == "whole")
     fail(

@@ -52,11 +52,11 @@ void tokenize(const std::string& text) {
 /// In one of the ways; the length says which, so that nothing of the input is spent on the choice.
 void cut(const std::string& text) {
   constexpr const char* kHow[] = {"none", "lines", "<doc </doc>"};
-  constexpr const char* kUnits[] = {"byte", "character", "word", "subword"};
-  const size_t choice = text.size() % 12;
+  constexpr const char* kUnits[] = {"byte", "character", "word", "subword", "t5"};
+  const size_t choice = text.size() % 15;
   refused([&] {
     const lapse::Text found = lapse::find_documents(text, kHow[choice % 3], "input");
-    require(lapse::beginning(found, 0.6, lapse::unit_named(kUnits[choice % 4])).size() <= found.bytes.size(),
+    require(lapse::beginning(found, 0.6, lapse::unit_named(kUnits[choice % 5])).size() <= found.bytes.size(),
             "cut behind its end", text);
   });
 }

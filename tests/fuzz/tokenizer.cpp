@@ -4,6 +4,7 @@
 
 #include "fuzz.h"
 #include "lapse/data/subword.h"
+#include "lapse/data/t5_pieces.h"
 
 namespace {
 
@@ -26,6 +27,16 @@ void read(const std::string& model) {
       std::string back;
       for (const int32_t id : subwords.encode(text)) back += subwords.decode(id);
       require(back == text, "a text is not given back", back);
+    }
+  });
+  lapse::refused([&] {
+    const lapse::T5Pieces pieces(model, "input");
+    for (const std::string text : {"A text, é ☃\n of two lines.\n", "\xE2\x96\x81<s>\t"}) {
+      std::vector<lapse::TextBytes> bytes;
+      lapse::TextBytes all;
+      for (const int32_t id : pieces.encode(text, bytes, text[0] == 'A')) pieces.decode(id);
+      for (const auto& one : bytes) all += one;
+      require(bytes.empty() || all.all == std::ssize(text), "pieces do not stand for all of the text", text);
     }
   });
 }
