@@ -69,28 +69,27 @@ def fewer_rows():
 
 
 def lines(axes, values, name):
-    """Test losses of both kinds, where there are such runs: name(kind, value); dashed with relative positions."""
+    """Test losses of both kinds, where there are such runs: name(kind, end of the kind, value); dashed with relative positions."""
     for end, style, positions in (("", "o-", "learned"), ("_relative", "s--", "relative")):
         for kind, colour in KINDS.items():
-            found = [(value, loss) for value in values if (loss := test_loss(name(kind + end, value)))]
+            found = [(value, loss) for value in values if (loss := test_loss(name(kind, end, value)))]
             axes.plot([x for x, _ in found], [y for _, y in found], style, color=colour, label=f"{kind}, {positions} positions", markersize=4)
 
 
 def size_context_heads_updates():
     figure, (size, context, heads, updates) = plt.subplots(1, 4, figsize=(15, 3.4))
-    lines(size, (2, 3, 4, 5, 6), lambda kind, d: f"d{d}-256-{kind}-1")
+    lines(size, (2, 3, 4, 5, 6), lambda kind, end, d: f"d{d}-256-{kind}{end}-1")
     size.set_ylim(top=4.6)  # room for the legend
     size.set_xlabel("d: layers and heads, of width 64 d")
     size.set_xticks((2, 3, 4, 5, 6))
     size.set_ylabel("nats per piece, test")
-    lines(context, (256, 512, 1024, 2048), lambda kind, n: f"d2-{n}-{kind}-1")
+    lines(context, (256, 512, 1024, 2048), lambda kind, end, n: f"d2-{n}-{kind}{end}-1")
     context.set_xlabel("window, pieces; d = 2")
     context.set_xscale("log", base=2)
     context.xaxis.set_major_formatter("{x:g}")
-    standard = {2: "d2-256-standard-1"} | {n: f"d2-256-standard_{n}_heads-1" for n in (3, 4, 8, 16)}
-    found = [(n, loss) for n, name in standard.items() if (loss := test_loss(name))]
-    heads.plot([n for n, _ in found], [loss for _, loss in found], "o-", color=KINDS["standard"], markersize=4, label="standard, learned positions")
-    heads.axhline(test_loss("d2-256-selective-1"), color=KINDS["selective"], label="selective, 2 heads")
+    more_heads = (3, 4, 8, 16)
+    lines(heads, (2, *more_heads), lambda kind, end, n: f"d2-256-{kind}{f'_{n}_heads' if n in more_heads else ''}{end}-1")
+    heads.axhline(test_loss("d2-256-selective-1"), color=KINDS["selective"], linewidth=0.8)  # to be reached with learned positions
     heads.set_xlabel("heads of width 64, d = 2")
     for label, end, colour in (("learned positions, 5,000 updates", "-1", "C3"), ("learned positions, 20,000 updates", "_20k-1", "C5"), ("relative positions, 5,000 updates", "_relative-1", "C8")):
         curves = [{line["update"]: line["loss"] for line in result(f"d2-256-{kind}{end}")["validation"]} for kind in KINDS]
@@ -99,7 +98,7 @@ def size_context_heads_updates():
     updates.set_ylim(top=0.53)  # room for the legend
     updates.set_xlabel("updates, d = 2")
     updates.set_ylabel("standard − selective, nats, validation")
-    heads.set_xticks([n for n, _ in found])
+    heads.set_xticks((2, *more_heads))
     for axes in (size, context, heads, updates):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="upper right" if axes is updates else "best")

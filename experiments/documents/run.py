@@ -78,7 +78,9 @@ def wanted():
         end = "_relative" if positions else ""
         yield from ((f"d2-256-{name}_20k{end}-1", {"train.updates": 20000} | positions | values) for name, values in both.items())
     for heads in (3, 4, 8, 16):  # Figure 4: attention of width 64 times the heads
-        yield f"d2-256-standard_{heads}_heads-1", STANDARD | {"model.heads": heads, "model.head_dim": 64}
+        more = {"model.heads": heads, "model.head_dim": 64}
+        yield f"d2-256-standard_{heads}_heads-1", STANDARD | more
+        yield from ((f"d2-256-{name}_{heads}_heads_relative-1", {"model.positions": "relative"} | more | values) for name, values in both.items())
     for context in (512, 1024, 2048):  # Figure 3; memory at equal loss, section 6
         kinds = {"standard": STANDARD, "selective": {}, "memory_loss": MEMORY_LOSS}
         yield from ((f"d2-{context}-{name}-1", sized(2, context) | values) for name, values in kinds.items())
@@ -90,8 +92,11 @@ def wanted():
         for method in ("local", "local_global"):
             pattern = {"forgetting.method": method, f"{method}.max_span": 256, f"{method}.window": window}
             yield f"d4-256-{method}_{window}-1", sized(4, 256) | pattern
+        local = {"forgetting.method": "local", "local.max_span": 256, "local.window": window}
+        yield f"d2-256-local_{window}_relative-1", {"model.positions": "relative"} | local
     sparse = {"forgetting.method": "strided", "strided.max_span": 256, "strided.window": 32, "strided.stride": 8}
     yield "d4-256-strided_32_8-1", sized(4, 256) | sparse
+    yield "d2-256-strided_32_8_relative-1", {"model.positions": "relative"} | sparse
 
 
 def readings(name):
