@@ -21,6 +21,15 @@ struct Arguments {
 // In a run's folder: of the checkpoint that it was made of, the "config" and the "types" of its tensors.
 constexpr const char* kTheirs = "t5.json";
 
+/// How the configuration's vocabulary becomes as large as the checkpoint's.
+std::string advice(const DataConfig& data, int64_t theirs, int64_t ours) {
+  const int64_t more = theirs - ours;
+  if (data.padded_vocabulary > 0) return fmt::format("set data.padded_vocabulary = {}", theirs);
+  if (data.sentinels + more <= 0) return "it is another vocabulary";
+  return fmt::format("set data.sentinels = {} if its <extra_id_0> is token {}", data.sentinels + more, theirs - 1) +
+         (more > 0 ? fmt::format(", or data.padded_vocabulary = {} if its last {} are unused", theirs, more) : "");
+}
+
 int import_run(const Command& verb, const Arguments& arguments) {
   refuse_empty(verb, {{"--data", arguments.data}});
   const fs::path folder = arguments.from;
@@ -40,17 +49,10 @@ int import_run(const Command& verb, const Arguments& arguments) {
   config.model = t5.model;
   require_sizes(weights, t5);
   begin_run(config, arguments.out, [&](Transformer& model) {
-    const int64_t ours = model.parameters().front().second->size(0), more = t5.vocabulary - ours;
-    if (more != 0)
-      fail(fmt::format(
-          "{}: this T5 has {} tokens, and the configuration's vocabulary {}; {}", arguments.from, t5.vocabulary, ours,
-          config.data.sentinels + more > 0
-              ? fmt::format("set data.sentinels = {} if its <extra_id_0> is token {}{}", config.data.sentinels + more,
-                            t5.vocabulary - 1,
-                            more > 0 ? fmt::format(", or data.padded_vocabulary = {} if its last {} are unused",
-                                                   t5.vocabulary, more)
-                                     : "")
-              : "it is another vocabulary"));
+    const int64_t ours = model.parameters().front().second->size(0);
+    if (ours != t5.vocabulary)
+      fail(fmt::format("{}: this T5 has {} tokens, and the configuration's vocabulary {}; {}", arguments.from,
+                       t5.vocabulary, ours, advice(config.data, t5.vocabulary, ours)));
     load_t5(model, weights);
     const Json kept = {{"config", parse_json(theirs, "config.json")}, {"types", t5_types(weights)}};
     write_file(fs::path(arguments.out) / kTheirs, kept.dump(1) + "\n");
@@ -127,7 +129,8 @@ void add_export(const Command& program, Action& action) {
       program.add_verb("export", "Write a run's weights as a T5 checkpoint of Hugging Face's transformers");
   auto arguments = std::make_shared<Arguments>();
   verb.add_option("run", arguments->from, "folder of a run, or one of its checkpoints").required();
-  verb.add_option("--out", arguments->out, "folder for config.json and model.safetensors")
+  verb.add_option("--out", arguments->out,
+                  "folder for config.json, model.safetensors and, of data.unit = t5, spiece.model")
       .required()
       .type_name("FOLDER");
   verb.footer("The decoder's forgetting is no part of it: transformers reads the weights with plain attention.");

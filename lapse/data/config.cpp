@@ -18,11 +18,10 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
       field("train", train_path, "training text, where each part is a file of its own; leave `path` empty then").path(),
       field("valid", valid_path, "validation text, with `train`; may be left out").path(),
       field("test", test_path, "test text, with `train`; may be left out").path(),
-      field(
-          "unit", unit,
-          "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
-          "is one more), or a piece of `tokenizer` (subword; reads any file). t5: a piece of T5's own model, of which "
-          "span_corruption reads the normalised text")
+      field("unit", unit,
+            "what one token is: a byte (reads any file), a UTF-8 character, a word between white space (each line end "
+            "is one more), or a piece of `tokenizer` (subword; reads any file). t5: a piece of a published T5's model, "
+            "which normalises the text; for span_corruption only")
           .one_of(unit_names()),
       field("tokenizer", tokenizer,
             "for subwords: the file of a SentencePiece model, as `lapse tokenizer train` makes it; for t5: that of a "
@@ -68,8 +67,8 @@ Fields DataConfig::fields(const std::function<bool()>& makes_vocabulary) {
           .in(1, 1 << 20)
           .used_if(cut),
       field("padded_vocabulary", padded_vocabulary,
-            "ids in all, with unused ones behind the sentinels; 0 = none are. Published T5 have 32128, of which 32100 "
-            "are used")
+            "number of ids in all; unused ones follow the sentinels. 0: there are none. Published T5 have 32128, of "
+            "which 32100 are used")
           .in(0, 1 << 24)
           .used_if(cut),
   };

@@ -13,10 +13,10 @@ namespace lapse {
 
 enum class PieceKind { kText, kByte, kUnknown, kControl };
 
-/// A piece, and where in the text ends what it stands for.
+/// A piece, and where in the text begins and ends what it stands for.
 struct PieceAt {
   int32_t id;
-  size_t end;
+  size_t begin, end;
 };
 
 /// A loaded SentencePiece model.

@@ -34,7 +34,7 @@ class Model : public PieceModel {
     if (!status.ok()) throw std::runtime_error(status.ToString());
     std::vector<PieceAt> pieces;
     for (size_t i = 0; i < found.pieces_size(); ++i)
-      pieces.push_back({static_cast<int32_t>(found.pieces(i).id()), found.pieces(i).end()});
+      pieces.push_back({static_cast<int32_t>(found.pieces(i).id()), found.pieces(i).begin(), found.pieces(i).end()});
     return pieces;
   }
 

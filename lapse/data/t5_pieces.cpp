@@ -71,9 +71,12 @@ std::vector<int32_t> T5Pieces::encode(std::string_view text, std::vector<TextByt
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
-    const bool goes_on = continues && begin == 0 && word_of(line).size() == line.size();
     try {
-      for (const auto& piece : (goes_on ? continues_ : begins_)->locate(line)) {
+      auto pieces = begins_->locate(line);
+      // What SentencePiece takes for white space at the line's beginning is in no piece; a word begins behind it.
+      const bool begins = pieces.empty() || pieces.front().begin > 0;
+      if (continues && begin == 0 && !begins) pieces = continues_->locate(line);
+      for (const auto& piece : pieces) {
         ids.push_back(piece.id);
         text_bytes.push_back(bytes_of(piece.id, text.substr(told, begin + piece.end - told)));
         told = begin + piece.end;

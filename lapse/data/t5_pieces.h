@@ -23,7 +23,7 @@ class T5Pieces : public Pieces {
 
   int64_t size() const override { return static_cast<int64_t>(decoded_.size()); }
   const std::string& model() const override { return model_; }
-  /// UTF-8, line by line, which are cut as the whole: a line end is white space.
+  /// Reads UTF-8 line by line. The ids are those of the whole text, because a line end is white space.
   std::vector<int32_t> encode(std::string_view text, std::vector<TextBytes>& text_bytes, bool continues) const override;
   const std::string& decode(int32_t id) const override { return decoded_.at(static_cast<size_t>(id)); }
 

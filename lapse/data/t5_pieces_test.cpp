@@ -31,7 +31,7 @@ std::string made(std::vector<MadePiece> pieces = {{"<pad>", 0, 3},
                                                   {kSpaced + "A", -2},
                                                   {"able", -2},
                                                   {kSpaced + "un", -2}}) {
-  return model_of(pieces, table_of({{"\t", " "}, {kWideA, "A"}}));
+  return model_of(pieces, table_of({{"\t", " "}, {"\xC2\xA0", " "}, {kWideA, "A"}}));
 }
 
 struct Cut {
@@ -59,6 +59,7 @@ TEST(T5Pieces, GoOnWithAWordThatBeganBefore) {
   EXPECT_THAT(cut("able the", true).ids, ElementsAre(kAble, kThe));
   EXPECT_THAT(cut("able the").ids, ElementsAre(kSpace, kAble, kThe));
   EXPECT_THAT(cut(" the", true).ids, ElementsAre(kThe)) << "a space begins a word";
+  EXPECT_THAT(cut("\xC2\xA0the", true).ids, ElementsAre(kThe)) << "and so does what becomes one";
   EXPECT_THAT(cut(".\nable", true).ids, ElementsAre(kDot, kSpace, kAble)) << "and so does a line end";
 }
 
@@ -115,7 +116,10 @@ TEST(T5Pieces, MakeAVocabularyWithSentinelsAndPadding) {
   }
   config.padded_vocabulary = 12;
   EXPECT_EQ(error_of([&] { Vocabulary::build(config, "the cat."); }),
-            "data.padded_vocabulary = 12: there are 13 ids without padding; give as many or more");
+            "data.padded_vocabulary = 12: 13 ids are used; give at least 13");
+  EXPECT_THAT(error_of([&] { built.encode("the \xFF"); }), HasSubstr("text: not UTF-8 at byte 4"));
+  EXPECT_EQ(error_of([] { Vocabulary::from_json(R"({"unit": "byte", "bos": false, "padded": 300})", "a.json"); }),
+            "a.json: \"padded\" is for vocabularies with \"sentinels\"");
   config.padded_vocabulary = 13;
   EXPECT_EQ(Vocabulary::build(config, "the").size(), 13);
 }

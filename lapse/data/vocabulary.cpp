@@ -143,8 +143,8 @@ Vocabulary Vocabulary::build(const DataConfig& config, std::string_view text) {
   vocabulary.sentinels_ = config.sentinels;
   vocabulary.padded_ = config.padded_vocabulary;
   if (vocabulary.padded_ > 0 && vocabulary.padded_ < vocabulary.used())
-    fail(fmt::format("data.padded_vocabulary = {}: there are {} ids without padding; give as many or more",
-                     vocabulary.padded_, vocabulary.used()));
+    fail(fmt::format("data.padded_vocabulary = {0}: {1} ids are used; give at least {1}", vocabulary.padded_,
+                     vocabulary.used()));
   return vocabulary;
 }
 
@@ -159,7 +159,7 @@ Vocabulary Vocabulary::of_text(const DataConfig& config, std::string_view text) 
     if (!is_there(config.tokenizer))
       fail(fmt::format("data.tokenizer: there is no file '{}'; {}", config.tokenizer,
                        unit.normalised
-                           ? "it is T5's SentencePiece model, spiece.model"
+                           ? "give the path of T5's SentencePiece model, spiece.model"
                            : fmt::format("`lapse tokenizer train --data TEXT --vocabulary N --out {}` makes it, of N "
                                          "pieces",
                                          config.tokenizer)));
@@ -206,7 +206,10 @@ Vocabulary Vocabulary::from_json(const std::string& text, const std::string& ori
     if (vocabulary.has_bos_ || vocabulary.unit_->of_tasks)
       fail(origin + ": \"sentinels\" are for texts without windows");
   }
-  if (json.contains("padded")) vocabulary.padded_ = count("padded", vocabulary.used(), 1 << 24);
+  if (json.contains("padded")) {
+    if (vocabulary.sentinels_ == 0) fail(origin + ": \"padded\" is for vocabularies with \"sentinels\"");
+    vocabulary.padded_ = count("padded", vocabulary.used(), 1 << 24);
+  }
   return vocabulary;
 }
 
@@ -271,7 +274,10 @@ std::vector<int32_t> Vocabulary::encode_tokens(std::string_view text, std::vecto
                                                bool continues) const {
   if (unit_->words) return encode_words(text, lengths);
   if (unit_->counted) return encode_characters(text, lengths);
-  if (pieces_) return pieces_->encode(text, lengths, continues);
+  if (pieces_) {
+    if (unit_->utf8) require_utf8(text, "text", kOtherUnits);
+    return pieces_->encode(text, lengths, continues);
+  }
   std::vector<int32_t> ids(text.size());
   std::transform(text.begin(), text.end(), ids.begin(), [](char c) { return static_cast<unsigned char>(c); });
   return ids;

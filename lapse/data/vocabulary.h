@@ -57,6 +57,7 @@ class Vocabulary {
   int32_t bos() const { return sentinels_ > 0 ? 0 : has_bos_ ? static_cast<int32_t>(tokens_.size()) : -1; }
   int32_t eos() const { return sentinels_ > 0 ? 1 : -1; }  ///< -1: there is none
   int64_t sentinels() const { return sentinels_; }
+  int64_t padded() const { return padded_; }  ///< data.padded_vocabulary
   /// The sentinel of span 0, 1, ...: the last id that is used, the one before it, ...
   int32_t sentinel(int64_t span) const { return static_cast<int32_t>(used() - 1 - span); }
   const Unit& unit() const { return *unit_; }  ///< where it is UTF-8, `encode` refuses other texts
