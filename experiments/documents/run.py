@@ -72,7 +72,7 @@ def wanted():
         relative = {"model.positions": "relative"} | values
         yield from ((f"d2-256-{name}_relative-{seed}", {"train.seed": seed} | relative) for seed in (1, 2, 3))
         yield f"d2-256-{name}_buckets-1", values | {"model.positions": "buckets"}
-        yield f"d3-256-{name}_relative-1", sized(3, 256) | relative
+        yield from ((f"d{size}-256-{name}_relative-1", sized(size, 256) | relative) for size in (3, 5, 6))
         yield from ((f"d4-256-{name}_relative-{seed}", {"train.seed": seed} | sized(4, 256) | relative) for seed in (1, 2, 3))
     for positions in ({}, {"model.positions": "relative"}):  # how the gap changes with updates
         end = "_relative" if positions else ""

@@ -215,11 +215,13 @@ Corpus load_corpus(const DataConfig& config, const Vocabulary* known) {
   if (known && config.in_windows() && known->bos() < 0)
     fail(fmt::format("data.{0} asks for windows, but the run to go on from has no token that begins one; leave it out",
                      config.windows ? "windows" : "documents"));
-  if (known && config.objective == "span_corruption" && known->sentinels() != config.sentinels)
-    fail(fmt::format("data.sentinels is {}, but the run to go on from has {}", config.sentinels, known->sentinels()));
-  if (known && known->padded() != config.padded_vocabulary)
-    fail(fmt::format("data.padded_vocabulary is {}, but the run to go on from has {}", config.padded_vocabulary,
-                     known->padded()));
+  if (known && config.corrupts_spans()) {
+    if (known->sentinels() != config.sentinels)
+      fail(fmt::format("data.sentinels is {}, but the run to go on from has {}", config.sentinels, known->sentinels()));
+    if (known->padded() != config.padded_vocabulary)
+      fail(fmt::format("data.padded_vocabulary is {}, but the run to go on from has {}", config.padded_vocabulary,
+                       known->padded()));
+  }
   bool three_files = !config.train_path.empty() || !config.valid_path.empty() || !config.test_path.empty();
   if (!config.path.empty() && three_files) fail("data: give either `path` or `train`, `valid`, `test`, not both");
   check_split(config.split);  // of three files too: a later text, of `lapse eval --data`, is divided by it
